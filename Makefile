@@ -1,0 +1,51 @@
+# Every command of the project. CI calls the same ones. Needs Python >= 3.11 and make, nothing else.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
+EDITABLE := $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+
+$(BIN)/uv: requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Understudy needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.txt
+	@touch $@
+
+$(VENV)/.demo: $(BIN)/uv requirements/demo.txt pyproject.toml
+	@$(INSTALL) -r requirements/demo.txt
+	@$(EDITABLE)
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/uv requirements/dev.txt pyproject.toml
+	@$(INSTALL) -r requirements/dev.txt
+	@$(EDITABLE)
+	@touch $@ $(VENV)/.demo
+
+.PHONY: setup
+setup: $(VENV)/.dev ## Install everything that development and the tests need, into .venv
+
+.PHONY: demo
+demo: $(VENV)/.demo ## Start everything on this machine and show a first prediction (Ctrl-C stops it)
+	@$(BIN)/understudy demo
+
+.PHONY: check
+check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and architecture tests (seconds)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/pytest -q tests/unit tests/architecture
+
+.PHONY: test
+test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
+	@$(BIN)/pytest -q tests/contract tests/integration tests/migrations tests/e2e
+
+.PHONY: lock
+lock: $(BIN)/uv ## Resolve requirements/*.txt anew (exact versions and hashes, no index lines)
+	@sh requirements/lock.sh $(UV)
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'

@@ -1,0 +1,14 @@
+# Writes requirements/*.txt: one universal resolution (dev), the smaller sets constrained to it.
+set -eu
+uv=$1
+cd "$(dirname "$0")/.."
+compile() { # output, arguments…
+  out=$1; shift
+  "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
+    "$@" --output-file "requirements/$out"
+}
+echo "uv==0.13.8" | compile uv.txt -
+compile dev.txt --extra demo --extra editable --group dev pyproject.toml
+compile demo.txt --constraints requirements/dev.txt --extra demo --extra editable pyproject.toml
+compile run.txt --constraints requirements/dev.txt pyproject.toml
+compile train.txt --constraints requirements/dev.txt --group train --extra demo pyproject.toml

@@ -1,0 +1,1 @@
+"""Understudy: the service between product code and its machine-learning models."""

@@ -1,0 +1,1 @@
+"""Pure values and decisions: no clock, no randomness, no I/O."""

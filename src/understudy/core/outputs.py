@@ -1,0 +1,162 @@
+"""A model server's answer, checked against the version's ``output_schema`` and turned into predictions."""
+
+from math import isfinite, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from understudy.core.schema import OutputSchema
+from understudy.core.tensors import Datatype, Tensor
+from understudy.errors import BadAnswer
+
+
+class Prediction(NamedTuple):
+    """What the caller gets: JSON text of an object, and the score that metrics and analyses use.
+
+    The object is ``{"score": 0.31}`` when the output is one number or ``score_index`` names one; otherwise
+    ``{"scores": [...]}``, with ``"label"`` when the schema has labels or the values are several.
+    """
+
+    json: bytes
+    score: float | None
+
+
+def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction]:
+    """Return one prediction for each of ``rows``.
+
+    Raises:
+        BadAnswer: If the datatype, the shape or a value is not what the schema says, or a value is not finite.
+    """
+    matrix = _matrix_of(schema, tensor, rows, batch=batch)
+    if tensor.datatype is Datatype.BYTES:
+        return [_of_strings(schema, [_text(element) for element in row]) for row in matrix]
+    if tensor.datatype.is_float and not np.isfinite(matrix).all():
+        raise BadAnswer("an output is NaN or infinite")
+    activated = _activate(schema.activation, matrix)
+    _check_range(schema, activated)
+    # orjson prints a float32 in its shortest form (0.31); through a Python float it would be 0.3100000023841858.
+    values: list[list[Any]] = orjson.loads(
+        orjson.dumps(np.ascontiguousarray(activated), option=orjson.OPT_SERIALIZE_NUMPY)
+    )
+    return [_of_numbers(schema, row) for row in values]
+
+
+def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> NDArray[Any]:
+    if schema.datatype is not None and tensor.datatype is not schema.datatype:
+        raise BadAnswer(f"the output is {tensor.datatype.wire_name}, the schema says {schema.datatype.wire_name}")
+    shape = tensor.shape[1:] if batch else tensor.shape
+    if batch and (not tensor.shape or tensor.shape[0] != rows):
+        raise BadAnswer(f"the output's shape is {list(tensor.shape)} for {rows} rows")
+    if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1)):
+        raise BadAnswer(f"the output's shape is {list(shape)}, the schema says {list(schema.shape)}")
+    size = prod(shape)
+    if size == 0 or tensor.values.size != size * rows:
+        raise BadAnswer(f"the output holds {tensor.values.size} values, its shape {list(tensor.shape)} says otherwise")
+    if schema.score_index is not None and schema.score_index >= size:
+        raise BadAnswer(f"score_index {schema.score_index} is outside the output's {size} values")
+    if schema.labels and len(schema.labels) != size:
+        raise BadAnswer(f"{len(schema.labels)} labels for {size} values")
+    return tensor.values.reshape(rows, size)
+
+
+def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
+    if activation == "sigmoid":
+        # exp of a clipped argument: exp(709) is the last finite double, float32 ends at 88.
+        return 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
+    if activation == "softmax":
+        weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
+        normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
+        return normalised
+    return matrix
+
+
+def _check_range(schema: OutputSchema, matrix: NDArray[Any]) -> None:
+    if schema.minimum is not None and (matrix < schema.minimum).any():
+        raise BadAnswer(f"an output is below {schema.minimum:g}, the least value of the schema")
+    if schema.maximum is not None and (matrix > schema.maximum).any():
+        raise BadAnswer(f"an output is above {schema.maximum:g}, the greatest value of the schema")
+
+
+def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
+    index = schema.score_index
+    if index is None and len(values) == 1:
+        index = 0
+    if index is not None:
+        value = values[index]
+        return Prediction(b'{"score":%s}' % orjson.dumps(value), float(value))
+    best = max(range(len(values)), key=values.__getitem__)
+    label = schema.labels[best] if schema.labels else best
+    return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
+
+
+def _of_strings(schema: OutputSchema, values: list[str]) -> Prediction:
+    if len(values) == 1 or schema.score_index is not None:
+        return Prediction(orjson.dumps({"label": values[schema.score_index or 0]}), None)
+    return Prediction(orjson.dumps({"labels": values}), None)
+
+
+def _text(element: Any) -> str:
+    try:
+        text = element.decode() if isinstance(element, bytes) else str(element)
+    except UnicodeDecodeError:
+        raise BadAnswer("an output string is not UTF-8") from None
+    if "\x00" in text:
+        raise BadAnswer("an output string holds U+0000")
+    return text
+
+
+
+
+def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes:
+    """Return the cache value: the prediction with the version and the full input hash it belongs to."""
+    return b'{"version_id":%d,"input_hash":"%s","prediction":%s,"score":%s}' % (
+        version_id,
+        digest.encode(),
+        prediction.json,
+        orjson.dumps(prediction.score),
+    )
+
+
+def decode_cached(schema: OutputSchema, version_id: int, digest: str, value: bytes) -> Prediction | None:
+    """Return the prediction of a cache value, or ``None`` when it is cut, of another version or input, or out of shape."""
+    try:
+        entry = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(entry, dict) or entry.get("version_id") != version_id or entry.get("input_hash") != digest:
+        return None
+    body, score = entry.get("prediction"), entry.get("score")
+    if not isinstance(body, dict) or not _plausible(schema, body, score):
+        return None
+    return Prediction(orjson.dumps(body), score)
+
+
+def _plausible(schema: OutputSchema, body: dict[str, Any], score: Any) -> bool:
+    """Hold a cached body to the same schema as a server's answer."""
+    if score is not None and (type(score) not in (float, int) or not isfinite(score)):
+        return False
+    if "score" in body:
+        single = schema.score_index is not None or schema.shape is None or prod(schema.shape) == 1
+        return set(body) == {"score"} and single and _is_number(body["score"], schema) and body["score"] == score
+    if "scores" in body:
+        values = body["scores"]
+        sized = schema.shape is None or (isinstance(values, list) and len(values) == prod(schema.shape))
+        return (
+            set(body) == {"label", "scores"}
+            and isinstance(values, list)
+            and sized
+            and schema.score_index is None
+            and all(_is_number(value, schema) for value in values)
+        )
+    return set(body) in ({"label"}, {"labels"}) and schema.datatype in (None, Datatype.BYTES) and score is None
+
+
+def _is_number(value: Any, schema: OutputSchema) -> bool:
+    return (
+        type(value) in (float, int)
+        and isfinite(value)
+        and (schema.minimum is None or value >= schema.minimum)
+        and (schema.maximum is None or value <= schema.maximum)
+    )

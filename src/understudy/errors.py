@@ -1,0 +1,244 @@
+"""Every error Understudy raises, on one page.
+
+UnderstudyError
+├── RequestError                what the caller sent cannot be served
+│   ├── MalformedBody      E100 the body is not acceptable JSON (says where)
+│   ├── InputInvalid       E101 the inputs do not match the version's schema (all violations)
+│   ├── EntityIdInvalid    E102 no entity id, an empty one, or one over 255 characters
+│   ├── BodyTooLarge       E103 more than the permitted number of bytes
+│   ├── HeaderInvalid      E104 a header that Understudy honours has an unusable value
+│   ├── BatchInvalid       E105 the batch is empty, too long, or not a list
+│   ├── UnknownModel       E201 no serving policy for this model
+│   ├── UnknownVersion     E202 the model has no such version
+│   ├── UnknownRoute       E404 no such path
+│   ├── MethodNotAllowed   E405 the path does not answer this method
+│   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
+│   └── ScopeMissing       E403 the key does not carry the scope
+├── ServingError                the caller did nothing wrong
+│   ├── BadAnswer          E502 the model server answered something unusable
+│   ├── BackendUnavailable E503 no replica of the version answers
+│   ├── DeadlineExceeded   E504 time ran out (says in which stage)
+│   ├── FeaturesUnavailable E505 required features cannot be read
+│   ├── PolicyNotLoaded    E506 no policy has been read yet
+│   └── Overloaded         E507 too much work is waiting
+└── RegistryError               what an engineer asked of the registry
+    ├── PolicyRefused      E203 the database refused the change (says why and what to do)
+    ├── SchemaInvalid      E204 an input or output schema that cannot be compiled
+    ├── AlreadyRegistered  E205 the version exists
+    ├── NotRegistered      E206 the model or version does not exist
+    ├── GenerationMoved    E409 somebody else changed the policy first
+    ├── RegistryUnavailable E510 Postgres cannot be reached
+    └── MigrationNeeded    E511 the database's schema is not the one this code needs
+
+No HTTP status and no gRPC code lives here: the entry points own those tables.
+"""
+
+from typing import ClassVar, NamedTuple
+
+
+class Violation(NamedTuple):
+    """One thing wrong with one place of a request; ``pointer`` is a JSON pointer (RFC 6901)."""
+
+    pointer: str
+    detail: str
+
+
+class UnderstudyError(Exception):
+    """Base of all errors: a stable code, a title, what happened, and what to do next."""
+
+    code: ClassVar[str]
+    title: ClassVar[str]
+    hint: ClassVar[str]
+
+    def __init__(self, detail: str = "", *, hint: str | None = None) -> None:
+        super().__init__(detail or self.title)
+        self.detail = detail or self.title
+        self.next_step = hint or self.hint
+
+
+class RequestError(UnderstudyError):
+    """The caller's request cannot be served as it is."""
+
+    violations: tuple[Violation, ...] = ()
+
+
+class MalformedBody(RequestError):
+    code = "E100"
+    title = "The body is not acceptable JSON"
+    hint = "Send one JSON object in UTF-8; the detail names the position of the first problem."
+
+
+class InputInvalid(RequestError):
+    code = "E101"
+    title = "The inputs do not match the model version"
+    hint = "Correct each place that errors[] names; GET /v1/models/{model} shows a request that works."
+
+    def __init__(self, detail: str, violations: tuple[Violation, ...] = ()) -> None:
+        super().__init__(detail)
+        self.violations = violations
+
+
+class EntityIdInvalid(InputInvalid):
+    code = "E102"
+    title = "The request has no usable entity id"
+    hint = 'Send "entity_id" as a string of 1 to 255 characters: it decides who answers.'
+
+
+class BodyTooLarge(RequestError):
+    code = "E103"
+    title = "The body is too large"
+    hint = "Send less, or split a batch into several."
+
+
+class HeaderInvalid(RequestError):
+    code = "E104"
+    title = "A header has an unusable value"
+    hint = "Correct the header that the detail names, or leave it out."
+
+
+class BatchInvalid(RequestError):
+    code = "E105"
+    title = "The batch cannot be read"
+    hint = 'Send {"entities": [...]} with 1 to 256 predict requests.'
+
+
+class UnknownModel(RequestError):
+    code = "E201"
+    title = "No such model"
+    hint = "GET /v1/models lists what is served; a model is served once it has a row in ServingPolicy."
+
+
+class UnknownVersion(RequestError):
+    code = "E202"
+    title = "The model has no such version"
+    hint = "GET /v1/models/{model} lists its versions."
+
+
+class UnknownRoute(RequestError):
+    code = "E404"
+    title = "No such path"
+    hint = "GET /docs shows every path."
+
+
+class MethodNotAllowed(RequestError):
+    code = "E405"
+    title = "The path does not answer this method"
+    hint = "The Allow header names the methods it does answer."
+
+
+class Unauthenticated(RequestError):
+    code = "E401"
+    title = "No usable key"
+    hint = "Send 'Authorization: Bearer <id>.<secret>'; understudy key create makes one."
+
+
+class ScopeMissing(RequestError):
+    code = "E403"
+    title = "The key does not permit this"
+    hint = "Ask for a key with the scope that the detail names: understudy key create --scope …"
+
+
+class ServingError(UnderstudyError):
+    """The request was good; something behind it was not."""
+
+    retry_after_seconds: ClassVar[int | None] = None
+
+
+class BadAnswer(ServingError):
+    code = "E502"
+    title = "The model server gave an unusable answer"
+    hint = "Look at the model server and at the version's output_schema; the answer was neither used nor cached."
+
+
+class BackendUnavailable(ServingError):
+    code = "E503"
+    title = "No replica of the model version answers"
+    hint = "Try again after Retry-After; understudy doctor shows which model server is down."
+    retry_after_seconds = 1
+
+
+class DeadlineExceeded(ServingError):
+    code = "E504"
+    title = "The deadline passed"
+    hint = "Allow more time with x-request-timeout-ms, or look at the stage that the detail names."
+
+    def __init__(self, stage: str, budget_seconds: float) -> None:
+        super().__init__(f"{budget_seconds * 1000:.0f} ms were allowed; time ran out in stage {stage!r}")
+        self.stage = stage
+
+
+class FeaturesUnavailable(ServingError):
+    code = "E505"
+    title = "Required features cannot be read"
+    hint = "Send the features in the request, give them defaults in input_schema, or look at the feature store."
+    retry_after_seconds = 1
+
+
+class PolicyNotLoaded(ServingError):
+    code = "E506"
+    title = "No serving policy has been read yet"
+    hint = "The proxy is starting and waits for Postgres; /readyz tells when it can answer."
+    retry_after_seconds = 1
+
+
+class Overloaded(ServingError):
+    code = "E507"
+    title = "Too much work is waiting"
+    hint = "Try again after Retry-After, or add a proxy."
+    retry_after_seconds = 1
+
+
+class RegistryError(UnderstudyError):
+    """The registry cannot do what was asked."""
+
+
+class PolicyRefused(RegistryError):
+    code = "E203"
+    title = "The database refused the change"
+    hint = "The message names the column and a statement that helps."
+
+
+class SchemaInvalid(RegistryError):
+    code = "E204"
+    title = "The schema cannot be used"
+    hint = "docs/reference/schema.md has the fields of input_schema and output_schema, with examples."
+
+
+class AlreadyRegistered(RegistryError):
+    code = "E205"
+    title = "The version is registered already"
+    hint = "Versions do not change: register the next one, or look at it with understudy version show."
+
+
+class NotRegistered(RegistryError):
+    code = "E206"
+    title = "No such model or version in the registry"
+    hint = "understudy version list shows what is registered."
+
+
+class GenerationMoved(RegistryError):
+    code = "E409"
+    title = "The policy changed since you read it"
+    hint = "Look at it again (understudy model show) and repeat the change."
+
+
+class RegistryUnavailable(RegistryError):
+    code = "E510"
+    title = "The registry's Postgres cannot be reached"
+    hint = "Check DATABASE_URL and the server; understudy doctor shows what it sees."
+
+
+class MigrationNeeded(RegistryError):
+    code = "E511"
+    title = "The database's schema does not fit this version of Understudy"
+    hint = "Run understudy db upgrade; if the database is newer, install the newer Understudy."
+
+
+def leaf_errors(base: type[UnderstudyError] = UnderstudyError) -> tuple[type[UnderstudyError], ...]:
+    """Return every error that carries a code, in the order of the page."""
+    found: list[type[UnderstudyError]] = []
+    for child in base.__subclasses__():
+        if "code" in vars(child):
+            found.append(child)
+        found.extend(leaf_errors(child))
+    return tuple(found)

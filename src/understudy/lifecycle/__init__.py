@@ -1,0 +1,1 @@
+"""The registry: versions, policies and their audit."""

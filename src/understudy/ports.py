@@ -1,0 +1,200 @@
+"""One Protocol per outside thing: reading this page tells what Understudy depends on.
+
+Every port has a real adapter and an in-memory twin in ``adapters/memory.py``; both pass the port's contract suite.
+Errors that a port may raise are named on its methods; an adapter lets no vendor's error through.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from understudy.core.policy import ModelVersion, PolicyDocument
+from understudy.core.prediction import PredictionRow
+from understudy.core.tensors import Row, Tensor
+
+
+class ModelBackend(Protocol):
+    """The model servers of one version."""
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """Return the tensor that the version's ``output_schema`` names, for all ``rows`` in one call.
+
+        Several rows only when the version's ``input_schema`` declares a batch dimension.
+
+        Raises:
+            BackendUnavailable: No replica answers.
+            DeadlineExceeded: ``timeout_seconds`` passed (stage ``upstream``).
+            BadAnswer: The server refused the call or its answer cannot be read.
+        """
+        ...
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether at least one replica says that it serves the version. Never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; calls in flight fail."""
+        ...
+
+
+ConnectBackend = Callable[[ModelVersion], ModelBackend]
+"""Makes a version's backend; opens no connection until the first call, and must run after any fork."""
+
+
+class PredictionCache(Protocol):
+    """Answers by ``infer:{version_id}:{sha256}``. Never raises: a cache that is down only misses."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the stored value, or ``None``; within the adapter's own short time-out."""
+        ...
+
+    async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
+        """Store a value, or let it go."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class FeatureStore(Protocol):
+    """Online features by entity."""
+
+    async def fetch(
+        self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
+    ) -> Mapping[str, Any]:
+        """Return the stored values (JSON types) of those ``names`` that the entity has; an unknown entity has none.
+
+        Raises:
+            FeaturesUnavailable: The store is down or did not answer within ``timeout_seconds``.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class PolicyChange(NamedTuple):
+    """A hint that a model's rows changed; ``model_name`` is ``None`` when everything should be read again."""
+
+    model_name: str | None
+
+
+class PolicySource(Protocol):
+    """Where policies come from."""
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        """Return the rows of these models, or of all with ``None``. A named model without policy has ``policy: None``.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        """Return the models whose rows changed since the last call (the first call: since :meth:`load`); may repeat some.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
+        """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
+
+        Calls it once with ``model_name=None`` when the subscription stands, so that nothing between the last load and
+        the subscription is missed.
+
+        Raises:
+            RegistryUnavailable: The connection cannot be opened or a heartbeat failed.
+        """
+        ...
+
+    async def report(self, instance: str, generations: Mapping[str, int]) -> None:
+        """Record which generation of each model this proxy instance acts on.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SnapshotFile(Protocol):
+    """The last good policy document on local disk."""
+
+    def read(self) -> PolicyDocument | None:
+        """Return the document, or ``None`` when there is none or it cannot be read."""
+        ...
+
+    def write(self, document: PolicyDocument) -> None:
+        """Replace the document atomically; a failure is counted and logged, never raised."""
+        ...
+
+
+class PredictionSpool(Protocol):
+    """Rows on local disk, written before the answer leaves."""
+
+    def append(self, row: PredictionRow) -> bool:
+        """Write one row; ``False`` when it was dropped because the spool or the disk is full (counted)."""
+        ...
+
+
+class SpooledBatch(NamedTuple):
+    """Rows of one spool segment that follow each other: from ``start`` to ``end``, offsets in bytes of that segment."""
+
+    spool_id: str
+    segment: int
+    start: int
+    end: int
+    rows: Sequence[bytes]
+    """Encoded rows, one each, as ``core.spool_format`` makes them."""
+
+
+class WriteOutcome(Enum):
+    """What became of a batch; nothing was written unless ``WRITTEN``."""
+
+    WRITTEN = "written"
+    OFFSET_MOVED = "offset_moved"
+    """The spool's committed offset is not where the batch starts: somebody else shipped these rows."""
+    REJECTED = "rejected"
+    """The database refuses the content of at least one row."""
+
+
+class PredictionStore(Protocol):
+    """``PredictionLog`` in Postgres."""
+
+    async def committed(self, spool_id: str) -> tuple[int, int]:
+        """Return ``(segment, offset)`` up to which the spool's rows are in the log; ``(0, 0)`` for a new spool.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def write(self, batch: SpooledBatch) -> WriteOutcome:
+        """Insert the rows and move the spool's offset to ``batch.end`` in one transaction.
+
+        Raises:
+            RegistryUnavailable: Nothing is known to be written (also when a commit's outcome is unknown): read
+                :meth:`committed` again.
+        """
+        ...
+
+    async def reject(self, batch: SpooledBatch, why: str) -> None:
+        """Put one poison row (a batch of one) into the dead-letter table and move the offset past it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Telemetry(Protocol):
+    """Metrics. Label values come from the registry or from enums, never from a request."""
+
+    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None: ...
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to the counter ``name`` (docs/reference/metrics.md lists them with their labels, in order)."""
+        ...
+
+    def observe(self, name: str, value: float, *labels: str) -> None: ...
+
+    def set(self, name: str, value: float, *labels: str) -> None: ...

@@ -1,0 +1,1 @@
+"""The data plane: one predict call and what it needs around it."""
