@@ -42,6 +42,16 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(BIN)/pytest -q tests/contract tests/integration tests/migrations tests/e2e
 
+.PHONY: models
+models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
+	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train
+	@$(UV) pip install --quiet --python .venv-train/bin/python --require-hashes -r requirements/train.txt
+	@.venv-train/bin/python tools/train_models.py
+
+.PHONY: protos
+protos: $(VENV)/.dev ## Generate the message classes of the wire protocols again
+	@$(BIN)/python tools/make_protos.py
+
 .PHONY: lock
 lock: $(BIN)/uv ## Resolve requirements/*.txt anew (exact versions and hashes, no index lines)
 	@sh requirements/lock.sh $(UV)

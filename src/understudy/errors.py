@@ -20,7 +20,8 @@ UnderstudyError
 │   ├── DeadlineExceeded   E504 time ran out (says in which stage)
 │   ├── FeaturesUnavailable E505 required features cannot be read
 │   ├── PolicyNotLoaded    E506 no policy has been read yet
-│   └── Overloaded         E507 too much work is waiting
+│   ├── Overloaded         E507 too much work is waiting
+│   └── InternalFault      E500 a defect of Understudy itself
 └── RegistryError               what an engineer asked of the registry
     ├── PolicyRefused      E203 the database refused the change (says why and what to do)
     ├── SchemaInvalid      E204 an input or output schema that cannot be compiled
@@ -186,6 +187,12 @@ class Overloaded(ServingError):
     title = "Too much work is waiting"
     hint = "Try again after Retry-After, or add a proxy."
     retry_after_seconds = 1
+
+
+class InternalFault(ServingError):
+    code = "E500"
+    title = "Understudy failed to handle the request"
+    hint = "This is a defect of Understudy: report it with the x-request-id; the proxy's log has the cause."
 
 
 class RegistryError(UnderstudyError):

@@ -4,12 +4,12 @@ Every port has a real adapter and an in-memory twin in ``adapters/memory.py``; b
 Errors that a port may raise are named on its methods; an adapter lets no vendor's error through.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.policy import ModelVersion, PolicyDocument
-from understudy.core.prediction import PredictionRow
+from understudy.core.prediction import COLUMNS, PredictionRow
 from understudy.core.tensors import Row, Tensor
 
 
@@ -52,7 +52,9 @@ class PredictionCache(Protocol):
         """Store a value, or let it go."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class FeatureStore(Protocol):
@@ -68,7 +70,9 @@ class FeatureStore(Protocol):
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class PolicyChange(NamedTuple):
@@ -89,7 +93,7 @@ class PolicySource(Protocol):
         ...
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """Return the models whose rows changed since the last call (the first call: since :meth:`load`); may repeat some.
+        """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some.
 
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
@@ -115,7 +119,9 @@ class PolicySource(Protocol):
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class SnapshotFile(Protocol):
@@ -147,6 +153,51 @@ class SpooledBatch(NamedTuple):
     end: int
     rows: Sequence[bytes]
     """Encoded rows, one each, as ``core.spool_format`` makes them."""
+    columns: Sequence[str] = COLUMNS
+    """The columns of ``rows``, as the process named them that wrote the segment."""
+    damage: str = ""
+    """Why ``rows`` (one: the bytes as found) cannot be read; empty for rows that can."""
+
+
+class SpoolReader(Protocol):
+    """The shipping side of one spool. Its calls touch the disk; they may come from another thread than the writer's."""
+
+    @property
+    def spool_id(self) -> str:
+        """A UUID, never used for two spools."""
+        ...
+
+    def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
+        """Return rows that follow this place, or ``None`` when there are none (yet).
+
+        Goes on to the next segment by itself. At least one row is returned when there is one, whatever ``max_bytes``.
+        """
+        ...
+
+    def forget(self, segment: int, offset: int) -> None:
+        """Free what lies before this place: it is in the log, or in the dead-letter table."""
+        ...
+
+    @property
+    def unshipped_bytes(self) -> int:
+        """Bytes on disk that nobody has called :meth:`forget` for."""
+        ...
+
+
+class SpoolShelf(Protocol):
+    """The spools that a worker ships: its own, and those whose worker died."""
+
+    @property
+    def own(self) -> SpoolReader:
+        """The worker's own spool."""
+        ...
+
+    def orphans(self) -> Generator[SpoolReader, None, None]:
+        """Yield each spool without a worker, locked until the next step; an empty one is removed by then.
+
+        Close the iterator (``contextlib.closing``) when leaving it early.
+        """
+        ...
 
 
 class WriteOutcome(Enum):
@@ -157,6 +208,13 @@ class WriteOutcome(Enum):
     """The spool's committed offset is not where the batch starts: somebody else shipped these rows."""
     REJECTED = "rejected"
     """The database refuses the content of at least one row."""
+
+
+class WriteResult(NamedTuple):
+    """An outcome, and for ``REJECTED`` what the database said."""
+
+    outcome: WriteOutcome
+    why: str = ""
 
 
 class PredictionStore(Protocol):
@@ -170,31 +228,47 @@ class PredictionStore(Protocol):
         """
         ...
 
-    async def write(self, batch: SpooledBatch) -> WriteOutcome:
+    async def write(self, batch: SpooledBatch) -> WriteResult:
         """Insert the rows and move the spool's offset to ``batch.end`` in one transaction.
 
         Raises:
             RegistryUnavailable: Nothing is known to be written (also when a commit's outcome is unknown): read
                 :meth:`committed` again.
+            MigrationNeeded: The tables are not there, or not with these columns.
         """
         ...
 
-    async def reject(self, batch: SpooledBatch, why: str) -> None:
-        """Put one poison row (a batch of one) into the dead-letter table and move the offset past it."""
+    async def reject(self, batch: SpooledBatch, why: str) -> WriteOutcome:
+        """Put one poison row (a batch of one) into the dead-letter table and move the offset past it.
+
+        Nothing is done but to return ``OFFSET_MOVED`` when the spool's committed offset is not where the batch starts.
+
+        Raises:
+            RegistryUnavailable: As :meth:`write`.
+            MigrationNeeded: As :meth:`write`.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class Telemetry(Protocol):
     """Metrics. Label values come from the registry or from enums, never from a request."""
 
-    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None: ...
+    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
+        """Count one call of a version, its duration and its score."""
+        ...
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to the counter ``name`` (docs/reference/metrics.md lists them with their labels, in order)."""
         ...
 
-    def observe(self, name: str, value: float, *labels: str) -> None: ...
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add a value to the histogram ``name``."""
+        ...
 
-    def set(self, name: str, value: float, *labels: str) -> None: ...
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set the gauge ``name``."""
+        ...

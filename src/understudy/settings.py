@@ -1,6 +1,5 @@
 """The environment as one frozen value; only the composition root and the entry points read it."""
 
-import os
 import socket
 from pathlib import Path
 
@@ -13,9 +12,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="UNDERSTUDY_", frozen=True, extra="ignore", populate_by_name=True)
 
-    database_url: SecretStr = Field(SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL")
+    database_url: SecretStr = Field(
+        default=SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL"
+    )
     """Postgres 15 to 18: registry, policies, prediction log."""
-    redis_url: SecretStr | None = Field(None, validation_alias="REDIS_URL")
+    redis_url: SecretStr | None = Field(default=None, validation_alias="REDIS_URL")
     """Redis or Valkey for the shared prediction cache; without it only the in-process cache is used."""
     state_dir: Path = Path(".understudy")
     """Where the spool and the policy snapshot live; must survive a restart of the process."""
@@ -24,50 +25,51 @@ class Settings(BaseSettings):
     port: int = 8080
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 9090
-    workers: int = Field(1, ge=1, le=256)
+    workers: int = Field(default=1, ge=1, le=256)
     """1: one uvicorn. More: gunicorn with uvicorn-worker."""
     auth: bool | None = None
     """Whether predict and read calls need a key; by default yes, unless ``host`` is a loopback address."""
     docs: bool = True
     """Whether /docs and /openapi.json are served."""
 
-    body_limit_bytes: int = Field(1_048_576, ge=1_024)
-    batch_limit: int = Field(256, ge=1)
-    drain_seconds: float = Field(3.0, ge=0)
+    body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
+    batch_limit: int = Field(default=256, ge=1)
+    drain_seconds: float = Field(default=3.0, ge=0)
 
-    memory_cache_bytes: int = Field(32 * 1_048_576, ge=0)
+    memory_cache_bytes: int = Field(default=32 * 1_048_576, ge=0)
     """In-process prediction cache; 0 turns it off."""
-    redis_timeout_seconds: float = Field(0.01, gt=0)
-    feature_timeout_seconds: float = Field(0.05, gt=0)
+    redis_timeout_seconds: float = Field(default=0.01, gt=0)
+    feature_timeout_seconds: float = Field(default=0.05, gt=0)
     feature_redis_url: SecretStr | None = None
     """Online features as Redis hashes ``features:{model}:{entity_id}``."""
     feature_table: str | None = None
     """Online features as a Postgres table (or view) with columns model_name, entity_id, features (JSONB)."""
 
-    backend_concurrency: int = Field(4, ge=1)
+    backend_concurrency: int = Field(default=4, ge=1)
     """Calls of one version in flight before waiting rows leave together as one batch."""
-    backend_batch_rows: int = Field(128, ge=1)
-    backend_queue_rows: int = Field(4_096, ge=1)
+    backend_batch_rows: int = Field(default=128, ge=1)
+    backend_queue_rows: int = Field(default=4_096, ge=1)
     """Rows of one version that may wait; more are refused with 503."""
-    challenger_budget_ratio: float = Field(0.4, gt=0, le=1)
+    challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)
     """Share of the deadline that a challenger may use before the champion answers instead."""
-    shadow_limit: int = Field(64, ge=0)
+    shadow_limit: int = Field(default=64, ge=0)
     """Shadow calls in flight; more are dropped and counted."""
-    shadow_timeout_seconds: float = Field(0.5, gt=0)
+    shadow_timeout_seconds: float = Field(default=0.5, gt=0)
 
-    policy_poll_seconds: float = Field(2.0, gt=0)
-    policy_heartbeat_seconds: float = Field(2.0, gt=0)
-    database_timeout_seconds: float = Field(5.0, gt=0)
+    policy_poll_seconds: float = Field(default=2.0, gt=0)
+    policy_heartbeat_seconds: float = Field(default=2.0, gt=0)
+    database_timeout_seconds: float = Field(default=5.0, gt=0)
 
-    spool_limit_bytes: int = Field(256 * 1_048_576, ge=65_536)
+    spool_limit_bytes: int = Field(default=256 * 1_048_576, ge=65_536)
     """Bytes of unshipped rows on disk, per worker; when full, answers go on and new rows are dropped and counted."""
-    spool_segment_bytes: int = Field(8 * 1_048_576, ge=4_096)
-    spool_sync_seconds: float = Field(1.0, gt=0)
+    spool_segment_bytes: int = Field(default=8 * 1_048_576, ge=4_096)
+    spool_sync_seconds: float = Field(default=1.0, gt=0)
     """Longest time between two fdatasync: what a power cut (not a crash of the process) may cost."""
-    log_batch_rows: int = Field(2_000, ge=1)
-    log_interval_seconds: float = Field(0.2, gt=0)
+    log_batch_rows: int = Field(default=2_000, ge=1)
+    log_interval_seconds: float = Field(default=0.2, gt=0)
 
-    instance: str = Field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    instance: str = Field(default_factory=socket.gethostname)
+    """This machine's name in ProxyInstance; the process id is added."""
 
     @property
     def needs_key(self) -> bool:

@@ -64,7 +64,8 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
 def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
     if activation == "sigmoid":
         # exp of a clipped argument: exp(709) is the last finite double, float32 ends at 88.
-        return 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
+        squashed: NDArray[Any] = 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
+        return squashed
     if activation == "softmax":
         weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
         normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
@@ -107,8 +108,6 @@ def _text(element: Any) -> str:
     return text
 
 
-
-
 def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes:
     """Return the cache value: the prediction with the version and the full input hash it belongs to."""
     return b'{"version_id":%d,"input_hash":"%s","prediction":%s,"score":%s}' % (
@@ -120,7 +119,7 @@ def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes
 
 
 def decode_cached(schema: OutputSchema, version_id: int, digest: str, value: bytes) -> Prediction | None:
-    """Return the prediction of a cache value, or ``None`` when it is cut, of another version or input, or out of shape."""
+    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another version or input."""
     try:
         entry = orjson.loads(value)
     except orjson.JSONDecodeError:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from understudy.core.schema import InputSchema, OutputSchema, compile_input_schema, compile_output_schema
+from understudy.core.schema import InputSchema, OutputSchema
+from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import SchemaInvalid
 
 PolicyDocument = Mapping[str, Any]
@@ -93,6 +94,8 @@ class ServingPolicy:
     generation: int = 1
     rollout_id: int | None = None
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
+    stored_names: tuple[str, ...] = ()
+    """Features that the champion, the challenger or the shadow take from the feature store."""
 
     @property
     def bucket_key(self) -> str:
@@ -186,12 +189,14 @@ def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[st
     if champion is None:
         msg = f"the policy of {model_name!r} names no champion"
         raise SchemaInvalid(msg)
+    challenger, shadow = named(policy["challenger_version"]), named(policy["shadow_version"])
+    routed = [version for version in (champion, challenger, shadow) if version is not None]
     return ServingPolicy(
         model_name=model_name,
         champion=champion,
-        challenger=named(policy["challenger_version"]),
+        challenger=challenger,
         challenger_weight=int(policy["challenger_weight"]),
-        shadow=named(policy["shadow_version"]),
+        shadow=shadow,
         shadow_percent=int(policy["shadow_percent"]),
         fallback=bool(policy["fallback"]),
         salt=policy["salt"],
@@ -199,6 +204,7 @@ def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[st
         generation=int(policy["generation"]),
         rollout_id=policy["rollout_id"],
         versions=versions,
+        stored_names=tuple(dict.fromkeys(name for version in routed for name in version.input_schema.stored_names)),
     )
 
 
@@ -218,18 +224,15 @@ def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, comple
     for name, rows in document["models"].items():
         current = snapshot.policies.get(name)
         rejected.pop(name, None)
-        if rows["policy"] is None:
-            policies.pop(name, None)
-            continue
-        if current is not None and int(rows["policy"]["generation"]) < current.generation:
-            policies[name] = current
-            continue
         try:
-            policies[name] = policy_from_rows(name, rows, current.versions if current is not None else {})
+            policy = _newest(name, rows, current)
         except (SchemaInvalid, KeyError, ValueError, TypeError) as problem:
             rejected[name] = str(problem)
-            if current is not None:
-                policies[name] = current
+            policy = current
+        if policy is None:
+            policies.pop(name, None)
+        else:
+            policies[name] = policy
     keys = snapshot.keys
     if "keys" in document:
         keys = {
@@ -237,3 +240,12 @@ def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, comple
             for row in document["keys"]
         }
     return PolicySnapshot(policies=policies, keys=keys, rejected=rejected)
+
+
+def _newest(name: str, rows: Mapping[str, Any], current: ServingPolicy | None) -> ServingPolicy | None:
+    """Return the policy that the rows describe, the current one if they are older, or none if it was dropped."""
+    if rows["policy"] is None:
+        return None
+    if current is not None and int(rows["policy"]["generation"]) < current.generation:
+        return current
+    return policy_from_rows(name, rows, current.versions if current is not None else {})

@@ -69,4 +69,6 @@ def is_shadowed(policy: ServingPolicy, entity_id: str) -> bool:
     """
     if policy.shadow is None or policy.shadow_percent <= 0:
         return False
-    return policy.shadow_percent >= BUCKETS or bucket_of(f"shadow:{policy.bucket_key}", entity_id) < policy.shadow_percent
+    return (
+        policy.shadow_percent >= BUCKETS or bucket_of(f"shadow:{policy.bucket_key}", entity_id) < policy.shadow_percent
+    )

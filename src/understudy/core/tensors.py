@@ -54,7 +54,7 @@ _ALIASES = {
 
 
 def parse_datatype(name: str) -> Datatype:
-    """Return the element type that a schema names: ``float32``, ``FP32``, ``string``, …
+    """Return the element type that a schema names, for example ``float32``, ``FP32`` or ``string``.
 
     Raises:
         KeyError: If the name means nothing here.

@@ -1,0 +1,65 @@
+"""Server processes that we start ourselves: a free port for them, and an end that always comes."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+POLL_SECONDS = 0.01
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback address that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs. A zombie does not: where PID 1 does not reap, a crashed server stays one for ever."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        ps = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607 - macOS has no /proc, ps is where PATH says
+        return ps.returncode == 0 and not ps.stdout.strip().startswith("Z")
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subprocess.Popen[bytes] | None) -> None:
+    """Send each signal in turn until the process is gone, waiting the seconds beside it.
+
+    Args:
+        pid: The process.
+        signals: What to send, from gentle to final, each with how long to wait for it.
+        child: The process as ours, so that it is reaped; ``None`` when another process started it.
+    """
+    for number, wait_seconds in signals:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            break
+        if _gone_within(pid, wait_seconds, child):
+            break
+    if child is not None:
+        child.poll()
+
+
+def _gone_within(pid: int, wait_seconds: float, child: subprocess.Popen[bytes] | None) -> bool:
+    give_up = time.monotonic() + wait_seconds
+    while time.monotonic() < give_up:
+        if child is not None and child.poll() is not None:
+            return True
+        if not is_alive(pid):
+            return True
+        time.sleep(POLL_SECONDS)
+    return False

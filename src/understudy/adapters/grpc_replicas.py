@@ -1,0 +1,319 @@
+"""gRPC channels to the model servers of one version: which replica gets a call, and what its status means.
+
+gRPC's own ``round_robin``, keepalive and retry policy do nothing for a stopped peer, so the choice is ours
+(``core.replicas``).
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import grpc
+import grpc.aio
+
+from understudy.core.replicas import (
+    HEALTHY,
+    Health,
+    Outcome,
+    RetryBudget,
+    choose_replica,
+    health_after,
+    health_after_probe,
+)
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
+MAX_ANSWER_BYTES = 4 * 1_048_576
+PROBE_SECONDS = 0.5
+PATIENCE_SECONDS = 120.0
+"""How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
+MOST_ABANDONED_CALLS = 64
+"""Calls of one version that may run on after their caller has gone."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # A connection of its own for each replica of each version: no shared back-off, no shared failure.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    # gRPC adds up to 20 % of jitter: 800 keeps the longest pause below a second.
+    ("grpc.max_reconnect_backoff_ms", 800),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
+    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished without a word.
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Model servers are inside: neither a proxy from the environment nor a TXT record decides how they are called.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+_FAILURES = {
+    grpc.StatusCode.UNAVAILABLE: Outcome.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED: Outcome.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.LATE,
+}
+_RESET = "Received RST_STREAM"
+"""How gRPC begins the details of a stream that the peer broke off, whatever code it gives it."""
+
+
+class Probe(NamedTuple):
+    """The call that asks a server whether it serves the version, and what its answer says."""
+
+    method: str
+    request: bytes
+    says_ready: Callable[[bytes], bool]
+    """Raises ``ValueError`` when the answer cannot be read."""
+
+
+class ServerTraits(NamedTuple):
+    """Where a kind of server is unlike the others."""
+
+    refusal_mark: str | None = None
+    """Text in the details of errors that the server itself made, whatever their code: it lives and refuses the call."""
+    cancels_cleanly: bool = True
+    """Whether a call may be broken off at its deadline. If not it runs on, its answer thrown away."""
+
+
+USUAL_TRAITS = ServerTraits()
+
+
+class _ReplicaDown(Exception):
+    """The replica did not take or finish the call."""
+
+
+class _Replica:
+    """One endpoint's channel and its callables by method."""
+
+    __slots__ = ("_calls", "channel")
+
+    def __init__(self, endpoint: str) -> None:
+        # With the scheme said, an endpoint can name no other (unix:, xds:).
+        self.channel = grpc.aio.insecure_channel(f"dns:///{endpoint}", options=CHANNEL_OPTIONS)
+        self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+
+    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
+        """Return the callable of a method; bytes go in and out as they are."""
+        if method not in self._calls:
+            self._calls[method] = self.channel.unary_unary(method)
+        return self._calls[method]
+
+
+class ReplicaSet:
+    """The replicas of one version. Channels open at the first call, in the loop that runs then (so after any fork)."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        probe: Probe,
+        *,
+        traits: ServerTraits = USUAL_TRAITS,
+        metadata: Metadata = (),
+        now: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._endpoints = tuple(endpoints)
+        self._probe = probe
+        self._traits = traits
+        self._metadata = metadata
+        self._now = now
+        self._draw = draw
+        self._replicas: list[_Replica] | None = None
+        self._closed = False
+        self._healths: list[Health] = [HEALTHY] * len(self._endpoints)
+        self._in_flight: list[int] = [0] * len(self._endpoints)
+        self._retries = RetryBudget()
+        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._abandoned: set[asyncio.Task[bytes]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have not ended, those that run on without a caller included."""
+        return sum(self._in_flight)
+
+    @property
+    def ejected(self) -> int:
+        """Replicas that get no calls now."""
+        return sum(health.ejected for health in self._healths)
+
+    async def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
+        """Return the answer of one replica; a replica that is down is replaced by another once.
+
+        Raises:
+            BackendUnavailable: No replica took the call.
+            DeadlineExceeded: ``timeout_seconds`` passed.
+            BadAnswer: A replica refused the call; the message carries the gRPC code, not the server's text.
+        """
+        deadline = self._now() + timeout_seconds
+        self._retries = self._retries.after_call()
+        index = self._choose()
+        try:
+            return await self._attempt(index, method, request, deadline, timeout_seconds)
+        except _ReplicaDown as down:
+            index = self._choose_again(index, down)
+        try:
+            return await self._attempt(index, method, request, deadline, timeout_seconds)
+        except _ReplicaDown as down:
+            raise _unavailable() from down.__cause__
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether a replica says that it serves the version; a connection that is being made is waited for."""
+        if self._closed:
+            return False
+        replicas = self._open()
+        return any(await asyncio.gather(*(self._says_ready(replica, timeout_seconds) for replica in replicas)))
+
+    async def close(self) -> None:
+        """Close every channel; calls in flight fail, calls to come are refused."""
+        self._closed = True
+        tasks = [*self._probes.values(), *self._abandoned]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for replica in self._replicas or ():
+            await replica.channel.close()
+
+    # -- choosing ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> list[_Replica]:
+        if self._replicas is None:
+            self._replicas = [_Replica(endpoint) for endpoint in self._endpoints]
+        return self._replicas
+
+    def _choose(self) -> int:
+        if self._closed:
+            raise _closed()
+        if len(self._abandoned) >= MOST_ABANDONED_CALLS:
+            raise BackendUnavailable("too many late calls still run at the model server")
+        self._start_due_probes()
+        index = choose_replica(self._healths, self._in_flight, self._draw())
+        if index is None:
+            raise BackendUnavailable("no model server is registered for the model version")
+        return index
+
+    def _choose_again(self, failed: int, down: _ReplicaDown) -> int:
+        """Return where a call goes that a replica did not take.
+
+        Without another one the same is asked once more: the connection may have broken under the call (as it does when
+        a load balancer between us restarts), and if the replica is down that is known in the same millisecond.
+        """
+        if not self._retries.allows:
+            raise _unavailable() from down.__cause__
+        self._retries = self._retries.after_retry()
+        other = choose_replica(self._healths, self._in_flight, self._draw(), avoid=failed)
+        return failed if other is None else other
+
+    # -- calling -------------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, index: int, method: str, request: bytes, deadline: float, budget_seconds: float) -> bytes:
+        remaining = deadline - self._now()
+        if remaining <= 0:
+            raise DeadlineExceeded("upstream", budget_seconds)
+        if self._traits.cancels_cleanly:
+            return await self._exchange(index, method, request, remaining, budget_seconds)
+        running = asyncio.ensure_future(self._exchange(index, method, request, PATIENCE_SECONDS, budget_seconds))
+        try:
+            await asyncio.wait((running,), timeout=remaining)
+        finally:
+            if not running.done():
+                self._abandon(running)
+        if running.done():
+            return running.result()
+        self._record(index, Outcome.LATE)
+        raise DeadlineExceeded("upstream", budget_seconds)
+
+    async def _exchange(
+        self, index: int, method: str, request: bytes, timeout_seconds: float, budget_seconds: float
+    ) -> bytes:
+        replica = self._open()[index]
+        self._in_flight[index] += 1
+        try:
+            answer = await replica.method(method)(request, timeout=timeout_seconds, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            outcome = self._outcome_of(error)
+            self._record(index, outcome)
+            raise _translated(error, outcome, budget_seconds) from error
+        except asyncio.CancelledError:
+            # gRPC says so too when the channel is closed under a call that nobody cancelled.
+            if self._closed and not _is_cancelled():
+                raise _closed() from None
+            raise
+        except grpc.aio.UsageError:
+            raise _closed() from None
+        finally:
+            self._in_flight[index] -= 1
+        self._record(index, Outcome.ANSWERED)
+        return answer
+
+    def _abandon(self, running: "asyncio.Task[bytes]") -> None:
+        self._abandoned.add(running)
+        running.add_done_callback(self._abandoned.discard)
+        running.add_done_callback(_look_at_result)
+
+    def _outcome_of(self, error: grpc.aio.AioRpcError) -> Outcome:
+        details = error.details() or ""
+        if self._traits.refusal_mark is not None and self._traits.refusal_mark in details:
+            return Outcome.REFUSED
+        if details.startswith(_RESET):
+            return Outcome.UNAVAILABLE
+        return _FAILURES.get(error.code(), Outcome.REFUSED)
+
+    def _record(self, index: int, outcome: Outcome) -> None:
+        if outcome is Outcome.ANSWERED and self._healths[index] is HEALTHY:
+            return
+        self._healths[index] = health_after(self._healths, index, outcome, self._now())
+
+    # -- probing -------------------------------------------------------------------------------------------------------
+
+    def _start_due_probes(self) -> None:
+        """Ask ejected replicas beside the traffic: a caller's own call is not the one to find out."""
+        for index, health in enumerate(self._healths):
+            if health.ejected_until is not None and index not in self._probes and health.probe_due(self._now()):
+                self._probes[index] = asyncio.create_task(self._probe_ejected(index))
+
+    async def _probe_ejected(self, index: int) -> None:
+        try:
+            ready = await self._says_ready(self._open()[index], PROBE_SECONDS)
+            self._healths[index] = health_after_probe(self._healths[index], ready, self._now())
+        finally:
+            del self._probes[index]
+
+    async def _says_ready(self, replica: _Replica, timeout_seconds: float) -> bool:
+        call = replica.method(self._probe.method)
+        try:
+            answer = await call(
+                self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=True
+            )
+            return self._probe.says_ready(answer)
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, ValueError):
+            return False
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable("the connections to the model version are closed")
+
+
+def _unavailable() -> BackendUnavailable:
+    return BackendUnavailable("no model server of the version takes the call")
+
+
+def _translated(error: grpc.aio.AioRpcError, outcome: Outcome, budget_seconds: float) -> Exception:
+    if outcome is Outcome.LATE:
+        return DeadlineExceeded("upstream", budget_seconds)
+    if outcome is Outcome.UNAVAILABLE:
+        return _ReplicaDown()
+    return BadAnswer(f"the model server refused the call with {error.code().name}")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _look_at_result(task: "asyncio.Task[bytes]") -> None:
+    """Keep asyncio from reporting the failure of a call whose caller has gone."""
+    if not task.cancelled():
+        task.exception()

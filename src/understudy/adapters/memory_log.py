@@ -1,0 +1,139 @@
+"""The in-memory twins of the spool and of ``PredictionLog``: same outcomes, same fencing, no disk and no server."""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
+from uuid import uuid4
+
+from understudy.core.prediction import PredictionRow
+from understudy.core.spool_format import encode_header, encode_row, follows, read_header, read_records
+from understudy.ports import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
+
+
+class MemorySpool:
+    """A spool in memory, with the layout of the one on disk."""
+
+    def __init__(
+        self, *, limit_bytes: int = 1_048_576, segment_bytes: int = 65_536, orphans: Sequence["MemorySpool"] = ()
+    ) -> None:
+        self.spool_id = str(uuid4())
+        self._limit_bytes = limit_bytes
+        self._segment_bytes = segment_bytes
+        self._orphans = list(orphans)
+        self._segments = {1: bytearray(encode_header())}
+        self._forgotten = (1, 0)
+
+    @property
+    def own(self) -> SpoolReader:
+        """This spool."""
+        return self
+
+    @property
+    def unshipped_bytes(self) -> int:
+        """Bytes that nobody has called :meth:`forget` for."""
+        return max(0, sum(map(len, self._segments.values())) - self._forgotten[1])
+
+    @property
+    def orphans_left(self) -> int:
+        """How many spools of dead workers still have rows, or were not looked at yet."""
+        return len(self._orphans)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every row has been forgotten."""
+        return self.read_from(*self._forgotten, 1, 1) is None
+
+    def append(self, row: PredictionRow) -> bool:
+        """Keep one row; ``False`` when the limit is reached."""
+        frame = encode_row(row)
+        if self.unshipped_bytes + len(frame) > self._limit_bytes:
+            return False
+        last = max(self._segments)
+        if len(self._segments[last]) >= self._segment_bytes:
+            last += 1
+            self._segments[last] = bytearray(encode_header())
+        self._segments[last] += frame
+        return True
+
+    def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
+        """Return rows that follow this place, or ``None``."""
+        for number, stored in sorted(self._segments.items()):
+            start = offset if number == segment else 0
+            header = read_header(bytes(stored))
+            if number < segment or header is None:
+                continue
+            records = read_records(bytes(stored), max(start, header[1]), max_rows)
+            if records.payloads:
+                fitting = sum(end - start <= max_bytes for end in records.ends) or 1
+                rows, end = records.payloads[:fitting], records.ends[fitting - 1]
+                return SpooledBatch(self.spool_id, number, start, end, rows, header[0].columns)
+        return None
+
+    def forget(self, segment: int, offset: int) -> None:
+        """Drop earlier segments; the last one stays."""
+        if (segment, offset) > self._forgotten:
+            self._forgotten = (segment, offset)
+            self._segments = {number: stored for number, stored in self._segments.items() if number >= segment}
+
+    def orphans(self) -> Generator[SpoolReader, None, None]:
+        """Yield the orphans given; those without rows are gone afterwards."""
+        for orphan in list(self._orphans):
+            yield orphan
+            if orphan.is_drained:
+                self._orphans.remove(orphan)
+
+
+class DeadLetter(NamedTuple):
+    """A row that the log refused."""
+
+    spool_id: str
+    segment: int
+    byte_offset: int
+    row: bytes
+    why: str
+
+
+class MemoryPredictionStore:
+    """Rows in a list.
+
+    Args:
+        refuse: Says why the "database" refuses a row, or ``None`` when it takes it.
+    """
+
+    def __init__(self, refuse: Callable[[bytes], str | None] = lambda _row: None) -> None:
+        self._refuse = refuse
+        self._offsets: dict[str, tuple[int, int]] = {}
+        self.rows: list[bytes] = []
+        self.dead_letters: list[DeadLetter] = []
+
+    async def committed(self, spool_id: str) -> tuple[int, int]:
+        """Return ``(segment, offset)`` up to which the spool's rows are in the log."""
+        return self._offsets.get(spool_id, (0, 0))
+
+    async def write(self, batch: SpooledBatch) -> WriteResult:
+        """Keep the rows and move the offset, or neither."""
+        if not self._is_next(batch):
+            return WriteResult(WriteOutcome.OFFSET_MOVED)
+        why = self._refusal(batch.rows)
+        if why is not None:
+            return WriteResult(WriteOutcome.REJECTED, why)
+        self.rows.extend(batch.rows)
+        self._offsets[batch.spool_id] = (batch.segment, batch.end)
+        return WriteResult(WriteOutcome.WRITTEN)
+
+    async def reject(self, batch: SpooledBatch, why: str) -> WriteOutcome:
+        """Keep one poison row apart and move the offset past it."""
+        if not self._is_next(batch):
+            return WriteOutcome.OFFSET_MOVED
+        self.dead_letters.append(DeadLetter(batch.spool_id, batch.segment, batch.start, batch.rows[0], why))
+        self._offsets[batch.spool_id] = (batch.segment, batch.end)
+        return WriteOutcome.WRITTEN
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _is_next(self, batch: SpooledBatch) -> bool:
+        committed = self._offsets.get(batch.spool_id, (0, 0))
+        return follows(committed, (batch.segment, batch.start))
+
+    def _refusal(self, rows: Sequence[bytes]) -> str | None:
+        return next((why for why in map(self._refuse, rows) if why is not None), None)

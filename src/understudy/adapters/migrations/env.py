@@ -1,0 +1,41 @@
+"""What alembic runs for each command: with the connection of ``migrations.upgrade``, or its own to ``DATABASE_URL``."""
+
+import asyncio
+import os
+
+from alembic import context
+from sqlalchemy import Connection
+
+from understudy.adapters.postgres_connection import make_engine
+from understudy.adapters.tables import METADATA, is_ours
+
+
+def _run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=METADATA,
+        include_name=is_ours,
+        compare_server_default=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+async def _run_on_own_connection() -> None:
+    engine = make_engine(os.environ["DATABASE_URL"], timeout_seconds=60, application_name="alembic")
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_run)
+    finally:
+        await engine.dispose()
+
+
+def _main() -> None:
+    connection = context.config.attributes.get("connection")
+    if isinstance(connection, Connection):
+        _run(connection)
+    else:
+        asyncio.run(_run_on_own_connection())
+
+
+_main()

@@ -1,0 +1,20 @@
+"""${message}.
+
+Expand first, contract in a later release: the code before this migration and the code after it both run against the
+schema that it leaves.
+"""
+
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    ${upgrades if upgrades else "pass"}
+
+
+def downgrade() -> None:
+    ${downgrades if downgrades else "pass"}

@@ -1,0 +1,16 @@
+DROP VIEW understudy_split, understudy_status;
+DROP TABLE AlertOutbox, OutcomeEvent, Experiment, RolloutEvent, Rollout, ProxyInstance, ApiKey, PredictionDeadLetter,
+    SpoolOffset, PredictionMetric, PredictionLog, PolicyChange, PolicyAudit, ServingPolicy, ModelEndpoint, ModelVersion;
+DROP FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ);
+DROP FUNCTION understudy_guard_change();
+DROP FUNCTION understudy_guard_audit();
+DROP FUNCTION understudy_touch_keys();
+DROP FUNCTION understudy_touch_endpoint();
+DROP FUNCTION understudy_touch_version();
+DROP FUNCTION understudy_guard_version();
+DROP FUNCTION understudy_refuse_truncate();
+DROP FUNCTION understudy_record_policy();
+DROP FUNCTION understudy_guard_policy();
+DROP FUNCTION understudy_touch(TEXT, BIGINT);
+DROP FUNCTION understudy_actor();
+DROP FUNCTION understudy_refuse(TEXT, TEXT);

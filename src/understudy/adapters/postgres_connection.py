@@ -1,0 +1,89 @@
+"""Connections to Postgres that notice a dead peer; every vendor error becomes ``RegistryUnavailable``."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import asyncpg
+from sqlalchemy import NullPool
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from understudy.errors import RegistryUnavailable
+
+VENDOR_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    SQLAlchemyError,
+)
+"""What asyncpg and SQLAlchemy raise when Postgres is away, slow, or says no."""
+
+_SCHEMES = ("postgresql://", "postgres://")
+
+
+def normal_dsn(database_url: str) -> str:
+    """Return the URL as asyncpg reads it; SQLAlchemy's ``postgresql+asyncpg://`` is understood as well.
+
+    Raises:
+        RegistryUnavailable: It is not a Postgres URL. The message does not repeat it: it may hold a password.
+    """
+    scheme, separator, rest = database_url.partition("://")
+    dsn = f"{scheme.split('+')[0]}{separator}{rest}"
+    if not dsn.startswith(_SCHEMES):
+        raise RegistryUnavailable("DATABASE_URL cannot be read: expected postgresql://user@host:port/name")
+    return dsn
+
+
+async def connect(database_url: str, *, timeout_seconds: float, application_name: str) -> asyncpg.Connection:
+    """Open a connection that gives up on each command after ``timeout_seconds``, and on a silent peer within 10 s.
+
+    No prepared statement is kept, so that it also works through a pooler in transaction mode.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    async with translated("Postgres cannot be reached"):
+        connection = await asyncpg.connect(
+            normal_dsn(database_url),
+            timeout=timeout_seconds,
+            command_timeout=timeout_seconds,
+            statement_cache_size=0,
+            server_settings={"application_name": application_name},
+        )
+    _keep_alive(connection)
+    return connection
+
+
+def make_engine(database_url: str, *, timeout_seconds: float, application_name: str) -> AsyncEngine:
+    """Return an engine over :func:`connect`; it opens a connection for each use and keeps none."""
+
+    async def open_connection() -> asyncpg.Connection:
+        return await connect(database_url, timeout_seconds=timeout_seconds, application_name=application_name)
+
+    return create_async_engine("postgresql+asyncpg://", async_creator=open_connection, poolclass=NullPool)
+
+
+@asynccontextmanager
+async def translated(what: str, timeout_seconds: float | None = None) -> AsyncIterator[None]:
+    """Turn every vendor error inside into ``RegistryUnavailable``, and end the block after ``timeout_seconds``."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            yield
+    except VENDOR_ERRORS as problem:
+        raise RegistryUnavailable(f"{what}: {str(problem) or type(problem).__name__}") from problem
+
+
+def _keep_alive(connection: asyncpg.Connection) -> None:
+    """Let the kernel notice a peer that vanished: asyncpg leaves keepalives off, and LISTEN then just stays silent."""
+    held = cast(Any, connection)._transport.get_extra_info("socket")  # noqa: SLF001 - there is no public way to it
+    if held is None or held.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000)):
+        with suppress(AttributeError, OSError):  # not every system has all four
+            held.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

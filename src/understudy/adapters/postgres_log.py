@@ -1,0 +1,211 @@
+"""``PredictionLog`` in Postgres: rows and the spool's offset in one transaction."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import asyncpg
+
+from understudy.core.spool_format import follows
+from understudy.errors import MigrationNeeded, RegistryUnavailable, UnderstudyError
+from understudy.ports import SpooledBatch, WriteOutcome, WriteResult
+
+T = TypeVar("T")
+
+_READ_OFFSET = "SELECT segment, byte_offset FROM SpoolOffset WHERE spool_id = $1"
+_BEGIN_OFFSET = "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+# The condition is core.spool_format.follows. The statement that takes the row's lock asks it, so that a second shipper
+# waits for the first one's commit and then sees where that one got to.
+_MOVE_OFFSET = """
+    UPDATE SpoolOffset SET segment = $2, byte_offset = $4, updated_at = now()
+    WHERE spool_id = $1 AND ((segment = $2 AND byte_offset = $3) OR (segment < $2 AND $3 = 0))
+"""
+_BURY = "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5)"
+_ENSURE_PARTITIONS = "SELECT understudy_ensure_partitions()"
+_ENSURE_MONTH = "SELECT understudy_ensure_partitions(0, $1)"
+
+_ATTEMPTS = 4
+_JITTER_SECONDS = 0.05
+_MONTHS_AT_ONCE = 12
+_LOCK_SHARE = 0.4
+_STATEMENT_SHARE = 0.8
+_WHY_CHARACTERS = 500
+_PASSING = ("40P01", "40001", "53100")
+"""Deadlock, serialization failure, disk full: worth another try within the same call."""
+_ROW_CLASSES = ("22", "23", "54")
+"""Data exception, constraint violation, program limit (JSON nested too deep): what a row's content can cause."""
+_SCHEMA_CLASS = "42"
+_LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresConnectionError)
+
+
+class PostgresPredictionStore:
+    """Ships over one connection of its own, opened at the first call and again after each failure.
+
+    Args:
+        dsn: Of a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update ``SpoolOffset``.
+        timeout_seconds: Longest time of one call; Postgres itself gives up earlier, so that its reason is heard.
+    """
+
+    def __init__(self, dsn: str, *, timeout_seconds: float) -> None:
+        self._dsn = dsn
+        self._timeout_seconds = timeout_seconds
+        self._connection: asyncpg.Connection | None = None
+        self._in_use = asyncio.Lock()
+
+    async def committed(self, spool_id: str) -> tuple[int, int]:
+        """Return ``(segment, offset)`` up to which the spool's rows are in the log."""
+
+        async def read(connection: asyncpg.Connection) -> tuple[int, int]:
+            found = await connection.fetchrow(_READ_OFFSET, spool_id)
+            return (0, 0) if found is None else (found["segment"], found["byte_offset"])
+
+        return await self._call(read)
+
+    async def write(self, batch: SpooledBatch) -> WriteResult:
+        """Insert the rows and move the spool's offset, or neither."""
+
+        async def copy(connection: asyncpg.Connection) -> None:
+            if batch.rows:
+                # A bytearray, because asyncpg takes bytes for the path of a file.
+                source = bytearray().join(batch.rows)
+                await connection.copy_to_table(
+                    "predictionlog",
+                    source=source,  # type: ignore[arg-type] # asyncpg-stubs does not know the buffer protocol
+                    columns=list(batch.columns),
+                    format="text",
+                )
+
+        try:
+            return WriteResult(await self._move(batch, copy))
+        except asyncpg.PostgresError as error:
+            if not _is_missing_partition(error):
+                return WriteResult(WriteOutcome.REJECTED, _reason(error))
+        try:
+            await self._call(lambda connection: _ensure_partitions(connection, batch))
+            return WriteResult(await self._move(batch, copy))
+        except asyncpg.PostgresError as error:
+            return WriteResult(WriteOutcome.REJECTED, _reason(error))
+
+    async def reject(self, batch: SpooledBatch, why: str) -> WriteOutcome:
+        """Put one poison row into the dead-letter table and move the offset past it."""
+        text = why.replace("\0", "")[:_WHY_CHARACTERS]
+
+        async def bury(connection: asyncpg.Connection) -> None:
+            await connection.execute(_BURY, batch.spool_id, batch.segment, batch.start, batch.rows[0], text)
+
+        return await self._move(batch, bury)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # Not close(): it waits for a server that may be frozen.
+            connection.terminate()
+
+    async def _move(self, batch: SpooledBatch, insert: Callable[[asyncpg.Connection], Awaitable[None]]) -> WriteOutcome:
+        async def transact(connection: asyncpg.Connection) -> WriteOutcome:
+            await connection.execute("BEGIN")
+            try:
+                if not await _take_offset(connection, batch):
+                    await connection.execute("ROLLBACK")
+                    return WriteOutcome.OFFSET_MOVED
+                await insert(connection)
+                await connection.execute("COMMIT")
+            except asyncpg.PostgresConnectionError:
+                raise
+            except asyncpg.PostgresError:
+                await connection.execute("ROLLBACK")
+                raise
+            return WriteOutcome.WRITTEN
+
+        return await self._call(transact)
+
+    async def _call(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """Run ``work``, again after a failure that passes; raise what its rows cause, translate everything else."""
+        async with self._in_use:
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    async with asyncio.timeout(self._timeout_seconds):
+                        return await self._with_connection(work)
+                except _LOST as error:
+                    raise RegistryUnavailable(f"the prediction log: {type(error).__name__}: {error}") from error
+                except asyncpg.PostgresError as error:
+                    if error.sqlstate[:2] in _ROW_CLASSES:
+                        raise
+                    if error.sqlstate not in _PASSING or attempt == _ATTEMPTS:
+                        raise _translated(error) from error
+                await asyncio.sleep(random.uniform(0, _JITTER_SECONDS * attempt))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _with_connection(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        connection = self._connection or await self._connect()
+        # Kept only after an end that leaves it usable: in a cancelled or failed COPY nobody knows what is on the wire.
+        self._connection = None
+        try:
+            result = await work(connection)
+        except asyncpg.PostgresError:
+            self._keep(connection)
+            raise
+        except BaseException:
+            connection.terminate()
+            raise
+        self._keep(connection)
+        return result
+
+    def _keep(self, connection: asyncpg.Connection) -> None:
+        if not connection.is_closed() and not connection.is_in_transaction():
+            self._connection = connection
+        else:
+            connection.terminate()
+
+    async def _connect(self) -> asyncpg.Connection:
+        milliseconds = self._timeout_seconds * 1000
+        return await asyncpg.connect(
+            self._dsn,
+            timeout=self._timeout_seconds,
+            command_timeout=self._timeout_seconds,
+            server_settings={
+                "application_name": "understudy-log",
+                "lock_timeout": f"{milliseconds * _LOCK_SHARE:.0f}",
+                "statement_timeout": f"{milliseconds * _STATEMENT_SHARE:.0f}",
+            },
+        )
+
+
+async def _take_offset(connection: asyncpg.Connection, batch: SpooledBatch) -> bool:
+    move = (batch.spool_id, batch.segment, batch.start, batch.end)
+    if await connection.execute(_MOVE_OFFSET, *move) == "UPDATE 1":
+        return True
+    if not follows((0, 0), (batch.segment, batch.start)):
+        return False
+    return await connection.execute(_BEGIN_OFFSET, batch.spool_id, batch.segment, batch.end) == "INSERT 0 1"
+
+
+async def _ensure_partitions(connection: asyncpg.Connection, batch: SpooledBatch) -> None:
+    """Make the partitions of these days, and those of the batch's own months (a clock may be years off)."""
+    await connection.execute(_ENSURE_PARTITIONS)
+    for month in _months(batch)[:_MONTHS_AT_ONCE]:
+        await connection.execute(_ENSURE_MONTH, month)
+
+
+def _months(batch: SpooledBatch) -> list[datetime]:
+    column = batch.columns.index("predicted_at")
+    months = {row.split(b"\t", column + 1)[column][: len("2025-01")].decode() for row in batch.rows}
+    return [datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC) for month in sorted(months)]
+
+
+def _is_missing_partition(error: asyncpg.PostgresError) -> bool:
+    # The same SQLSTATE as a failed CHECK, but without a constraint's name; the message may be in any language.
+    return isinstance(error, asyncpg.CheckViolationError) and error.constraint_name is None
+
+
+def _translated(error: asyncpg.PostgresError) -> UnderstudyError:
+    if error.sqlstate.startswith(_SCHEMA_CLASS):
+        return MigrationNeeded(f"the prediction log: {error}")
+    return RegistryUnavailable(f"the prediction log: {error.sqlstate} {error}")
+
+
+def _reason(error: asyncpg.PostgresError) -> str:
+    return f"{error.sqlstate} {error}"

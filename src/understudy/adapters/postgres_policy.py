@@ -1,0 +1,209 @@
+"""``PolicySource`` over Postgres: reads the policy document, polls for changes, listens for them.
+
+Two connections, because a connection that listens must be free to hear: one for queries, opened when needed, and one
+for ``LISTEN``, which must go to Postgres itself and not through a pooler in transaction mode.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect, translated
+from understudy.core.policy import PolicyDocument
+from understudy.errors import RegistryUnavailable
+from understudy.ports import PolicyChange
+
+CHANNEL = "understudy_policy"
+FORGET_INSTANCE_AFTER = "1 day"
+POLICY_COLUMNS = (
+    "champion_version",
+    "challenger_version",
+    "challenger_weight",
+    "shadow_version",
+    "shadow_percent",
+    "fallback",
+    "salt",
+    "category_roles",
+    "generation",
+    "rollout_id",
+)
+VERSION_COLUMNS = (
+    "id",
+    "version",
+    "status",
+    "protocol",
+    "input_schema",
+    "output_schema",
+    "backend",
+    "deterministic",
+    "cache_ttl_seconds",
+    "timeout_ms",
+)
+
+
+_POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
+_VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
+
+# One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
+# be decoded must not take the others with it.
+_DOCUMENT = f"""
+    SELECT p.model_name, json_build_object({_POLICY_FIELDS})::text AS policy, v.versions
+    FROM servingpolicy p
+    JOIN (
+        SELECT v.model_name, array_agg(json_build_object({_VERSION_FIELDS}, 'endpoints', (
+            SELECT coalesce(json_agg(e.target ORDER BY e.target COLLATE "C"), '[]')
+            FROM modelendpoint e WHERE e.model_version_id = v.id))::text ORDER BY v.id) AS versions
+        FROM modelversion v JOIN servingpolicy p ON p.model_name = v.model_name
+        WHERE ($1::text[] IS NULL OR v.model_name = ANY ($1))
+          AND (v.status <> 'retired' OR v.id IN (p.champion_version, p.challenger_version, p.shadow_version))
+        GROUP BY v.model_name
+    ) v ON v.model_name = p.model_name
+    UNION ALL
+    SELECT NULL, json_build_object('id', id, 'sha256', sha256, 'scopes', scopes)::text, NULL
+    FROM apikey WHERE revoked_at IS NULL
+    UNION ALL
+    SELECT NULL, NULL, ARRAY[pg_snapshot_xmin(pg_current_snapshot())::text]
+"""  # noqa: S608 - the columns are the constants above
+
+_CHANGES = """
+    SELECT NULL AS model_name, pg_snapshot_xmin(pg_current_snapshot())::text AS xid
+    UNION ALL
+    SELECT model_name, changed_xid::text FROM policychange
+    WHERE changed_xid >= $1::text::xid8 OR pg_snapshot_xmin(pg_current_snapshot()) < $1::text::xid8
+"""
+
+_REPORT = f"""
+    WITH forgotten AS (
+        DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGET_INSTANCE_AFTER}' AND instance <> $1)
+    INSERT INTO proxyinstance (instance, generations) VALUES ($1, $2::text::jsonb)
+    ON CONFLICT (instance) DO UPDATE SET generations = excluded.generations, seen_at = now()
+"""  # noqa: S608 - a constant
+
+
+class PostgresPolicySource:
+    """Reads policies from a registry. Safe for use by several tasks; every call ends within its time-out."""
+
+    def __init__(self, database_url: str, *, timeout_seconds: float = 5.0, heartbeat_seconds: float = 2.0) -> None:
+        """Prepare; no connection is opened before the first call.
+
+        Args:
+            database_url: Of Postgres itself; ``LISTEN`` does not work through a pooler in transaction mode.
+            timeout_seconds: The longest that one call may take, connecting included.
+            heartbeat_seconds: How often the listening connection is asked for a sign of life, and how long it may take.
+        """
+        self._url = database_url
+        self._timeout_seconds = timeout_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._lock = asyncio.Lock()
+        self._connection: asyncpg.Connection | None = None
+        self._horizon: str | None = None
+        self._told: Mapping[str, str] = {}
+        self._pending: set[str] = set()
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        """See :meth:`understudy.ports.PolicySource.load`; the keys are always part of the document."""
+        named = None if model_names is None else [name for name in model_names if name]
+        async with translated("policies cannot be read", self._timeout_seconds), self._lock:
+            rows = await self._fetch(_DOCUMENT, named)
+            # under the lock: what a poll tells after this read stays to be loaded
+            self._pending.difference_update(self._pending if named is None else named, [""])
+        models: dict[str, Any] = {name: {"policy": None, "versions": []} for name in named or ()}
+        keys = []
+        for name, text, versions in rows:
+            if name is not None:
+                models[name] = {"policy": orjson.loads(text), "versions": _decoded_versions(versions)}
+            elif text is not None:
+                keys.append(orjson.loads(text))
+            elif named is None:
+                self._horizon, self._told = versions[0], {}
+        return {"models": models, "keys": keys}
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        """See :meth:`understudy.ports.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
+
+        A transaction that began before the last poll and commits after it is seen: the poll asks for what was written
+        by the oldest transaction that was open then, or by a later one. When the counter of transactions went back
+        (another database was restored into this place), everything counts as changed. A model is told again until it
+        was loaded.
+        """
+        async with translated("policy changes cannot be read", self._timeout_seconds), self._lock:
+            rows = await self._fetch(_CHANGES, self._horizon or "0")
+            written = {name: xid for name, xid in rows if name is not None}
+            self._pending.update(name for name, xid in written.items() if self._told.get(name) != xid)
+            self._horizon = next(xid for name, xid in rows if name is None)
+            self._told = written
+            return sorted(self._pending)
+
+    async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
+        """See :meth:`understudy.ports.PolicySource.listen`. Only cancelling it ends it without an error."""
+        connection = await connect(
+            self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
+        )
+        lost = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            async with translated("LISTEN was refused", self._timeout_seconds):
+                await connection.add_listener(CHANNEL, lambda *said: on_change(_change_from(said[3])))
+            on_change(PolicyChange(None))
+            while True:
+                await self._heartbeat(connection, lost)
+        finally:
+            # terminate, not close: close waits for a goodbye that a dead peer never says (it hung for 8 seconds)
+            connection.terminate()
+
+    async def report(self, instance: str, generations: Mapping[str, int]) -> None:
+        """See :meth:`understudy.ports.PolicySource.report`; instances not seen for a day are forgotten."""
+        async with translated("the instance cannot be reported", self._timeout_seconds), self._lock:
+            await self._fetch(_REPORT, instance, orjson.dumps(dict(generations)).decode())
+
+    async def close(self) -> None:
+        """Drop the connection; a :meth:`listen` in progress ends when its task is cancelled."""
+        self._drop()
+
+    async def _heartbeat(self, connection: asyncpg.Connection, lost: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._heartbeat_seconds):
+                await lost.wait()
+        except TimeoutError:
+            async with translated("the listening connection gives no sign of life", self._heartbeat_seconds):
+                await connection.execute("SELECT 1")
+        else:
+            raise RegistryUnavailable("the listening connection was closed by the other end")
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
+        try:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await connect(
+                    self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-policies"
+                )
+            return await self._connection.fetch(query, *arguments)
+        except (*VENDOR_ERRORS, asyncio.CancelledError):
+            self._drop()  # a connection in an unknown state is not used again
+            raise
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+        self._connection = None
+
+
+def _decoded_versions(texts: Sequence[str]) -> list[Any]:
+    versions = []
+    for text in texts:
+        try:
+            versions.append(orjson.loads(text))
+        except orjson.JSONDecodeError:  # such as 1e400, which JSONB holds and no float does
+            continue
+    return versions
+
+
+def _change_from(payload: str) -> PolicyChange:
+    """Return what a notification names; one that is not ours to read means that anything may have changed."""
+    try:
+        name = orjson.loads(payload)["model"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return PolicyChange(None)
+    return PolicyChange(name if isinstance(name, str) else None)

@@ -1,0 +1,106 @@
+"""Metrics for Prometheus. One process keeps them in memory; gunicorn's workers share files (multiprocess mode)."""
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from understudy import __version__
+from understudy.core.policy import ModelVersion
+
+EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+_CALL = ("model", "version", "role")
+
+COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "predict_requests_total": ("Predict calls by who answered and how it ended.", (*_CALL, "outcome")),
+    "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
+    "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
+    "cache_errors_total": ("Redis commands that failed.", ()),
+    "feature_fetch_total": ("Feature store look-ups.", ("outcome",)),
+    "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
+    "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
+    "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
+    "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
+    "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
+}
+GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
+    "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
+    "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
+    "policy_rejected": ("1 while a model's newest rows cannot be used.", ("model",)),
+    "challenger_weight_ratio": ("Configured share of the challenger.", ("model",)),
+    "requests_in_flight": ("Predict calls under way.", ()),
+    "shadow_in_flight": ("Shadow calls under way.", ()),
+    "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
+    "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+}
+HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
+    "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
+    "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
+}
+
+
+class PrometheusTelemetry:
+    """Implements ``ports.Telemetry``; children are bound once per label set, which the registry's rows bound."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(name, text, labels, registry=self.registry) for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, text, labels, registry=self.registry, multiprocess_mode="liveall")
+            for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: Histogram(name, text, labels, registry=self.registry, buckets=edges)
+            for name, (text, labels, edges) in HISTOGRAMS.items()
+        }
+        build = Gauge("build_info", "1, with the version.", ("version",), registry=self.registry)
+        build.labels(__version__).set(1)
+        self._calls: dict[tuple[int, str, str], tuple[Counter, Histogram, Histogram]] = {}
+
+    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
+        """Count one call of a version, its duration and its score."""
+        bound = self._calls.get((version.id, role, outcome))
+        if bound is None:
+            labels = (version.model_name, version.version, role)
+            bound = (
+                self._counters["predict_requests_total"].labels(*labels, outcome),
+                self._histograms["predict_duration_seconds"].labels(*labels),
+                self._histograms["prediction_score"].labels(*labels),
+            )
+            self._calls[version.id, role, outcome] = bound
+        requests, durations, scores = bound
+        requests.inc()
+        durations.observe(seconds)
+        if score is not None:
+            scores.observe(score)
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter."""
+        _child(self._counters[name], labels).inc(by)
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add to a histogram."""
+        _child(self._histograms[name], labels).observe(value)
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        _child(self._gauges[name], labels).set(value)
+
+    def exposition(self) -> tuple[bytes, str]:
+        """Return the page for a scrape and its content type; in multiprocess mode of all workers together."""
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            together = CollectorRegistry()
+            multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+            return generate_latest(together), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+
+def _child(metric: Metric, labels: tuple[str, ...]) -> Metric:
+    return metric.labels(*labels) if labels else metric

@@ -1,0 +1,325 @@
+"""The schema as SQLAlchemy sees it: what the migrations make, for queries and for ``alembic revision --autogenerate``.
+
+A test compares it with a migrated database, so it cannot drift.
+"""
+
+import re
+
+from sqlalchemy import (
+    ARRAY,
+    CHAR,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql.base import ischema_names
+from sqlalchemy.types import UserDefinedType
+
+METADATA = MetaData()
+
+_NOW = text("now()")
+_WHO = text("SESSION_USER")
+_EMPTY = text("'{}'::jsonb")
+_TRUE = text("true")
+_ZERO = text("0")
+_MOMENT = DateTime(timezone=True)
+
+
+class Xid8(UserDefinedType[str]):
+    """A 64-bit transaction id, read and written as text."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return the type's name in SQL."""
+        return "xid8"
+
+
+ischema_names["xid8"] = Xid8  # SQLAlchemy does not know the type when it reads a schema
+
+
+def is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether autogenerate should look at a table: a monthly partition belongs to its parent."""
+    return kind != "table" or name is None or re.fullmatch(r"predictionlog_\d{4}_\d{2}", name) is None
+
+
+MODEL_VERSION = Table(
+    "modelversion",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("version", String(100), nullable=False),
+    Column("artifact_path", Text, nullable=False),
+    Column("framework", String(50), nullable=False),
+    Column("input_schema", JSONB, nullable=False),
+    Column("metrics", JSONB),
+    Column("status", String(50), nullable=False, server_default="staging"),
+    Column("deployed_at", _MOMENT),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("protocol", String(20), nullable=False, server_default="oip"),
+    Column("artifact_digest", Text),
+    Column("output_schema", JSONB, nullable=False, server_default=_EMPTY),
+    Column("backend", JSONB, nullable=False, server_default=_EMPTY),
+    Column("deterministic", Boolean, nullable=False, server_default=_TRUE),
+    Column("cache_ttl_seconds", Integer, nullable=False, server_default=text("300")),
+    Column("timeout_ms", Integer, nullable=False, server_default=text("500")),
+    UniqueConstraint("model_name", "version", name="modelversion_model_name_version_key"),
+    UniqueConstraint("model_name", "id", name="modelversion_model_name_id_key"),
+)
+
+MODEL_ENDPOINT = Table(
+    "modelendpoint",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), nullable=False),
+    Column("target", String(255), nullable=False),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    UniqueConstraint("model_version_id", "target", name="modelendpoint_model_version_id_target_key"),
+)
+
+SERVING_POLICY = Table(
+    "servingpolicy",
+    METADATA,
+    Column("model_name", String(255), primary_key=True),
+    Column("champion_version", ForeignKey("modelversion.id"), nullable=False),
+    Column("challenger_version", ForeignKey("modelversion.id")),
+    Column("challenger_weight", Integer, nullable=False, server_default=_ZERO),
+    Column("shadow_version", ForeignKey("modelversion.id")),
+    Column("shadow_percent", Integer, nullable=False, server_default=text("100")),
+    Column("fallback", Boolean, nullable=False, server_default=_TRUE),
+    Column("salt", String(255)),
+    Column("category_roles", JSONB, nullable=False, server_default=_EMPTY),
+    Column("rollout_id", BigInteger),
+    Column("previous_champion", BigInteger),
+    Column("generation", BigInteger, nullable=False, server_default=text("1")),
+    Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("updated_by", Text, nullable=False, server_default=_WHO),
+    *(
+        ForeignKeyConstraint(
+            ["model_name", f"{role}_version"],
+            ["modelversion.model_name", "modelversion.id"],
+            name=f"servingpolicy_{role}_of_model",
+        )
+        for role in ("champion", "challenger", "shadow")
+    ),
+)
+
+POLICY_AUDIT = Table(
+    "policyaudit",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text),
+    Column("action", String(10), nullable=False),
+    Column("before", JSONB),
+    Column("after", JSONB),
+)
+Index("policyaudit_model_name_id_idx", POLICY_AUDIT.c.model_name, POLICY_AUDIT.c.id.desc())
+
+POLICY_CHANGE = Table(
+    "policychange",
+    METADATA,
+    Column("model_name", String(255), primary_key=True),
+    Column("generation", BigInteger, nullable=False, server_default=_ZERO),
+    Column("changed_xid", Xid8, nullable=False),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Index("policychange_changed_xid_idx", "changed_xid"),
+)
+
+PREDICTION_LOG = Table(
+    "predictionlog",
+    METADATA,
+    Column("id", BigInteger, autoincrement=True, nullable=False),
+    Column("model_version_id", ForeignKey("modelversion.id"), nullable=False),
+    Column("entity_id", String(255), nullable=False),
+    Column("input_hash", CHAR(64), nullable=False),
+    Column("prediction", JSONB, nullable=False),
+    Column("latency_ms", Integer, nullable=False),
+    Column("predicted_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("prediction_id", Uuid),
+    Column("assigned_version_id", BigInteger),
+    Column("score", Double),
+    Column("latency_us", BigInteger),
+    Column("role", String(20)),
+    Column("reason", String(20)),
+    Column("status", String(20), nullable=False, server_default="ok"),
+    Column("error_code", String(20)),
+    Column("bucket", SmallInteger),
+    Column("policy_generation", BigInteger),
+    Column("rollout_id", BigInteger),
+    Column("cache_hit", Boolean, nullable=False, server_default=text("false")),
+    Column("defaulted", JSONB),
+    PrimaryKeyConstraint("id", "predicted_at"),
+)
+Index(
+    "predictionlog_model_version_id_predicted_at_idx",
+    PREDICTION_LOG.c.model_version_id,
+    PREDICTION_LOG.c.predicted_at.desc(),
+)
+
+PREDICTION_METRIC = Table(
+    "predictionmetric",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id"), primary_key=True),
+    Column("metric_name", String(100), primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("computed_at", _MOMENT, primary_key=True, server_default=_NOW),
+)
+
+SPOOL_OFFSET = Table(
+    "spooloffset",
+    METADATA,
+    Column("spool_id", Text, primary_key=True),
+    Column("segment", BigInteger, nullable=False),
+    Column("byte_offset", BigInteger, nullable=False),
+    Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+PREDICTION_DEAD_LETTER = Table(
+    "predictiondeadletter",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("spool_id", Text, nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("byte_offset", BigInteger, nullable=False),
+    Column("row", LargeBinary, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("at", _MOMENT, nullable=False, server_default=_NOW),
+    UniqueConstraint(
+        "spool_id", "segment", "byte_offset", name="predictiondeadletter_spool_id_segment_byte_offset_key"
+    ),
+)
+
+API_KEY = Table(
+    "apikey",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("sha256", CHAR(64), nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("note", Text),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("created_by", Text, nullable=False, server_default=_WHO),
+    Column("revoked_at", _MOMENT),
+)
+
+PROXY_INSTANCE = Table(
+    "proxyinstance",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("generations", JSONB, nullable=False, server_default=_EMPTY),
+    Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+ROLLOUT = Table(
+    "rollout",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("champion_version", ForeignKey("modelversion.id"), nullable=False),
+    Column("challenger_version", ForeignKey("modelversion.id"), nullable=False),
+    Column("plan", JSONB, nullable=False),
+    Column("phase", String(20), nullable=False, server_default="PROGRESSING"),
+    Column("step", Integer, nullable=False, server_default=_ZERO),
+    Column("salt", String(255)),
+    Column("reason", Text),
+    Column("started_by", Text, nullable=False, server_default=_WHO),
+    Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("step_started_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("finished_at", _MOMENT),
+    Index(
+        "rollout_one_open_per_model",
+        "model_name",
+        unique=True,
+        postgresql_where=text("phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')"),
+    ),
+)
+
+ROLLOUT_EVENT = Table(
+    "rolloutevent",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("rollout_id", ForeignKey("rollout.id", ondelete="CASCADE"), nullable=False),
+    Column("at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("step", Integer, nullable=False),
+    Column("phase", String(20), nullable=False),
+    Column("verdict", String(20)),
+    Column("reason", Text, nullable=False),
+    Column("evidence", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("inputs", JSONB, nullable=False, server_default=_EMPTY),
+    Column("thresholds", JSONB, nullable=False, server_default=_EMPTY),
+    Column("code_version", Text, nullable=False),
+    Column("actor", Text, nullable=False, server_default=_WHO),
+    Index("rolloutevent_rollout_id_id_idx", "rollout_id", "id"),
+)
+
+EXPERIMENT = Table(
+    "experiment",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("champion_version", ForeignKey("modelversion.id"), nullable=False),
+    Column("challenger_version", ForeignKey("modelversion.id"), nullable=False),
+    Column("metric", String(100), nullable=False),
+    Column("plan", JSONB, nullable=False, server_default=_EMPTY),
+    Column("result", JSONB),
+    Column("created_by", Text, nullable=False, server_default=_WHO),
+    Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("ended_at", _MOMENT),
+    UniqueConstraint("model_name", "name", name="experiment_model_name_name_key"),
+)
+
+OUTCOME_EVENT = Table(
+    "outcomeevent",
+    METADATA,
+    Column("event_id", String(255), primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("entity_id", String(255)),
+    Column("prediction_id", Uuid),
+    Column("name", String(100), nullable=False),
+    Column("value", Double, nullable=False),
+    Column("occurred_at", _MOMENT, nullable=False),
+    Column("received_at", _MOMENT, nullable=False, server_default=_NOW),
+    CheckConstraint("entity_id IS NOT NULL OR prediction_id IS NOT NULL"),
+    Index("outcomeevent_model_name_name_entity_id_occurred_at_idx", "model_name", "name", "entity_id", "occurred_at"),
+)
+
+ALERT_OUTBOX = Table(
+    "alertoutbox",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("dedup_key", String(255), nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("severity", String(20), nullable=False),
+    Column("model_name", String(255)),
+    Column("payload", JSONB, nullable=False),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("next_attempt_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("attempts", Integer, nullable=False, server_default=_ZERO),
+    Column("last_error", Text),
+    Column("delivered_at", _MOMENT),
+    Index("alertoutbox_pending", "next_attempt_at", postgresql_where=text("delivered_at IS NULL")),
+)

@@ -1,0 +1,198 @@
+"""The composition root: Settings in, opened parts out, closed in reverse order."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from secrets import randbits
+from typing import Any
+
+from understudy.adapters.backends import connect
+from understudy.adapters.memory import MemoryCache
+from understudy.adapters.postgres_features import PostgresFeatureStore
+from understudy.adapters.postgres_log import PostgresPredictionStore
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.redis_cache import RedisCache
+from understudy.adapters.redis_features import RedisFeatureStore
+from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.adapters.spool import Spool
+from understudy.core.ids import RANDOM_BITS
+from understudy.core.policy import ModelVersion
+from understudy.ports import ConnectBackend, FeatureStore, PredictionCache
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.log_shipper import LogShipper
+from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.shadows import ShadowSet
+from understudy.settings import Settings
+
+GAUGE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a proxy process has open."""
+
+    predictor: Predictor
+    feed: PolicyFeed
+    callers: Callers
+    shadows: ShadowSet
+    telemetry: PrometheusTelemetry
+    in_flight: Callable[[], int] = lambda: 0
+
+    def publish(self) -> None:
+        """Set the gauges that nobody else sets."""
+        self.telemetry.set("requests_in_flight", self.in_flight())
+        self.telemetry.set("shadow_in_flight", len(self.shadows))
+        age = self.feed.age_seconds
+        if age is not None:
+            self.telemetry.set("policy_age_seconds", age)
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
+    """Open a proxy's parts in this process and event loop; must run after any fork.
+
+    Leaving it waits for shadow calls, ships what the spool holds and closes everything, each within its own bound; rows
+    that could not be shipped stay on disk for the next process.
+    """
+    async with AsyncExitStack() as stack:
+        telemetry = PrometheusTelemetry()
+        spool = Spool(
+            settings.state_dir / "spool",
+            limit_bytes=settings.spool_limit_bytes,
+            segment_bytes=settings.spool_segment_bytes,
+            sync_seconds=settings.spool_sync_seconds,
+            on_drop=partial(telemetry.count, "prediction_log_rows_total", "dropped"),
+        )
+        stack.callback(spool.close)
+        await _open_shipper(settings, spool, telemetry, stack)
+
+        callers = Callers(connect, partial(_make_caller, settings))
+        stack.push_async_callback(callers.close)
+        feed = await _open_feed(settings, telemetry, callers, stack)
+        shadows = ShadowSet(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
+        stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
+
+        predictor = Predictor(
+            snapshot=lambda: feed.snapshot,
+            callers=callers,
+            memory_cache=MemoryCache(settings.memory_cache_bytes),
+            shared_cache=_open_shared_cache(settings, telemetry, stack),
+            features=_open_features(settings, stack),
+            spool=spool,
+            shadows=shadows,
+            telemetry=telemetry,
+            limits=Limits(
+                feature_timeout_seconds=settings.feature_timeout_seconds,
+                challenger_budget_ratio=settings.challenger_budget_ratio,
+                shadow_timeout_seconds=settings.shadow_timeout_seconds,
+            ),
+            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=partial(randbits, RANDOM_BITS)),
+        )
+        parts = Parts(predictor, feed, callers, shadows, telemetry)
+        _run_until_closed(_publish(parts), stack)
+        yield parts
+
+
+def _make_caller(settings: Settings, version: ModelVersion, make_backend: ConnectBackend) -> BatchingCaller:
+    return BatchingCaller(
+        version,
+        make_backend(version),
+        concurrency=settings.backend_concurrency,
+        batch_rows=settings.backend_batch_rows,
+        queue_rows=settings.backend_queue_rows,
+        now=time.monotonic,
+    )
+
+
+async def _open_shipper(
+    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> None:
+    store = PostgresPredictionStore(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    stack.push_async_callback(store.close)
+    shipper = LogShipper(
+        spool,
+        store,
+        telemetry,
+        batch_rows=settings.log_batch_rows,
+        interval_seconds=settings.log_interval_seconds,
+    )
+    stack.push_async_callback(shipper.drain, settings.drain_seconds)
+    _run_until_closed(shipper.run(), stack)
+
+
+async def _open_feed(
+    settings: Settings, telemetry: PrometheusTelemetry, callers: Callers, stack: AsyncExitStack
+) -> PolicyFeed:
+    source = PostgresPolicySource(
+        settings.database_url.get_secret_value(),
+        timeout_seconds=settings.database_timeout_seconds,
+        heartbeat_seconds=settings.policy_heartbeat_seconds,
+    )
+    stack.push_async_callback(source.close)
+    feed = PolicyFeed(
+        source,
+        JsonSnapshotFile(settings.state_dir / "policy.json"),
+        telemetry,
+        instance=f"{settings.instance}:{os.getpid()}",
+        poll_seconds=settings.policy_poll_seconds,
+        now=time.monotonic,
+        on_swap=callers.reconcile,
+    )
+    stack.push_async_callback(feed.stop)
+    await feed.start()
+    return feed
+
+
+def _open_shared_cache(
+    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> PredictionCache | None:
+    if settings.redis_url is None:
+        return None
+    cache = RedisCache(
+        settings.redis_url.get_secret_value(),
+        timeout_seconds=settings.redis_timeout_seconds,
+        now=time.monotonic,
+        on_error=partial(telemetry.count, "cache_errors_total"),
+    )
+    stack.push_async_callback(cache.close)
+    return cache
+
+
+def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | None:
+    store: FeatureStore
+    if settings.feature_redis_url is not None:
+        store = RedisFeatureStore(
+            settings.feature_redis_url.get_secret_value(), timeout_seconds=settings.feature_timeout_seconds
+        )
+    elif settings.feature_table is not None:
+        store = PostgresFeatureStore(settings.database_url.get_secret_value(), settings.feature_table)
+    else:
+        return None
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _run_until_closed(work: Coroutine[Any, Any, None], stack: AsyncExitStack) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    stack.push_async_callback(end)
+
+
+async def _publish(parts: Parts) -> None:
+    while True:
+        parts.publish()
+        await asyncio.sleep(GAUGE_SECONDS)

@@ -1,0 +1,63 @@
+"""Who may do what: keys, scopes, and what each path needs."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from hmac import compare_digest
+
+from understudy.core.policy import ApiKey
+from understudy.errors import ScopeMissing, Unauthenticated
+
+MAX_CREDENTIAL = 512
+"""Characters of a credential that are looked at; a longer one is refused before it is hashed."""
+
+
+class Scope(StrEnum):
+    """What a key may do. ``predict:{model}`` is ``PREDICT`` for one model."""
+
+    PREDICT = "predict"
+    OUTCOMES = "outcomes"
+    READ = "read"
+    OPERATE = "operate"
+
+
+ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
+"""What a caller without a key may do where no key is asked for (loopback): not force versions, not change policies."""
+
+
+def scopes_of(keys: Mapping[str, ApiKey], authorization: str | None, *, needs_key: bool) -> frozenset[str]:
+    """Return the scopes of a caller.
+
+    Args:
+        keys: Every key that is not revoked, by id.
+        authorization: The header's value, ``Bearer <id>.<secret>``.
+        needs_key: Whether a caller without a key is refused.
+
+    Raises:
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+    """
+    if authorization is None:
+        if needs_key:
+            raise Unauthenticated("this proxy asks every caller for a key")
+        return ANONYMOUS
+    kind, _, credential = authorization.partition(" ")
+    key_id, _, secret = credential.strip().partition(".")
+    if kind.lower() != "bearer" or not secret or len(credential) > MAX_CREDENTIAL:
+        raise Unauthenticated("expected 'Authorization: Bearer <id>.<secret>'")
+    key = keys.get(key_id)
+    stored = key.sha256 if key is not None else b"\0" * 32
+    matches = compare_digest(sha256(secret.encode()).digest(), stored)
+    if key is None or not matches:
+        raise Unauthenticated("the key is unknown or revoked")
+    return key.scopes
+
+
+def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None) -> None:
+    """Let the caller pass, or say which scope is missing.
+
+    Raises:
+        ScopeMissing: Naming the scope.
+    """
+    if needed.value in scopes or (model_name is not None and f"{needed}:{model_name}" in scopes):
+        return
+    raise ScopeMissing(f"this needs a key with scope {needed.value!r}")

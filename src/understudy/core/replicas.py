@@ -1,0 +1,131 @@
+"""Which replica gets a call, which one is left out for a while, and whether a failed call may be repeated.
+
+A replica is *ejected* after failures in a row and is *due* for a probe when its time is over. A probe that succeeds
+puts it back *on probation*: one more failure ejects it again, for longer; one answer forgets everything.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+FAILURES_TO_EJECT = 3
+FIRST_EJECTION_SECONDS = 1.0
+LONGEST_EJECTION_SECONDS = 8.0
+RETRY_RATIO = 0.2
+"""Retries earned by one call."""
+RETRY_BURST = 100.0
+"""Retries that may be saved up: all calls in flight to a replica fail together when it dies."""
+
+
+class Outcome(Enum):
+    """What a call says about the replica it went to."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    """The replica is alive and did not like the call; another one would say the same."""
+    UNAVAILABLE = "unavailable"
+    LATE = "late"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it counts against the replica."""
+        return self in (Outcome.UNAVAILABLE, Outcome.LATE)
+
+
+class Health(NamedTuple):
+    """What is known about one replica."""
+
+    failures: int = 0
+    """Failed calls since the last answer."""
+    ejections: int = 0
+    """Ejections and failed probes since the last answer; the next ejection is twice as long."""
+    ejected_until: float | None = None
+    """When a probe is due, in the seconds of the caller's clock; ``None`` while the replica gets calls."""
+
+    @property
+    def ejected(self) -> bool:
+        """Whether the replica gets no calls."""
+        return self.ejected_until is not None
+
+    def probe_due(self, now: float) -> bool:
+        """Whether the replica should be asked if it is back."""
+        return self.ejected_until is not None and now >= self.ejected_until
+
+
+HEALTHY = Health()
+
+
+def choose_replica(
+    healths: Sequence[Health], in_flight: Sequence[int], draw: float, avoid: int | None = None
+) -> int | None:
+    """Return the index of the less busy of two random replicas that get calls, or ``None`` when there is none.
+
+    Args:
+        healths: One per replica.
+        in_flight: Calls at each replica now.
+        draw: A random number, 0 inclusive to 1 exclusive; each pair of replicas is equally likely.
+        avoid: A replica that just failed the same call.
+    """
+    indices = [index for index, health in enumerate(healths) if health.ejected_until is None and index != avoid]
+    if len(indices) <= 1:
+        return indices[0] if indices else None
+    first, second = _pair(len(indices), draw)
+    one, other = indices[first], indices[second]
+    return one if in_flight[one] <= in_flight[other] else other
+
+
+def _pair(count: int, draw: float) -> tuple[int, int]:
+    """Return two different indices below ``count``, in random order."""
+    first, second = divmod(int(draw * count * (count - 1)), count - 1)
+    return first, second + (second >= first)
+
+
+def health_after(healths: Sequence[Health], index: int, outcome: Outcome, now: float) -> Health:
+    """Return what is known about the replica ``index`` after a call.
+
+    It is ejected only while at most half of all replicas then are, so the only one never is. An ejection that runs is
+    not made longer by calls that left before it.
+    """
+    health = healths[index]
+    if not outcome.is_failure:
+        return HEALTHY
+    if health.ejected:
+        return health
+    failures = health.failures + 1
+    ejected = 1 + sum(other.ejected for other in healths)
+    if failures < FAILURES_TO_EJECT or ejected * 2 > len(healths):
+        return health._replace(failures=failures)
+    return _ejected(health._replace(failures=failures), now)
+
+
+def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # noqa: FBT001  # a probe has two results
+    """Return what is known about an ejected replica after a probe; one that has answered meanwhile stays as it is."""
+    if not health.ejected:
+        return health
+    if not ready:
+        return _ejected(health, now)
+    return Health(failures=FAILURES_TO_EJECT - 1, ejections=health.ejections)
+
+
+def _ejected(health: Health, now: float) -> Health:
+    seconds = min(FIRST_EJECTION_SECONDS * 2.0 ** min(health.ejections, 32), LONGEST_EJECTION_SECONDS)
+    return health._replace(ejections=health.ejections + 1, ejected_until=now + seconds)
+
+
+class RetryBudget(NamedTuple):
+    """Retries that may still be made: 20 % of calls, saved up to a burst, so that retries cannot multiply an outage."""
+
+    tokens: float = RETRY_BURST
+
+    @property
+    def allows(self) -> bool:
+        """Whether one more retry may be made."""
+        return self.tokens >= 1
+
+    def after_call(self) -> "RetryBudget":
+        """Return the budget after a caller's call."""
+        return RetryBudget(min(self.tokens + RETRY_RATIO, RETRY_BURST))
+
+    def after_retry(self) -> "RetryBudget":
+        """Return the budget after a retry."""
+        return RetryBudget(self.tokens - 1)

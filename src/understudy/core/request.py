@@ -1,0 +1,106 @@
+"""A predict request, read from its JSON body."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from understudy.core.strict_json import parse
+from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
+
+MAX_ENTITY_ID = 255
+_FIELDS = frozenset({"entity_id", "inputs", "category"})
+
+
+class PredictRequest(NamedTuple):
+    """What a caller asks: who it is about, the inputs at hand, and the category that may override the bucket."""
+
+    entity_id: str
+    inputs: Mapping[str, Any]
+    category: str | None = None
+
+
+def parse_predict(body: bytes) -> PredictRequest:
+    """Read the body of one predict call.
+
+    Raises:
+        MalformedBody: If it is not JSON, or not an object.
+        EntityIdInvalid: If the entity id is missing, empty, too long or no string.
+        InputInvalid: If another field is unknown or of a wrong type.
+    """
+    return predict_request_of(parse(body))
+
+
+def parse_batch(body: bytes, limit: int) -> list[PredictRequest | UnderstudyError]:
+    """Read the body of a batch; a member that cannot be read is its error, the others are kept.
+
+    Raises:
+        MalformedBody: If the body is not JSON.
+        BatchInvalid: If it holds no list of 1 to ``limit`` members.
+    """
+    document = parse(body)
+    if not isinstance(document, dict) or not isinstance(document.get("entities"), list):
+        raise BatchInvalid('expected an object with "entities": a list of predict requests')
+    extra = sorted(set(document) - {"entities"})
+    if extra:
+        raise BatchInvalid('the only field of a batch is "entities"')
+    members = document["entities"]
+    if not 1 <= len(members) <= limit:
+        raise BatchInvalid(f"a batch has 1 to {limit} entities, this one {len(members)}")
+    return [_member_of(member) for member in members]
+
+
+def _member_of(member: Any) -> PredictRequest | UnderstudyError:
+    try:
+        return predict_request_of(member)
+    except UnderstudyError as problem:
+        return problem
+
+
+def predict_request_of(document: Any) -> PredictRequest:
+    """Return the request in a parsed document; raises as :func:`parse_predict`."""
+    if not isinstance(document, dict):
+        raise MalformedBody("expected a JSON object: line 1, column 1 (byte 0)")
+    entity_id = document.get("entity_id")
+    inputs = document.get("inputs")
+    category = document.get("category")
+    if (
+        type(entity_id) is not str
+        or not 0 < len(entity_id) <= MAX_ENTITY_ID
+        or type(inputs) is not dict
+        or not (category is None or (type(category) is str and len(category) <= MAX_ENTITY_ID))
+        or not document.keys() <= _FIELDS
+    ):
+        _refuse(document)
+    return PredictRequest(entity_id, inputs, category)  # type: ignore[arg-type]  # _refuse never returns
+
+
+def _refuse(document: dict[str, Any]) -> None:
+    """Raise with everything that is wrong with the fields around the inputs."""
+    entity_problem = _entity_problem(document)
+    violations = [Violation("/entity_id", entity_problem)] if entity_problem else []
+    if "inputs" not in document:
+        violations.append(Violation("/inputs", "missing; expected an object of features"))
+    elif not isinstance(document["inputs"], dict):
+        violations.append(Violation("/inputs", "expected an object of features"))
+    category = document.get("category")
+    if category is not None and not (isinstance(category, str) and len(category) <= MAX_ENTITY_ID):
+        violations.append(Violation("/category", f"expected a string of at most {MAX_ENTITY_ID} characters"))
+    violations.extend(
+        Violation("/" + name.replace("~", "~0").replace("/", "~1"), "is not a field of a predict request")
+        for name in document
+        if name not in _FIELDS
+    )
+    count = f"{len(violations)} problem{'s' if len(violations) > 1 else ''}"
+    raise (EntityIdInvalid if entity_problem else InputInvalid)(count, tuple(violations))
+
+
+def _entity_problem(document: dict[str, Any]) -> str | None:
+    entity_id = document.get("entity_id")
+    if entity_id is None:
+        return "missing"
+    if not isinstance(entity_id, str):
+        return "expected a string"
+    if not entity_id:
+        return "is empty"
+    if len(entity_id) > MAX_ENTITY_ID:
+        return f"is longer than {MAX_ENTITY_ID} characters"
+    return None

@@ -1,0 +1,225 @@
+"""``input_schema`` and ``output_schema``: their documents, read once per version.
+
+``input_schema``::
+
+    {"features": [{"name": "age", "dtype": "float32", "shape": [], "min": 0, "max": 130},
+                  {"name": "plan", "dtype": "string", "enum": ["free", "pro"], "default": "free"},
+                  {"name": "visits_30d", "dtype": "int64", "source": "store", "default": 0}],
+     "tensors": [{"name": "input", "dtype": "float32", "features": ["age", "visits_30d"]}],
+     "batch": true}
+
+Without ``tensors`` each feature is a tensor of its own. With it, a tensor holds its features side by side, flattened in
+the order named. ``batch`` says that the server takes a leading batch dimension (default true).
+
+``output_schema``::
+
+    {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1, "activation": "none",
+     "min": 0, "max": 1, "labels": ["no", "yes"]}
+
+An empty ``output_schema`` takes the server's first output, any shape.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from understudy.core.features import Feature, checked, problem_of
+from understudy.core.schema import InputSchema, OutputSchema, PackedTensor
+from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
+from understudy.errors import SchemaInvalid, Violation
+
+MAX_TENSOR_ELEMENTS = 1_000_000
+
+
+def compile_input_schema(document: Any) -> InputSchema:
+    """Compile an ``input_schema``.
+
+    Raises:
+        SchemaInvalid: Naming the field that cannot be used.
+    """
+    if not isinstance(document, Mapping):
+        raise SchemaInvalid("input_schema: expected an object with 'features'")
+    _only(document, {"features", "tensors", "batch"}, "input_schema")
+    listed = document.get("features")
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
+        raise SchemaInvalid("input_schema.features: expected a list of at least one feature")
+    features = tuple(_compile_feature(entry, f"input_schema.features[{i}]") for i, entry in enumerate(listed))
+    by_name = {feature.name: feature for feature in features}
+    if len(by_name) != len(features):
+        raise SchemaInvalid("input_schema.features: two features have one name")
+    batch = document.get("batch", True)
+    if not isinstance(batch, bool):
+        raise SchemaInvalid("input_schema.batch: expected true or false")
+    if "tensors" in document:
+        packed = _compile_tensors(document["tensors"], by_name)
+    else:
+        packed = tuple(
+            _packed(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,)) for feature in features
+        )
+    if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
+        raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
+    one = packed[0]
+    single = (
+        one.packer if len(packed) == 1 and one.features == features and not any(f.shape for f in features) else None
+    )
+    return InputSchema(
+        features=features,
+        batch=batch,
+        packed=packed,
+        by_name=by_name,
+        stored_names=tuple(feature.name for feature in features if feature.stored),
+        single_row=single,
+    )
+
+
+def compile_output_schema(document: Any) -> OutputSchema:
+    """Compile an ``output_schema``; an empty one accepts any first output.
+
+    Raises:
+        SchemaInvalid: Naming the field that cannot be used.
+    """
+    if document is None:
+        return OutputSchema()
+    if not isinstance(document, Mapping):
+        raise SchemaInvalid("output_schema: expected an object")
+    where = "output_schema"
+    _only(document, {"tensor", "dtype", "shape", "score_index", "activation", "min", "max", "labels"}, where)
+    shape = _shape(document["shape"], f"{where}.shape") if "shape" in document else None
+    index = document.get("score_index")
+    if index is not None and (type(index) is not int or index < 0):
+        raise SchemaInvalid(f"{where}.score_index: expected a whole number from 0 on")
+    if index is not None and shape is not None and index >= max(prod(shape), 1):
+        raise SchemaInvalid(f"{where}.score_index: {index} is outside the shape {list(shape)}")
+    activation = document.get("activation", "none")
+    if activation not in ("none", "sigmoid", "softmax"):
+        raise SchemaInvalid(f"{where}.activation: expected none, sigmoid or softmax")
+    tensor = document.get("tensor")
+    if tensor is not None and not isinstance(tensor, str):
+        raise SchemaInvalid(f"{where}.tensor: expected the name of an output")
+    labels = document.get("labels", [])
+    if not isinstance(labels, Sequence) or isinstance(labels, str) or not all(isinstance(x, str) for x in labels):
+        raise SchemaInvalid(f"{where}.labels: expected a list of strings")
+    if labels and shape is not None and prod(shape) != len(labels):
+        raise SchemaInvalid(f"{where}.labels: {len(labels)} labels for {prod(shape)} values")
+    return OutputSchema(
+        tensor=tensor,
+        datatype=_datatype(document["dtype"], f"{where}.dtype") if "dtype" in document else None,
+        shape=shape,
+        score_index=index,
+        activation=activation,
+        minimum=_number(document, "min", where),
+        maximum=_number(document, "max", where),
+        labels=tuple(labels),
+    )
+
+
+def _compile_feature(entry: Any, where: str) -> Feature:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
+        raise SchemaInvalid(f"{where}: expected an object with a name")
+    _only(entry, {"name", "dtype", "shape", "default", "min", "max", "enum", "source", "description"}, where)
+    where = f"{where} ({entry['name']})"
+    source = entry.get("source", "request")
+    if source not in ("request", "store"):
+        raise SchemaInvalid(f"{where}.source: expected request or store")
+    enum = entry.get("enum", [])
+    if not isinstance(enum, Sequence) or isinstance(enum, str):
+        raise SchemaInvalid(f"{where}.enum: expected a list")
+    feature = Feature(
+        name=entry["name"],
+        datatype=_datatype(entry.get("dtype"), f"{where}.dtype"),
+        shape=_shape(entry.get("shape", []), f"{where}.shape"),
+        default=entry.get("default"),
+        has_default="default" in entry,
+        minimum=_number(entry, "min", where),
+        maximum=_number(entry, "max", where),
+        enum=tuple(enum),
+        stored=source == "store",
+    )
+    if feature.datatype in (Datatype.BYTES, Datatype.BOOL) and (feature.minimum, feature.maximum) != (None, None):
+        raise SchemaInvalid(f"{where}: min and max are for numbers")
+    for option in feature.enum:
+        problem = problem_of(Feature(feature.name, feature.datatype), option)
+        if problem is not None:
+            raise SchemaInvalid(f"{where}.enum: {problem}")
+    if feature.has_default:
+        problems: list[Violation] = []
+        checked(feature, feature.default, problems)
+        if problems:
+            raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
+    return feature
+
+
+def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[PackedTensor, ...]:
+    where = "input_schema.tensors"
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
+        raise SchemaInvalid(f"{where}: expected a list of at least one tensor")
+    used: set[str] = set()
+    packed: list[PackedTensor] = []
+    for index, entry in enumerate(listed):
+        place = f"{where}[{index}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            raise SchemaInvalid(f"{place}: expected an object with a name")
+        _only(entry, {"name", "dtype", "shape", "features"}, place)
+        names = entry.get("features", [])
+        unknown = [name for name in names if name not in by_name]
+        if not names or unknown:
+            raise SchemaInvalid(f"{place}.features: expected names of features; unknown: {unknown}")
+        if used & set(names) or len(set(names)) != len(names):
+            raise SchemaInvalid(f"{place}.features: a feature goes into exactly one tensor")
+        used.update(names)
+        features = tuple(by_name[name] for name in names)
+        datatype = _datatype(entry["dtype"], f"{place}.dtype") if "dtype" in entry else features[0].datatype
+        for feature in features:
+            _check_convertible(feature, datatype, place)
+        size = sum(feature.size for feature in features)
+        shape = _shape(entry["shape"], f"{place}.shape") if "shape" in entry else (size,)
+        if prod(shape) != size:
+            raise SchemaInvalid(f"{place}.shape: {list(shape)} has {prod(shape)} elements, its features have {size}")
+        packed.append(_packed(TensorSpec(entry["name"], datatype, shape), features))
+    if len({tensor.spec.name for tensor in packed}) != len(packed):
+        raise SchemaInvalid(f"{where}: two tensors have one name")
+    if used != set(by_name):
+        raise SchemaInvalid(f"{where}: in no tensor: {sorted(set(by_name) - used)}")
+    return tuple(packed)
+
+
+def _check_convertible(feature: Feature, datatype: Datatype, where: str) -> None:
+    strings = (feature.datatype is Datatype.BYTES, datatype is Datatype.BYTES)
+    narrows = feature.datatype.is_float and not datatype.is_float
+    booleans = datatype is Datatype.BOOL and feature.datatype is not Datatype.BOOL
+    if strings[0] != strings[1] or narrows or booleans:
+        raise SchemaInvalid(
+            f"{where}.dtype: {feature.name} is {feature.datatype.wire_name}, which does not fit {datatype.wire_name}"
+        )
+
+
+def _packed(spec: TensorSpec, features: tuple[Feature, ...]) -> PackedTensor:
+    packer = None if spec.datatype is Datatype.BYTES else struct.Struct(f"<{spec.size}{spec.datatype.letter}")
+    return PackedTensor(spec, features, packer)
+
+
+def _only(document: Mapping[str, Any], permitted: set[str], where: str) -> None:
+    unknown = sorted(set(document) - permitted)
+    if unknown:
+        raise SchemaInvalid(f"{where}: unknown field {unknown[0]!r}; known: {', '.join(sorted(permitted))}")
+
+
+def _datatype(name: Any, where: str) -> Datatype:
+    try:
+        return parse_datatype(name)
+    except (KeyError, AttributeError):
+        raise SchemaInvalid(f"{where}: expected bool, int8 … int64, float32, float64 or string") from None
+
+
+def _shape(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(type(n) is int and n > 0 for n in value):
+        raise SchemaInvalid(f"{where}: expected a list of whole numbers above 0, without the batch dimension")
+    return tuple(value)
+
+
+def _number(entry: Mapping[str, Any], name: str, where: str) -> float | None:
+    value = entry.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise SchemaInvalid(f"{where}.{name}: expected a number")
+    return value

@@ -1,0 +1,124 @@
+"""JSON as a request may carry it: orjson's rules, and three that it does not have.
+
+orjson refuses NaN, infinities, lone surrogates, a byte order mark and broken UTF-8. It accepts U+0000 (which JSONB
+cannot store), integers over 64 bits (silently as floats) and duplicate keys (the last one wins): each would let two
+readers of one body see two different requests.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+import orjson
+
+from understudy.errors import MalformedBody
+
+MAX_DEPTH = 32
+_BIG = 9.2e18
+"""Just under 2**63: a float this large may be an integer that did not fit."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|-?\d[\d.eE+-]*|true|false|null')
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class _Suspicious(Exception):
+    pass
+
+
+def parse(body: bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        MalformedBody: With line, column and byte of the first problem; the text itself is never repeated.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as problem:
+        _refuse_undecodable(body, problem)
+    try:
+        suspicious = _keys_of(value, 0) != body.count(b":") or b"\\u0000" in body
+    except _Suspicious:
+        suspicious = True
+    if suspicious:
+        _scan(body)
+    return value
+
+
+def _keys_of(value: Any, depth: int) -> int:
+    """Count the keys of all objects; as many as there are colons, unless a string holds one or a key came twice."""
+    if depth >= MAX_DEPTH:
+        raise _Suspicious
+    keys = 0
+    members: Iterable[Any] = (value,)
+    if isinstance(value, dict):
+        keys, members = len(value), value.values()
+    elif isinstance(value, list):
+        members = value
+    for member in members:
+        kind = type(member)
+        if kind is float:
+            if not -_BIG < member < _BIG:
+                raise _Suspicious
+        elif kind is dict or kind is list:
+            keys += _keys_of(member, depth + 1)
+    return keys
+
+
+def _scan(body: bytes) -> None:
+    """Look at every token of a text that orjson accepts, and refuse what it should not have accepted."""
+    open_keys: list[set[str] | None] = []
+    for token, position, is_key in _tokens(body):
+        first = token[:1]
+        if first in b"{[":
+            open_keys.append(set() if first == b"{" else None)
+            if len(open_keys) > MAX_DEPTH:
+                _refuse(body, position, f"nested deeper than {MAX_DEPTH} levels")
+        elif first in b"}]":
+            open_keys.pop()
+        elif first == b'"':
+            if _NUL.search(token):
+                _refuse(body, position, "U+0000 is not allowed in a string")
+            keys = open_keys[-1] if is_key and open_keys else None
+            if keys is not None:
+                key = orjson.loads(token)
+                if key in keys:
+                    _refuse(body, position, "the key stands twice in one object")
+                keys.add(key)
+        elif first in b"-0123456789" and token.lstrip(b"-").isdigit() and not -(2**63) <= int(token[:64]) < 2**64:
+            _refuse(body, position, "an integer has more than 64 bits")
+
+
+def _tokens(body: bytes) -> Iterator[tuple[bytes, int, bool]]:
+    """Yield each token, its byte position, and whether it is a key (a string that a colon follows)."""
+    held: tuple[bytes, int] | None = None
+    for match in _TOKEN.finditer(body):
+        token = match.group()
+        if held is not None:
+            yield (*held, token == b":")
+            held = None
+        if token[:1] == b'"':
+            held = (token, match.start())
+        elif token not in (b":", b","):
+            yield token, match.start(), False
+    if held is not None:
+        yield (*held, False)
+
+
+def _refuse_undecodable(body: bytes, problem: orjson.JSONDecodeError) -> NoReturn:
+    # orjson counts characters; a text that is no UTF-8 has none to count.
+    position = len(problem.doc[: problem.pos].encode(errors="surrogatepass"))
+    message = problem.msg
+    if "memory" in message or "recursion" in message:
+        message = f"nested deeper than {MAX_DEPTH} levels"
+    elif "not valid UTF-8" in message:
+        try:
+            body.decode()
+        except UnicodeDecodeError as broken:
+            position, message = broken.start, "not valid UTF-8"
+    _refuse(body, position, message)
+
+
+def _refuse(body: bytes, position: int, message: str) -> NoReturn:
+    before = body[:position]
+    line = before.count(b"\n") + 1
+    column = position - (before.rfind(b"\n") + 1) + 1
+    raise MalformedBody(f"{message}: line {line}, column {column} (byte {position})")

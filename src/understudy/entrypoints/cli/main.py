@@ -1,0 +1,102 @@
+"""The ``understudy`` command: a table of nouns.
+
+Reading the table costs nothing; a noun's module, and with it Postgres, gRPC or the web framework, is imported when the
+noun is used. So ``understudy --help`` stays fast.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from understudy import __version__
+from understudy.entrypoints.cli.failure import CommandRefused, report
+from understudy.errors import UnderstudyError
+
+
+class Noun(NamedTuple):
+    """A command or group of commands: where it lives, and its line in the help."""
+
+    module: str
+    help: str
+
+
+_HERE = "understudy.entrypoints.cli"
+NOUNS = {
+    "demo": Noun(f"{_HERE}.demo", "Start everything on this machine and show a first prediction."),
+    "serve": Noun(f"{_HERE}.serve", "Run a process of Understudy: the proxy."),
+    "modelserver": Noun(f"{_HERE}.modelserver", "Run the development model server."),
+    "db": Noun(f"{_HERE}.db", "Bring the database's schema up to date, or check it."),
+    "version": Noun(f"{_HERE}.version", "Register, list and show model versions."),
+    "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
+    "explain": Noun(f"{_HERE}.explain", "Say why an entity gets its answer, or what an error code means."),
+    "audit": Noun(f"{_HERE}.audit", "List who changed which policy, when and why."),
+    "key": Noun(f"{_HERE}.key", "Create, list and revoke callers' keys."),
+    "doctor": Noun(f"{_HERE}.doctor", "Check everything this installation depends on."),
+}
+
+
+class NounGroup(TyperGroup):
+    """Lists the nouns from the table and loads the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=noun.help) for name, noun in NOUNS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the noun's own command in place of its entry in the help."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, stub if name is None else load(name), rest
+
+
+def load(name: str) -> Any:
+    """Import a noun's module and return its command."""
+    command = get_command(import_module(NOUNS[name].module).app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=NounGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Understudy routes each predict call to a champion or a challenger model, shows it to a shadow, and logs it.",
+    epilog="Exit codes: 0 done, 1 problem found, 2 usage, 3 rolled back or degraded, 4 not found, 5 conflict, "
+    "6 undecided, 7 not allowed, 69 unreachable, 130 interrupted.",
+)
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - the framework calls it with the option's value
+    if asked:
+        typer.echo(f"understudy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[  # noqa: ARG001 - the callback acts on it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a noun."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        app(args=list(arguments), prog_name="understudy")
+    except (UnderstudyError, CommandRefused) as problem:
+        return report(problem, as_json="--json" in arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""How results look: tables for people, one JSON document for programs.
+
+Data goes to standard output, progress and advice to standard error. A table is never cut: on a narrow terminal columns
+of low importance are left out, and what is still too long folds.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+from rich.box import Box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+SCHEMA = "understudy/v1"
+_GAP = 2
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+# Only the rule under the head: four lines of four characters each for rich, of which it uses the third.
+_RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+
+
+class Column(NamedTuple):
+    """A column of a table. The highest ``drop`` goes first when the terminal is too narrow; 0 always stays."""
+
+    title: str
+    drop: int = 0
+    right: bool = False
+
+
+def data_console() -> Console:
+    """Return the console of standard output."""
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+
+
+def advice_console() -> Console:
+    """Return the console of standard error."""
+    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+
+def is_interactive() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def show(document: Mapping[str, Any], *texts: RenderableType, as_json: bool) -> None:
+    """Print the result: as one line of JSON, or for people."""
+    if as_json:
+        print_json(document)
+        return
+    console = data_console()
+    for text in texts:
+        console.print(text)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one line of JSON; times are ISO 8601 in UTC."""
+    content = orjson.dumps({"schema": SCHEMA, **document}, option=orjson.OPT_UTC_Z, default=str)
+    sys.stdout.write(content.decode() + "\n")
+    sys.stdout.flush()
+
+
+def advise(*lines: str) -> None:
+    """Print advice, each line as it is."""
+    console = advice_console()
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def a_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], width: int | None = None) -> Table:
+    """Return a table that fits ``width`` (by default the terminal's)."""
+    width = width or data_console().width
+    cells = [tuple(rows_cell) for rows_cell in rows]
+    kept = columns_that_fit(columns, cells, width)
+    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", border_style="dim")
+    for index in kept:
+        column = columns[index]
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(row[index] for index in kept))
+    return table
+
+
+def columns_that_fit(
+    columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int
+) -> list[int]:
+    """Return the indices of the columns that stay when the least important ones make room for the others."""
+    kept = list(range(len(columns)))
+
+    def needed() -> int:
+        widths = (max([cell_len(columns[i].title), *(_width_of(row[i]) for row in rows)]) for i in kept)
+        return sum(widths) + _GAP * (len(kept) - 1)
+
+    while needed() > width:
+        droppable = [index for index in kept if columns[index].drop > 0]
+        if not droppable:
+            break
+        kept.remove(max(droppable, key=lambda index: columns[index].drop))
+    return kept
+
+
+def _width_of(cell: str | Text) -> int:
+    text = cell.plain if isinstance(cell, Text) else cell
+    return max((cell_len(line) for line in text.splitlines()), default=0)
+
+
+def facts(pairs: Iterable[tuple[str, str | Text]]) -> Table:
+    """Return names and values side by side; long values fold beside their name."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(f"  {name}", value)
+    return grid
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return a moment in the past for people: ``12 s ago``."""
+    if moment is None:
+        return "never"
+    seconds = int(((now or datetime.now(UTC)) - moment).total_seconds())
+    if seconds < 0:
+        return "just now"
+    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def nothing_as(value: object, placeholder: str = "–") -> str:
+    """Return the value as text; a dash for ``None`` and for nothing."""
+    return placeholder if value is None or value in ("", ()) else str(value)

@@ -1,0 +1,1 @@
+"""Everything on one machine: the processes that ``understudy demo`` starts, watches and stops."""

@@ -1,0 +1,303 @@
+"""Starts everything in parallel, says what is ready, and stops everything in reverse."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from understudy.adapters.child_process import free_port
+from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
+from understudy.adapters.example_models import example_rows
+from understudy.entrypoints.demo.keep_alive import KeepAliveClient
+from understudy.entrypoints.demo.processes import Child, Watchdog, ending, start_child
+from understudy.entrypoints.demo.refusal import DemoRefused
+from understudy.entrypoints.demo.state import StateFolder
+from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
+from understudy.errors import RegistryUnavailable
+
+LOOPBACK = "127.0.0.1"
+READY_SECONDS = 30.0
+CALL_SECONDS = 2.0
+POLL_SECONDS = 0.03
+WANTED_PORT, WANTED_METRICS_PORT = 8080, 9090
+CUSTOMER = 42
+_OK = 200
+
+OnReady = Callable[[str, str, float], None]
+"""Gets a part's name, what is ready about it, and the seconds since it was begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What may be chosen. ``None`` for a URL starts a server of our own; for a port, takes the usual one or a free one."""
+
+    state_dir: Path
+    port: int | None = None
+    workers: int = 1
+    reset: bool = False
+    database_url: str | None = None
+    redis_url: str | None = None
+
+
+@dataclass(slots=True)
+class Demo:
+    """Where everything is."""
+
+    state_dir: Path
+    database_url: str = ""
+    redis_url: str | None = None
+    proxy_port: int = 0
+    metrics_port: int = 0
+    model_servers: dict[str, str] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+    children: list[Child] = field(default_factory=list)
+
+    @property
+    def proxy_url(self) -> str:
+        """Where predict calls go."""
+        return f"http://{LOOPBACK}:{self.proxy_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reads."""
+        return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+
+    def document(self) -> dict[str, Any]:
+        """Return what programs need to know."""
+        return {
+            "proxy": self.proxy_url,
+            "metrics": self.metrics_url,
+            "database_url": self.database_url,
+            "redis_url": self.redis_url,
+            "model_servers": self.model_servers,
+            "pids": self.pids,
+            "state_dir": str(self.state_dir),
+        }
+
+
+@asynccontextmanager
+async def open_demo(options: DemoOptions, on_ready: OnReady) -> AsyncIterator[Demo]:
+    """Start everything; leaving stops every process that was started, also when starting fails half-way.
+
+    Raises:
+        DemoRefused: Something did not start; the message has the end of its log.
+    """
+    folder = StateFolder(options.state_dir)
+    folder.hold()
+    async with AsyncExitStack() as stack:
+        stack.callback(folder.release)
+        if options.reset:
+            await asyncio.to_thread(folder.clear)
+        folder.prepare()
+        watchdog = await Watchdog.start()
+        stack.push_async_callback(watchdog.stop)
+        starter = _Starter(options, folder, watchdog, stack, on_ready)
+        await starter.start()
+        folder.announce(starter.demo.document())
+        yield starter.demo
+
+
+class _Starter:
+    """The steps of one start, and what is open because of them."""
+
+    def __init__(
+        self, options: DemoOptions, folder: StateFolder, watchdog: Watchdog, stack: AsyncExitStack, on_ready: OnReady
+    ) -> None:
+        self._options = options
+        self._folder = folder
+        self._watchdog = watchdog
+        self._stack = stack
+        self._on_ready = on_ready
+        self.demo = Demo(folder.path)
+        self.demo.pids["watchdog"] = watchdog.pid
+
+    async def start(self) -> None:
+        # Pushed before anything starts, so that things stop in this order whatever became ready first.
+        servers, own_database, own_cache = AsyncExitStack(), AsyncExitStack(), AsyncExitStack()
+        for part in (own_database, own_cache, servers):
+            await self._stack.enter_async_context(part)
+        try:
+            async with asyncio.TaskGroup() as group:
+                registration = group.create_task(asyncio.to_thread(import_module, _REGISTRATION))
+                database = group.create_task(self._open_database(own_database, registration))
+                group.create_task(self._open_cache(own_cache))
+                group.create_task(self._open_servers(servers, (registration, database)))
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+        await self._open_proxy()
+
+    async def _open_database(self, stack: AsyncExitStack, registration: Awaitable[Any]) -> None:
+        began = time.monotonic()
+        if self._options.database_url is None:
+            server = EmbeddedPostgres(self._folder.postgres)
+            self.demo.database_url = await _started(server, stack)
+            self._own("postgres", server.pid, signal.SIGINT)
+            what = f"embedded {server.version}"
+        else:
+            self.demo.database_url = self._options.database_url
+            what = "yours, from DATABASE_URL"
+        schema = await (await registration).bring_up_to_date(self.demo.database_url)
+        self._on_ready("postgres", f"{what}, {schema}", time.monotonic() - began)
+
+    async def _open_cache(self, stack: AsyncExitStack) -> None:
+        began = time.monotonic()
+        if self._options.redis_url is not None:
+            self.demo.redis_url, what = self._options.redis_url, "yours, from REDIS_URL"
+        elif find_server() is not None:
+            server = EmbeddedValkey()
+            self.demo.redis_url = await _started(server, stack)
+            self._own("valkey", server.pid, signal.SIGTERM)
+            what = "embedded Valkey"
+        else:
+            what = "none found: the cache inside the proxy alone (REDIS_URL names one)"
+        self._on_ready("cache", what, time.monotonic() - began)
+
+    async def _open_servers(self, stack: AsyncExitStack, registry: tuple[Awaitable[Any], Awaitable[None]]) -> None:
+        began = time.monotonic()
+        children: list[Child] = []
+        stack.push_async_callback(_stop_all, children)
+        for server in SERVERS:
+            flags = [flag for spec in server.serve for flag in ("--serve", spec)]
+            command = ["-m", "understudy.entrypoints.modelserver", *flags, "--port", "0"]
+            child = await start_child(server.name, command, self._folder.logs, self._watchdog, reads_line=True)
+            children.append(child)
+            self._know(child)
+        lines = await asyncio.gather(*(child.first_line() for child in children))
+        for child, line in zip(children, lines, strict=True):
+            self.demo.model_servers[child.name] = f"{LOOPBACK}:{orjson.loads(line)['port']}"
+        registration, migrated = registry
+        await migrated
+        await (await registration).register(self.demo.database_url, self.demo.model_servers)
+        self._on_ready("models", SUMMARY, time.monotonic() - began)
+
+    async def _open_proxy(self) -> None:
+        began = time.monotonic()
+        self.demo.proxy_port = self._proxy_port()
+        self.demo.metrics_port = WANTED_METRICS_PORT if is_free(WANTED_METRICS_PORT) else free_port()
+        environment = {
+            "DATABASE_URL": self.demo.database_url,
+            "UNDERSTUDY_STATE_DIR": str(self._folder.proxy),
+            "UNDERSTUDY_HOST": LOOPBACK,
+            "UNDERSTUDY_PORT": str(self.demo.proxy_port),
+            "UNDERSTUDY_METRICS_HOST": LOOPBACK,
+            "UNDERSTUDY_METRICS_PORT": str(self.demo.metrics_port),
+            "UNDERSTUDY_WORKERS": str(self._options.workers),
+            **({} if self.demo.redis_url is None else {"REDIS_URL": self.demo.redis_url}),
+        }
+        command = ["-m", "understudy.entrypoints.cli", "serve", "proxy"]
+        proxy = await start_child("proxy", command, self._folder.logs, self._watchdog, environment)
+        self._stack.push_async_callback(proxy.stop)
+        self._know(proxy)
+        await _until_ready(proxy, self.demo.proxy_port)
+        self._on_ready("proxy", f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs", time.monotonic() - began)
+
+    def _proxy_port(self) -> int:
+        wanted = self._options.port
+        if wanted is None:
+            return WANTED_PORT if is_free(WANTED_PORT) else free_port()
+        if not is_free(wanted):
+            raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
+        return wanted
+
+    def _know(self, child: Child) -> None:
+        self.demo.children.append(child)
+        self.demo.pids[child.name] = child.pid
+
+    def _own(self, name: str, pid: int | None, number: signal.Signals) -> None:
+        if pid is not None:
+            self.demo.pids[name] = pid
+            self._watchdog.watch(pid, number)
+
+
+_REGISTRATION = "understudy.entrypoints.demo.registration"
+"""Imported in a thread while the processes start: SQLAlchemy and alembic take a second."""
+
+
+async def _started(server: EmbeddedPostgres | EmbeddedValkey, stack: AsyncExitStack) -> str:
+    """Start a server in a thread; one whose start is under way when we are told to stop is stopped after it."""
+    start = asyncio.ensure_future(asyncio.to_thread(server.start))
+
+    async def stop() -> None:
+        with suppress(OSError, RegistryUnavailable):
+            await start
+        await asyncio.to_thread(server.stop)
+
+    stack.push_async_callback(stop)
+    try:
+        return await asyncio.shield(start)
+    except OSError as problem:
+        raise DemoRefused(str(problem), "Set REDIS_URL to a server of your own.") from problem
+
+
+async def _stop_all(children: list[Child]) -> None:
+    await asyncio.gather(*(child.stop() for child in children))
+
+
+async def _until_ready(proxy: Child, port: int) -> None:
+    """Wait until the proxy has read its policies.
+
+    Raises:
+        DemoRefused: It ended, or is not ready after 30 seconds.
+    """
+    client = KeepAliveClient(LOOPBACK, port)
+    give_up = time.monotonic() + READY_SECONDS
+    try:
+        while time.monotonic() < give_up:
+            if proxy.status is not None:
+                raise proxy.refusal(ending(proxy.status))
+            with suppress(OSError):
+                if (await client.get("/readyz", CALL_SECONDS)).status == _OK:
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+    finally:
+        client.close()
+    raise proxy.refusal(f"was not ready after {READY_SECONDS:.0f} s")
+
+
+def first_request() -> Mapping[str, Any]:
+    """Return the body of the first predict call: a held-out row of the example data."""
+    return {"entity_id": f"customer-{CUSTOMER}", "inputs": example_rows("visits")[CUSTOMER].inputs}
+
+
+async def first_prediction(demo: Demo) -> bytes:
+    """Return the answer to the first predict call.
+
+    Raises:
+        DemoRefused: There was none within 10 seconds.
+    """
+    client = KeepAliveClient(LOOPBACK, demo.proxy_port)
+    said = "nothing"
+    try:
+        for _ in range(20):
+            try:
+                answer = await client.post("/v1/models/visits/predict", orjson.dumps(first_request()), CALL_SECONDS)
+            except OSError as problem:
+                said = str(problem) or type(problem).__name__
+            else:
+                if answer.status == _OK:
+                    return answer.body
+                said = answer.body.decode(errors="replace")
+            await asyncio.sleep(0.5)
+    finally:
+        client.close()
+    raise DemoRefused(f"the proxy gave no prediction: {said}", f"Read {demo.state_dir / 'logs' / 'proxy.log'}.")
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of the loopback address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

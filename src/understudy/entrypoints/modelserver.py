@@ -1,0 +1,143 @@
+"""The development model server as a process: what ``understudy modelserver`` runs.
+
+``python -m understudy.entrypoints.modelserver --serve visits:1 --serve visits:3,latency_ms=40,error_percent=10`` prints
+one line of JSON when it is ready, ``{"port": 40123}``, and runs until SIGTERM or SIGINT.
+"""
+
+import argparse
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from understudy.adapters.inference_models import Faults, ServeSpec, load_catalog
+from understudy.adapters.inference_server import InferenceServer
+from understudy.errors import UnderstudyError
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8500
+SERVE_HELP: Final = (
+    "MODEL:VERSION[,FLAG=VALUE…]; flags: latency_ms, jitter_ms, error_percent, error_code=internal|unavailable, "
+    "nan_percent, hang, wrong_shape, typed_values, file=PATH of an ONNX file (default: the example model)"
+)
+_NUMBERS: Final = {"latency_ms": 60_000.0, "jitter_ms": 60_000.0, "error_percent": 100.0, "nan_percent": 100.0}
+_SWITCHES: Final = {"": True, "true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServerOptions:
+    """What to serve and where; port 0 takes a free one."""
+
+    serve: tuple[ServeSpec, ...]
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+
+
+def parse_serve_spec(text: str) -> ServeSpec:
+    """Return what ``visits:3,latency_ms=40,error_percent=10`` asks for (see ``SERVE_HELP``).
+
+    Raises:
+        ValueError: Saying which part cannot be used, and what can.
+    """
+    place, *flags = text.split(",")
+    match = re.fullmatch(r"([^:,=\s]+):([1-9][0-9]{0,17})", place)
+    if match is None:
+        raise ValueError(f"{place!r} is not MODEL:VERSION, such as visits:1")
+    faults: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        if name == "file" and value:
+            spec["file"] = Path(value)
+        elif name == "typed_values":
+            spec["typed_values"] = _switch(name, value)
+        else:
+            faults.update(_fault(name, value))
+    return ServeSpec(match[1], int(match[2]), Faults(**faults), **spec)
+
+
+def _fault(name: str, value: str) -> dict[str, Any]:
+    if name in _NUMBERS:
+        return {name: _bounded(name, value)}
+    if name in ("hang", "wrong_shape"):
+        return {name: _switch(name, value)}
+    if name == "error_code" and value in ("internal", "unavailable"):
+        return {"unavailable": value == "unavailable"}
+    raise ValueError(f"{name}={value} is no flag; use {SERVE_HELP}")
+
+
+def _bounded(name: str, value: str) -> float:
+    limit = _NUMBERS[name]
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= limit:
+        raise ValueError(f"{name}={value} must be a number from 0 to {limit:g}")
+    return number
+
+
+def _switch(name: str, value: str) -> bool:
+    if value not in _SWITCHES:
+        raise ValueError(f"{name}={value} must be true or false")
+    return _SWITCHES[value]
+
+
+async def serve(options: ModelServerOptions, on_ready: Callable[[int], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then stop within a second; ``on_ready`` gets the port once calls are answered.
+
+    Raises:
+        UnknownVersion: If a version is no example, or its file cannot be loaded.
+        BackendUnavailable: If the port is taken.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with InferenceServer(load_catalog(options.serve), options.host, options.port) as server:
+        on_ready(server.port)
+        # The one wait without a deadline: a server runs until it is told to stop.
+        await stop.wait()
+
+
+def run(options: ModelServerOptions, on_ready: Callable[[int], None] | None = None) -> None:
+    """Run :func:`serve` in a new event loop; without ``on_ready`` it prints ``{"port": …}``."""
+    asyncio.run(serve(options, on_ready or print_port))
+
+
+def print_port(port: int) -> None:
+    """Say on standard output, as one line of JSON, where the server listens."""
+    sys.stdout.write(orjson.dumps({"port": port}).decode() + "\n")
+    sys.stdout.flush()
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> ModelServerOptions:
+    """Return the command line's options; says what is wrong and exits with 2 when they cannot be used."""
+    parser = argparse.ArgumentParser("understudy modelserver", description="Serve real ONNX models over gRPC.")
+    parser.add_argument("--serve", action="append", required=True, metavar="SPEC", help=SERVE_HELP)
+    parser.add_argument("--host", default=DEFAULT_HOST)
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parsed = parser.parse_args(arguments)
+    try:
+        specs = tuple(parse_serve_spec(text) for text in parsed.serve)
+    except ValueError as error:
+        parser.error(str(error))
+    return ModelServerOptions(specs, parsed.host, parsed.port)
+
+
+def main() -> None:
+    """Run the server that the command line asks for."""
+    try:
+        run(parse_options())
+    except UnderstudyError as error:
+        sys.exit(f"{error.code} {error.detail}\n{error.next_step}")
+
+
+if __name__ == "__main__":
+    main()

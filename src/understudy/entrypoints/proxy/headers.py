@@ -1,0 +1,106 @@
+"""The request headers that Understudy honours, and the receipt it sends back in headers."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from understudy.errors import HeaderInvalid
+from understudy.serving.predict import CacheResult, Outcome
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+_HONOURED = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"grpc-timeout",
+        b"traceparent",
+        b"x-envoy-expected-rq-timeout-ms",
+        b"x-request-id",
+        b"x-request-timeout-ms",
+    }
+)
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
+_GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+MAX_TIMEOUT_MS = 3_600_000
+
+
+class Honoured(NamedTuple):
+    """What a request's headers ask for. ``request_id`` and ``trace_id`` are ``None`` when absent or unusable."""
+
+    authorization: str | None = None
+    timeout_seconds: float | None = None
+    request_id: bytes | None = None
+    trace_id: bytes | None = None
+
+
+def read_headers(raw: RawHeaders) -> Honoured:
+    """Return what the headers ask for; the shortest of several deadlines holds.
+
+    Raises:
+        HeaderInvalid: A deadline that is no number above 0, or a compressed body.
+    """
+    found = {name: value for name, value in raw if name in _HONOURED}
+    if not found:
+        return Honoured()
+    if found.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise HeaderInvalid("content-encoding: send the body uncompressed")
+    authorization = found.get(b"authorization")
+    request_id = found.get(b"x-request-id")
+    trace = _TRACEPARENT.fullmatch(found.get(b"traceparent", b""))
+    return Honoured(
+        authorization=authorization.decode("latin-1") if authorization is not None else None,
+        timeout_seconds=_shortest_timeout(found),
+        request_id=request_id if request_id is not None and _REQUEST_ID.fullmatch(request_id) else None,
+        trace_id=trace.group(1) if trace else None,
+    )
+
+
+def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:
+    timeouts = [
+        _milliseconds(name, found[name])
+        for name in (b"x-request-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
+        if name in found
+    ]
+    if b"grpc-timeout" in found:
+        match = _GRPC_TIMEOUT.fullmatch(found[b"grpc-timeout"])
+        if match is None:
+            raise HeaderInvalid("grpc-timeout: expected up to 8 digits and a unit of H, M, S, m, u or n")
+        timeouts.append(int(match.group(1)) * _GRPC_UNITS[match.group(2)])
+    return min(timeouts) if timeouts else None
+
+
+def _milliseconds(name: bytes, value: bytes) -> float:
+    if not value.isdigit() or len(value) > len(str(MAX_TIMEOUT_MS)) or not 0 < int(value) <= MAX_TIMEOUT_MS:
+        raise HeaderInvalid(f"{name.decode()}: expected whole milliseconds from 1 to {MAX_TIMEOUT_MS}")
+    return int(value) / 1000
+
+
+def receipt_headers(outcome: Outcome) -> list[tuple[bytes, bytes]]:
+    """Return who answered and how, for answers and for errors after a route was known."""
+    served, seconds = outcome.served, outcome.seconds
+    timing = (
+        f"route;dur={seconds['route'] * 1000:.2f}, features;dur={seconds['features'] * 1000:.2f}, "
+        f"cache;desc={served.cache}, upstream;dur={seconds['upstream'] * 1000:.2f}"
+    )
+    headers = [
+        (b"x-model-version", served.version.version.encode("latin-1", "replace")),
+        (b"x-model-role", outcome.role.value.encode()),
+        (b"x-prediction-id", outcome.prediction_id.encode()),
+        (b"x-policy-generation", b"%d" % outcome.generation),
+        (b"server-timing", timing.encode()),
+    ]
+    if served.prediction is not None:
+        headers.append((b"cache-status", _cache_status(served.cache, served.version.cache_ttl_seconds)))
+    return headers
+
+
+def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:
+    """Return the field of RFC 9211."""
+    if cache is CacheResult.HIT:
+        return b"understudy; hit"
+    if cache is CacheResult.MISS:
+        return b"understudy; fwd=miss; stored; ttl=%d" % ttl_seconds
+    return b"understudy; fwd=bypass"

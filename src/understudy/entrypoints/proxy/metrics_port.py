@@ -1,0 +1,49 @@
+"""``/metrics`` on a port of its own, answered by whichever worker the kernel picks.
+
+All workers bind the port (SO_REUSEPORT) and each answers for all of them, so a scrape survives any one worker.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+REQUEST_SECONDS = 5.0
+_LONGEST_LINE = 8_192
+
+
+@asynccontextmanager
+async def metrics_port(host: str, port: int, exposition: Callable[[], tuple[bytes, str]]) -> AsyncIterator[int]:
+    """Serve the page while the context lasts; gives the port that was bound (``port`` may be 0).
+
+    Raises:
+        OSError: The port cannot be bound.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await _page(request, exposition))
+                await writer.drain()
+        writer.close()
+
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host, port))
+    server = await asyncio.start_server(answer, sock=bound, limit=_LONGEST_LINE)
+    async with server:
+        yield bound.getsockname()[1]
+
+
+async def _page(request: bytes, exposition: Callable[[], tuple[bytes, str]]) -> bytes:
+    line = request.split(b"\r\n", 1)[0].split(b" ")
+    if len(line) != 3 or line[0] != b"GET" or line[1].partition(b"?")[0] != b"/metrics":  # noqa: PLR2004 - verb path version
+        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    # In a thread: with many series the page takes longer than a predict call may wait.
+    page, content_type = await asyncio.to_thread(exposition)
+    head = (
+        f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {len(page)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + page

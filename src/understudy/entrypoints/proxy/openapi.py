@@ -1,0 +1,126 @@
+"""How each route is documented: operation ids, examples and problems."""
+
+from typing import Any
+
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "error"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "examples": ["E101"]},
+        "detail": {"type": "string"},
+        "instance": {"type": "string"},
+        "error": {"type": "string"},
+        "next": {"type": "string", "description": "What to do next."},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "detail"],
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+            },
+        },
+    },
+}
+_DESCRIPTIONS = {
+    400: "The body is not acceptable JSON, or a header is unusable; the detail names the position.",
+    401: "No key, or an unknown one.",
+    403: "The key lacks the scope.",
+    404: "No such model or version.",
+    413: "The body is too large.",
+    422: "The inputs do not match; errors[] names every place.",
+    502: "The model server gave an unusable answer.",
+    503: "No replica answers, or the policies are not loaded yet; Retry-After says when to try again.",
+    504: "The deadline passed; the detail names the stage.",
+}
+_REQUEST = {
+    "type": "object",
+    "required": ["entity_id", "inputs"],
+    "additionalProperties": False,
+    "properties": {
+        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "inputs": {"type": "object", "description": "Features by name, as the version's input_schema says."},
+        "category": {"type": ["string", "null"], "maxLength": 255},
+    },
+    "examples": [{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["prediction", "model", "version", "role", "prediction_id", "generation"],
+    "properties": {
+        "prediction": {"type": "object", "examples": [{"score": 0.31}]},
+        "model": {"type": "string"},
+        "version": {"type": "string"},
+        "role": {"enum": ["champion", "challenger", "shadow"]},
+        "prediction_id": {"type": "string", "format": "uuid"},
+        "generation": {"type": "integer"},
+        "fallback": {"type": "object", "description": "Present when the champion answered for a failing challenger."},
+        "defaulted": {"type": "array", "items": {"type": "string"}, "description": "Features that took their default."},
+    },
+}
+_BATCH_REQUEST = {
+    "type": "object",
+    "required": ["entities"],
+    "additionalProperties": False,
+    "properties": {"entities": {"type": "array", "minItems": 1, "maxItems": 256, "items": _REQUEST}},
+}
+_BATCH_ANSWER = {
+    "type": "object",
+    "required": ["model", "predictions", "failed"],
+    "properties": {
+        "model": {"type": "string"},
+        "failed": {"type": "integer"},
+        "predictions": {
+            "type": "array",
+            "items": {"anyOf": [_ANSWER, {"type": "object", "required": ["error"], "properties": {"error": _PROBLEM}}]},
+        },
+    },
+}
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    content = {"application/problem+json": {"schema": _PROBLEM}}
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in statuses}
+
+
+def _answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": description, "content": {"application/json": {"schema": schema}}}}
+
+
+def _post(operation_id: str, summary: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": ["predict"],
+        "responses": {
+            **_answers(answer, "Answered; the headers carry the receipt (x-model-version, x-prediction-id, …)."),
+            **_problems(400, 401, 403, 404, 413, 422, 502, 503, 504),
+        },
+        "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": request}}}},
+    }
+
+
+PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER)
+BATCH = _post("predictBatch", "Predict for up to 256 entities", _BATCH_REQUEST, _BATCH_ANSWER)
+FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER)
+
+
+def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str, Any]:
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": [tag],
+        "responses": {**_answers({"type": "object"}, "Found."), **_problems(*statuses)},
+    }
+
+
+READ: dict[str, dict[str, Any]] = {
+    "list_models": _get("listModels", "Models that are served", "registry", 400, 401, 403, 422, 503),
+    "get_model": _get("getModel", "One model, with an example request", "registry", 400, 401, 403, 404, 503),
+    "get_assignment": _get("getAssignment", "Who answers an entity, and why", "registry", 400, 401, 403, 404, 422, 503),
+    "get_problem": _get("getProblem", "What an error code means", "registry", 400, 401, 403, 404),
+    "livez": _get("livez", "The event loop turns", "health"),
+    "readyz": _get("readyz", "Calls can be answered", "health", 503),
+}

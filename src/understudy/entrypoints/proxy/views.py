@@ -1,0 +1,141 @@
+"""What the read-only routes show of the policy snapshot: pure functions from values to JSON."""
+
+from typing import Any
+
+from understudy.core.features import Feature
+from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing import BUCKETS, choose_route, is_shadowed
+from understudy.core.tensors import Datatype
+
+
+def model_summary(policy: ServingPolicy) -> dict[str, Any]:
+    """Return one line of the model list."""
+    return {
+        "model": policy.model_name,
+        "champion": policy.champion.version,
+        "challenger": policy.challenger.version if policy.challenger else None,
+        "challenger_weight": policy.challenger_weight,
+        "shadow": policy.shadow.version if policy.shadow else None,
+        "generation": policy.generation,
+    }
+
+
+def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> dict[str, Any]:
+    """Return a model with its versions, its split, and a request that works as it is."""
+    return {
+        **model_summary(policy),
+        "shadow_percent": policy.shadow_percent if policy.shadow else 0,
+        "fallback": policy.fallback,
+        "salt": policy.salt,
+        "category_roles": dict(policy.category_roles),
+        "versions": [version_detail(version, policy) for version in policy.versions.values()],
+        "example": {
+            "method": "POST",
+            "path": f"/v1/models/{policy.model_name}/predict",
+            "body": {"entity_id": example_entity, "inputs": example_inputs(policy.champion)},
+        },
+    }
+
+
+def version_detail(version: ModelVersion, policy: ServingPolicy) -> dict[str, Any]:
+    """Return one version: its role, its protocol, and its inputs."""
+    roles = {policy.champion.id: Role.CHAMPION}
+    if policy.challenger is not None:
+        roles[policy.challenger.id] = Role.CHALLENGER
+    if policy.shadow is not None:
+        roles[policy.shadow.id] = Role.SHADOW
+    return {
+        "version": version.version,
+        "role": roles.get(version.id),
+        "status": version.status,
+        "protocol": version.protocol,
+        "replicas": len(version.endpoints),
+        "cached": version.caches,
+        "timeout_ms": int(version.timeout_seconds * 1000),
+        "inputs": [_feature_detail(feature) for feature in version.input_schema.features],
+    }
+
+
+def _feature_detail(feature: Feature) -> dict[str, Any]:
+    detail: dict[str, Any] = {"name": feature.name, "datatype": feature.datatype.wire_name}
+    if feature.shape:
+        detail["shape"] = list(feature.shape)
+    if feature.minimum is not None:
+        detail["min"] = feature.minimum
+    if feature.maximum is not None:
+        detail["max"] = feature.maximum
+    if feature.enum:
+        detail["enum"] = list(feature.enum)
+    if feature.stored:
+        detail["source"] = "store"
+    detail["required"] = not feature.has_default and not feature.stored
+    if feature.has_default:
+        detail["default"] = feature.default
+    return detail
+
+
+def example_inputs(version: ModelVersion) -> dict[str, Any]:
+    """Return inputs that the version accepts: each feature's own example, or the middle of what it permits."""
+    return {feature.name: _example_of(feature) for feature in version.input_schema.features}
+
+
+def _example_of(feature: Feature) -> Any:
+    if feature.has_default:
+        return feature.default
+    value = _example_element(feature)
+    for size in reversed(feature.shape):
+        value = [value] * size
+    return value
+
+
+def _example_element(feature: Feature) -> Any:
+    if feature.enum:
+        return feature.enum[0]
+    if feature.datatype is Datatype.BYTES:
+        return "text"
+    if feature.datatype is Datatype.BOOL:
+        return True
+    low, high = feature.minimum, feature.maximum
+    if low is not None and high is not None:
+        value = (low + high) / 2
+    else:
+        value = low if low is not None else high if high is not None else 0.0
+    if not feature.datatype.is_integer:
+        return float(value)
+    # The middle of two whole numbers may be a half: towards the lower bound it is still inside.
+    return int(value // 1) if low is None or value // 1 >= low else int(value // 1) + 1
+
+
+def assignment(policy: ServingPolicy, entity_id: str, category: str | None) -> dict[str, Any]:
+    """Return where an entity goes and why, and what would change it."""
+    route = choose_route(policy, entity_id, category)
+    joins_from = route.bucket + 1
+    return {
+        "model": policy.model_name,
+        "entity_id": entity_id,
+        "hashed": f"md5({policy.bucket_key}:{entity_id}) mod {BUCKETS}",
+        "bucket": route.bucket,
+        "version": route.version.version,
+        "role": route.role,
+        "reason": route.reason,
+        "challenger_weight": policy.challenger_weight,
+        "joins_challenger_from_weight": joins_from,
+        "shadowed": is_shadowed(policy, entity_id),
+        "generation": policy.generation,
+    }
+
+
+def readiness(
+    snapshot: PolicySnapshot | None, *, degraded: bool, age_seconds: float | None
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether calls can be answered, and what the proxy knows of itself."""
+    if snapshot is None:
+        return False, {"status": "starting", "detail": "no policy has been read yet"}
+    detail: dict[str, Any] = {
+        "status": "degraded" if degraded else "ready",
+        "models": len(snapshot.policies),
+        "policy_age_seconds": round(age_seconds, 3) if age_seconds is not None else None,
+    }
+    if snapshot.rejected:
+        detail["rejected"] = dict(snapshot.rejected)
+    return True, detail

@@ -1,0 +1,168 @@
+"""From the spool into ``PredictionLog``: every row once.
+
+The order is: insert, commit together with the offset, then forget. Whatever dies between two of these steps, the offset
+in the database tells the next shipper where to go on; two shippers of one spool are kept apart by the same offset.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+from itertools import count
+
+from understudy.core.spool_format import row_starts
+from understudy.errors import MigrationNeeded, RegistryUnavailable
+from understudy.ports import (
+    PredictionStore,
+    SpooledBatch,
+    SpoolReader,
+    SpoolShelf,
+    Telemetry,
+    WriteOutcome,
+)
+
+MAX_BACK_OFF_SECONDS = 1.0
+_BATCH_BYTES = 2 * 1_048_576
+_ORPHAN_BATCHES = 50
+"""Batches of one orphan before the own spool has its turn again."""
+_NOT_NOW = (RegistryUnavailable, MigrationNeeded, OSError)
+"""Nothing is wrong with the rows: they stay on disk, and the next tick tries again."""
+
+
+class LogShipper:
+    """Ships a worker's own spool and those of dead workers.
+
+    Args:
+        shelf: Where the spools are.
+        store: Where the rows go.
+        telemetry: Gets rows written and rejected, bytes waiting, and the age of the oldest waiting row.
+        batch_rows: Most rows of one transaction.
+        interval_seconds: Pause after everything was shipped.
+        orphan_seconds: Pause between two looks for spools of dead workers.
+        now: The wall clock, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        shelf: SpoolShelf,
+        store: PredictionStore,
+        telemetry: Telemetry,
+        *,
+        batch_rows: int,
+        interval_seconds: float,
+        orphan_seconds: float = 5.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._shelf = shelf
+        self._store = store
+        self._telemetry = telemetry
+        self._batch_rows = batch_rows
+        self._interval_seconds = interval_seconds
+        self._orphan_seconds = orphan_seconds
+        self._now = now
+        self._own_place: tuple[int, int] | None = None
+        """Committed place of the own spool while it is known for certain."""
+
+    async def run(self) -> None:
+        """Ship until cancelled; while the database is away, wait longer and longer, at most a second."""
+        pause = self._interval_seconds
+        next_look = 0.0
+        while True:
+            try:
+                await self._ship_own()
+                if time.monotonic() >= next_look:
+                    await self._ship_orphans()
+                    next_look = time.monotonic() + self._orphan_seconds
+                pause = self._interval_seconds
+            except _NOT_NOW:
+                pause = min(MAX_BACK_OFF_SECONDS, pause * 2)
+            await asyncio.sleep(pause)
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Ship what is left of the own spool, after :meth:`run` was cancelled; the rest stays on disk."""
+        with suppress(TimeoutError, *_NOT_NOW):
+            async with asyncio.timeout(timeout_seconds):
+                await self._ship_own()
+
+    async def _ship_own(self) -> None:
+        # Forgotten on any failure, cancellation included: then only the database knows what was committed.
+        place, self._own_place = self._own_place, None
+        try:
+            self._own_place = await self._ship(self._shelf.own, place)
+            self._telemetry.set("prediction_log_oldest_seconds", 0.0)
+        finally:
+            self._telemetry.set("prediction_log_spool_bytes", self._shelf.own.unshipped_bytes)
+
+    async def _ship_orphans(self) -> None:
+        with closing(self._shelf.orphans()) as orphans:
+            for orphan in orphans:
+                with suppress(OSError):  # one folder that cannot be read must not keep the others waiting
+                    await self._ship(orphan, None, _ORPHAN_BATCHES)
+
+    async def _ship(
+        self, spool: SpoolReader, place: tuple[int, int] | None, max_batches: int | None = None
+    ) -> tuple[int, int]:
+        """Ship a spool, to its end or ``max_batches``, from its committed ``place`` if known; return the new place."""
+        if place is None:
+            place = await self._committed(spool)
+        for _ in count() if max_batches is None else range(max_batches):
+            batch = await self._read(spool, place)
+            if batch is None:
+                break
+            is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch))
+            if is_shipped:
+                place = (batch.segment, batch.end)
+                await asyncio.to_thread(spool.forget, *place)
+            else:
+                place = await self._committed(spool)
+        return place
+
+    async def _committed(self, spool: SpoolReader) -> tuple[int, int]:
+        place = await self._store.committed(spool.spool_id)
+        await asyncio.to_thread(spool.forget, *place)
+        return place
+
+    async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> SpooledBatch | None:
+        batch = await asyncio.to_thread(spool.read_from, *place, self._batch_rows, _BATCH_BYTES)
+        if batch is not None and spool is self._shelf.own:
+            self._telemetry.set("prediction_log_oldest_seconds", max(0.0, self._now() - _first_second(batch)))
+        return batch
+
+    async def _write(self, batch: SpooledBatch) -> bool:
+        """Write all rows but the poison ones, which are found by halving; ``False`` when the offset has moved."""
+        outcome, why = await self._store.write(batch)
+        if outcome is WriteOutcome.WRITTEN:
+            self._telemetry.count("prediction_log_rows_total", "written", by=len(batch.rows))
+            return True
+        if outcome is WriteOutcome.OFFSET_MOVED:
+            return False
+        if len(batch.rows) == 1:
+            return await self._reject(batch, why)
+        left, right = halve(batch)
+        return await self._write(left) and await self._write(right)
+
+    async def _reject(self, batch: SpooledBatch, why: str) -> bool:
+        if await self._store.reject(batch, why) is WriteOutcome.OFFSET_MOVED:
+            return False
+        self._telemetry.count("prediction_log_rows_total", "rejected")
+        return True
+
+
+def halve(batch: SpooledBatch) -> tuple[SpooledBatch, SpooledBatch]:
+    """Return the first and the second half of a batch of at least two rows."""
+    middle = len(batch.rows) // 2
+    border = row_starts(batch.rows, batch.end)[middle]
+    return (
+        batch._replace(end=border, rows=batch.rows[:middle]),
+        batch._replace(start=border, rows=batch.rows[middle:]),
+    )
+
+
+def _first_second(batch: SpooledBatch) -> float:
+    """Return when the first row was predicted, in seconds since the epoch; infinity when it cannot be told."""
+    try:
+        column = batch.columns.index("predicted_at")
+        return datetime.fromisoformat(batch.rows[0].split(b"\t", column + 1)[column].decode()).timestamp()
+    except (ValueError, IndexError):
+        return float("inf")

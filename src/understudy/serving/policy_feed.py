@@ -1,0 +1,196 @@
+"""Keeps the policy snapshot fresh: notifications, a poll as backstop, and the last good file when Postgres is away.
+
+No request ever waits for this: it reads :attr:`PolicyFeed.snapshot`, which is swapped whole.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from understudy.core.policy import PolicySnapshot, apply_document
+from understudy.errors import RegistryUnavailable
+from understudy.ports import PolicyChange, PolicySource, SnapshotFile, Telemetry
+
+RETRY_SECONDS = 1.0
+"""Longest pause between two attempts to reach Postgres."""
+INLINE_MODELS = 50
+"""More changed models than this are compiled in a thread, so that the event loop never stops for them."""
+
+
+class PolicyFeed:
+    """Reads policies into :attr:`snapshot` until stopped.
+
+    Args:
+        source: Where policies come from; closed by whoever opened it.
+        file: The last good document.
+        telemetry: Gets the age, the generation of each model and what was rejected.
+        instance: This process's name in ``ProxyInstance``.
+        poll_seconds: Time between two polls.
+        now: The monotonic clock, in seconds.
+        on_swap: Called with each new snapshot.
+    """
+
+    def __init__(
+        self,
+        source: PolicySource,
+        file: SnapshotFile,
+        telemetry: Telemetry,
+        *,
+        instance: str,
+        poll_seconds: float,
+        now: Callable[[], float],
+        on_swap: Callable[[PolicySnapshot], None],
+    ) -> None:
+        self.snapshot: PolicySnapshot | None = None
+        self.degraded = True
+        """Whether the snapshot may be stale: Postgres did not answer the last time it was asked."""
+        self._source = source
+        self._file = file
+        self._telemetry = telemetry
+        self._instance = instance
+        self._poll_seconds = poll_seconds
+        self._now = now
+        self._on_swap = on_swap
+        self._document: dict[str, Any] = {"models": {}, "keys": []}
+        self._changed: set[str] = set()
+        self._reload_all = False
+        self._wake = asyncio.Event()
+        self._fresh_at: float | None = None
+        self._unsaved = False
+        self._unreported = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How long ago Postgres last confirmed the snapshot; ``None`` before it ever did."""
+        return None if self._fresh_at is None else self._now() - self._fresh_at
+
+    async def start(self) -> None:
+        """Read the policies once, from Postgres or else from the file, then keep them fresh in the background."""
+        try:
+            await self._load(None)
+        except RegistryUnavailable:
+            self._reload_all = True
+            self._wake.set()
+            stale = await asyncio.to_thread(self._file.read)
+            if stale is not None:
+                await self._swap(stale, complete=True)
+                self._unsaved = False
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(work()) for work in (self._listen, self._reload, self._follow_up)]
+
+    async def stop(self) -> None:
+        """End the background work."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- background ----------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._source.listen(self._note)
+            except RegistryUnavailable:
+                self._telemetry.count("policy_listen_failures_total")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _note(self, change: PolicyChange) -> None:
+        if change.model_name is None:
+            self._reload_all = True
+        else:
+            self._changed.add(change.model_name)
+        self._wake.set()
+
+    async def _reload(self) -> None:
+        while True:
+            woken = await self._woken()
+            try:
+                if not woken:
+                    self._changed.update(await self._source.changed_since_last_poll())
+                    self._confirm()
+                await self._load_changes()
+            except RegistryUnavailable:
+                self._degrade()
+                self._wake.set()  # what is still to be read is read as soon as Postgres answers
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _woken(self) -> bool:
+        """Wait for a notification, at most until the next poll."""
+        try:
+            async with asyncio.timeout(self._poll_seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        self._wake.clear()
+        return True
+
+    async def _load_changes(self) -> None:
+        if self._reload_all:
+            self._reload_all = False
+            try:
+                await self._load(None)
+            except RegistryUnavailable:
+                self._reload_all = True
+                raise
+        while self._changed:
+            # Taken out before the read: a change that arrives during it must be read again.
+            names, self._changed = sorted(self._changed), set()
+            try:
+                await self._load(names)
+            except RegistryUnavailable:
+                self._changed.update(names)
+                raise
+
+    async def _load(self, names: list[str] | None) -> None:
+        document = await self._source.load(names)
+        await self._swap(document, complete=names is None)
+        self._confirm()
+
+    async def _swap(self, document: Mapping[str, Any], *, complete: bool) -> None:
+        before = self.snapshot or PolicySnapshot()
+        if len(document["models"]) > INLINE_MODELS:
+            after = await asyncio.to_thread(apply_document, before, document, complete=complete)
+        else:
+            after = apply_document(before, document, complete=complete)
+        self.snapshot = after
+        self._on_swap(after)
+        models = {} if complete else dict(self._document["models"])
+        models.update(document["models"])
+        self._document = {"models": models, "keys": document.get("keys", self._document["keys"])}
+        self._unsaved = self._unreported = True
+        self._publish(after, document["models"])
+
+    async def _follow_up(self) -> None:
+        """Save and report what was swapped in; a burst of changes costs one file and one row a second."""
+        while True:
+            await asyncio.sleep(1.0)
+            if self._unsaved:
+                self._unsaved = False
+                await asyncio.to_thread(self._file.write, self._document)
+            if self._unreported and self.snapshot is not None and not self.degraded:
+                generations = {name: policy.generation for name, policy in self.snapshot.policies.items()}
+                try:
+                    await self._source.report(self._instance, generations)
+                    self._unreported = False
+                except RegistryUnavailable:
+                    self._degrade()
+
+    # -- what others see -----------------------------------------------------------------------------------------------
+
+    def _confirm(self) -> None:
+        self._fresh_at = self._now()
+        self.degraded = False
+        self._telemetry.set("policy_degraded", 0)
+
+    def _degrade(self) -> None:
+        self.degraded = True
+        self._telemetry.set("policy_degraded", 1)
+
+    def _publish(self, snapshot: PolicySnapshot, names: Mapping[str, Any]) -> None:
+        for name in names:
+            policy = snapshot.policies.get(name)
+            if policy is not None:
+                self._telemetry.set("policy_generation", policy.generation, name)
+                self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
+                self._telemetry.set("policy_rejected", float(name in snapshot.rejected), name)

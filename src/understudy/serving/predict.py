@@ -1,0 +1,381 @@
+"""THE request: from a parsed predict call to a logged answer, top to bottom.
+
+1. policy snapshot   2. route   3. features   4. validate and assemble   5. cache, then the version's model servers
+6. a failing challenger's call goes to the champion   7. log row, before the answer   8. shadow, after it
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from understudy.core.ids import prediction_id
+from understudy.core.outputs import Prediction, decode_cached, encode_cached
+from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.prediction import PredictionRow, Status
+from understudy.core.request import PredictRequest
+from understudy.core.routing import Reason, Route, choose_route, is_shadowed
+from understudy.core.schema import Assembled
+from understudy.errors import (
+    BackendUnavailable,
+    BadAnswer,
+    DeadlineExceeded,
+    FeaturesUnavailable,
+    InputInvalid,
+    Overloaded,
+    PolicyNotLoaded,
+    RequestError,
+    ServingError,
+    UnderstudyError,
+    UnknownModel,
+    UnknownVersion,
+)
+from understudy.ports import FeatureStore, PredictionCache, PredictionSpool, Telemetry
+from understudy.serving.callers import Callers
+from understudy.serving.shadows import ShadowSet
+from understudy.serving.single_flight import SingleFlight
+
+
+class CacheResult(StrEnum):
+    """What the cache had to do with an answer."""
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+
+
+class Served(NamedTuple):
+    """What one version made of a call: a prediction, or why there is none."""
+
+    version: ModelVersion
+    assembled: Assembled | None
+    prediction: Prediction | None
+    error: UnderstudyError | None
+    cache: CacheResult = CacheResult.BYPASS
+
+
+class Outcome(NamedTuple):
+    """Everything a door needs to answer: the receipt is there for errors too.
+
+    ``fallback_from`` is the challenger's failure when the champion answered for it. ``seconds`` maps a stage (route,
+    features, upstream) to how long it took.
+    """
+
+    prediction_id: str
+    route: Route
+    served: Served
+    role: Role
+    generation: int
+    fallback_from: UnderstudyError | None
+    seconds: Mapping[str, float]
+
+
+class _Call(NamedTuple):
+    """One predict call under way; ``stored`` is what the feature store had, ``None`` if it was not asked or failed."""
+
+    prediction_id: str
+    policy: ServingPolicy
+    route: Route
+    request: PredictRequest
+    deadline: float
+    budget_seconds: float
+    stored: Mapping[str, Any] | None = None
+    feature_error: FeaturesUnavailable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a request, in seconds where not said otherwise."""
+
+    feature_timeout_seconds: float
+    challenger_budget_ratio: float
+    shadow_timeout_seconds: float
+    redis_hit_ttl_seconds: int = 5
+    """How long an answer found in Redis stays in process: its remaining life there is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Time and randomness as values that are passed in."""
+
+    monotonic: Callable[[], float]
+    unix: Callable[[], float]
+    random_bits: Callable[[], int]
+    """74 fresh random bits."""
+
+
+class Predictor:
+    """Answers predict calls from the parts it is given; owns none of them."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], PolicySnapshot | None],
+        callers: Callers,
+        memory_cache: PredictionCache,
+        shared_cache: PredictionCache | None,
+        features: FeatureStore | None,
+        spool: PredictionSpool,
+        shadows: ShadowSet,
+        telemetry: Telemetry,
+        limits: Limits,
+        clocks: Clocks,
+    ) -> None:
+        self._snapshot = snapshot
+        self._callers = callers
+        self._memory_cache = memory_cache
+        self._shared_cache = shared_cache
+        self._features = features
+        self._spool = spool
+        self._shadows = shadows
+        self._telemetry = telemetry
+        self._limits = limits
+        self._clocks = clocks
+        self._flights: SingleFlight[Prediction] = SingleFlight()
+
+    async def predict(
+        self,
+        model_name: str,
+        request: PredictRequest,
+        *,
+        timeout_seconds: float | None = None,
+        forced_version: str | None = None,
+    ) -> Outcome:
+        """Answer one call; whatever goes wrong once a route is known is in the outcome, with its receipt.
+
+        Args:
+            model_name: Whose policy decides.
+            request: The parsed body.
+            timeout_seconds: The caller's own limit; the version's limit holds if it is shorter.
+            forced_version: The label of a version that answers instead of the route's; the caller's scope is checked
+                by the door.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
+        """
+        clock = self._clocks.monotonic
+        started = clock()
+        policy = self._policy(model_name)
+        route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))
+        budget = _budget_seconds(policy, route, timeout_seconds)
+        call = _Call(self._new_id(), policy, route, request, started + budget, budget)
+        routed = clock()
+
+        if policy.stored_names:
+            call = await self._with_features(call)
+        fetched = clock()
+
+        served, fallback_from = await self._serve(call)
+        ended = clock()
+
+        role = route.role if fallback_from is None else Role.CHAMPION
+        self._log(call, role, served, fallback_from, ended - started)
+        if route.reason is not Reason.FORCED and is_shadowed(policy, request.entity_id):
+            self._shadows.offer(policy.model_name, lambda: self._shadow(call))
+        seconds = {"route": routed - started, "features": fetched - routed, "upstream": ended - fetched}
+        return Outcome(call.prediction_id, route, served, role, policy.generation, fallback_from, seconds)
+
+    def _policy(self, model_name: str) -> ServingPolicy:
+        snapshot = self._snapshot()
+        if snapshot is None:
+            raise PolicyNotLoaded
+        policy = snapshot.policies.get(model_name)
+        if policy is None:
+            raise UnknownModel
+        return policy
+
+    def _new_id(self) -> str:
+        return prediction_id(int(self._clocks.unix() * 1000), self._clocks.random_bits())
+
+    # -- features ------------------------------------------------------------------------------------------------------
+
+    async def _with_features(self, call: _Call) -> _Call:
+        """Return the call with what the store has of the features that the request leaves out."""
+        names = [name for name in call.policy.stored_names if name not in call.request.inputs]
+        if not names:
+            return call
+        if self._features is None:
+            return call._replace(feature_error=FeaturesUnavailable("no feature store is set up"))
+        budget = min(self._limits.feature_timeout_seconds, call.deadline - self._clocks.monotonic())
+        try:
+            async with asyncio.timeout(budget):
+                found = await self._features.fetch(call.policy.model_name, call.request.entity_id, names, budget)
+        except TimeoutError:
+            error = FeaturesUnavailable(f"the feature store did not answer within {budget * 1000:.0f} ms")
+        except FeaturesUnavailable as problem:
+            error = problem
+        else:
+            self._telemetry.count("feature_fetch_total", "ok")
+            return call._replace(stored=found)
+        self._telemetry.count("feature_fetch_total", "error")
+        return call._replace(feature_error=error)
+
+    # -- serving -------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, call: _Call) -> tuple[Served, UnderstudyError | None]:
+        """Let the route's version answer; when a challenger fails the champion answers, if the policy says so."""
+        route = call.route
+        if route.role is not Role.CHALLENGER or route.reason is Reason.FORCED or not call.policy.fallback:
+            return await self._serve_version(call, route.version, call.deadline), None
+        now = self._clocks.monotonic()
+        share = (call.deadline - now) * self._limits.challenger_budget_ratio
+        first = await self._serve_version(call, route.version, now + share)
+        if first.error is None:
+            return first, None
+        self._telemetry.count("fallbacks_total", call.policy.model_name, first.error.code)
+        return await self._serve_version(call, call.policy.champion, call.deadline), first.error
+
+    async def _serve_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
+        try:
+            assembled = version.input_schema.assemble(call.request.inputs, call.stored)
+        except InputInvalid as problem:
+            return Served(version, None, None, _blame(problem, version, call.feature_error))
+        remaining = deadline - self._clocks.monotonic()
+        if remaining <= 0:
+            return Served(version, assembled, None, DeadlineExceeded("features", call.budget_seconds))
+        try:
+            async with asyncio.timeout(remaining):
+                prediction, cache = await self._answer(version, assembled, deadline)
+        except TimeoutError:
+            return Served(version, assembled, None, DeadlineExceeded("upstream", call.budget_seconds))
+        except ServingError as problem:
+            return Served(version, assembled, None, problem)
+        return Served(version, assembled, prediction, None, cache)
+
+    async def _answer(
+        self, version: ModelVersion, assembled: Assembled, deadline: float
+    ) -> tuple[Prediction, CacheResult]:
+        """Return the cached prediction of this input, or ask the model servers; concurrent misses ask once."""
+        caller = self._callers.of(version)
+        if not version.caches:
+            return await caller.call(assembled.row, deadline), CacheResult.BYPASS
+        key = f"infer:{version.id}:{assembled.digest}"
+        cached = await self._cached(version, key, assembled.digest)
+        if cached is not None:
+            self._telemetry.count("cache_requests_total", version.model_name, "hit")
+            return cached, CacheResult.HIT
+        self._telemetry.count("cache_requests_total", version.model_name, "miss")
+        prediction, made = await self._flights.run(key, lambda: caller.call(assembled.row, deadline))
+        if made:
+            await self._store(version, key, assembled.digest, prediction)
+        return prediction, CacheResult.MISS
+
+    async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
+        value = await self._memory_cache.get(key)
+        if value is not None:
+            return decode_cached(version.output_schema, version.id, digest, value)
+        if self._shared_cache is None:
+            return None
+        value = await self._shared_cache.get(key)
+        if value is None:
+            return None
+        found = decode_cached(version.output_schema, version.id, digest, value)
+        if found is not None:
+            ttl = min(version.cache_ttl_seconds, self._limits.redis_hit_ttl_seconds)
+            await self._memory_cache.set(key, value, ttl)
+        return found
+
+    async def _store(self, version: ModelVersion, key: str, digest: str, prediction: Prediction) -> None:
+        value = encode_cached(version.id, digest, prediction)
+        await self._memory_cache.set(key, value, version.cache_ttl_seconds)
+        if self._shared_cache is not None:
+            await self._shared_cache.set(key, value, version.cache_ttl_seconds)
+
+    # -- after the answer is known -------------------------------------------------------------------------------------
+
+    def _log(
+        self, call: _Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
+    ) -> None:
+        """Spool the row and count the call. A request that its caller must correct is counted, but is no exposure."""
+        word = _outcome_word(served.error, fallback_from)
+        score = served.prediction.score if served.prediction is not None else None
+        self._telemetry.predicted(served.version, role, word, seconds, score)
+        if isinstance(served.error, RequestError):
+            return
+        self._spool.append(self._row(call, role, served, fallback_from, seconds))
+
+    def _row(
+        self, call: _Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
+    ) -> PredictionRow:
+        prediction, assembled = served.prediction, served.assembled
+        error = served.error or fallback_from
+        return PredictionRow(
+            prediction_id=call.prediction_id,
+            predicted_at=self._clocks.unix(),
+            model_version_id=served.version.id,
+            assigned_version_id=served.version.id if role is Role.SHADOW else call.route.version.id,
+            entity_id=call.request.entity_id,
+            input_hash=assembled.digest if assembled is not None else "",
+            prediction=prediction.json if prediction is not None else b"null",
+            score=prediction.score if prediction is not None else None,
+            latency_us=int(seconds * 1_000_000),
+            role=role,
+            reason=call.route.reason,
+            bucket=call.route.bucket,
+            policy_generation=call.policy.generation,
+            rollout_id=call.policy.rollout_id,
+            cache_hit=served.cache is CacheResult.HIT,
+            status=_status(served.error, fallback_from),
+            error_code=error.code if error is not None else None,
+            defaulted=assembled.defaulted if assembled is not None else (),
+        )
+
+    async def _shadow(self, call: _Call) -> None:
+        """Ask the shadow what it would have answered, and log that under its own version."""
+        version = call.policy.shadow
+        if version is None:
+            return
+        started = self._clocks.monotonic()
+        budget = min(version.timeout_seconds, self._limits.shadow_timeout_seconds)
+        shadow_call = call._replace(deadline=started + budget, budget_seconds=budget)
+        served = await self._serve_version(shadow_call, version, shadow_call.deadline)
+        seconds = self._clocks.monotonic() - started
+        word = _outcome_word(served.error, None)
+        score = served.prediction.score if served.prediction is not None else None
+        self._telemetry.predicted(version, Role.SHADOW, word, seconds, score)
+        self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
+
+
+def _version_named(policy: ServingPolicy, label: str | None) -> ModelVersion | None:
+    if label is None:
+        return None
+    version = policy.versions.get(label)
+    if version is None:
+        raise UnknownVersion
+    return version
+
+
+def _budget_seconds(policy: ServingPolicy, route: Route, timeout_seconds: float | None) -> float:
+    """The caller's limit, but no more than the version's; a challenger that may fall back lives in the champion's."""
+    falls_back = route.role is Role.CHALLENGER and policy.fallback
+    own = (policy.champion if falls_back else route.version).timeout_seconds
+    return own if timeout_seconds is None else min(own, timeout_seconds)
+
+
+def _blame(problem: InputInvalid, version: ModelVersion, feature_error: FeaturesUnavailable | None) -> UnderstudyError:
+    """Inputs that are incomplete only because the feature store failed are not the caller's fault."""
+    if feature_error is None:
+        return problem
+    stored = {f"/inputs/{name}" for name in version.input_schema.stored_names}
+    if all(violation.pointer in stored and violation.detail.startswith("missing") for violation in problem.violations):
+        return feature_error
+    return problem
+
+
+def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> Status:
+    if error is None:
+        return Status.OK if fallback_from is None else Status.FALLBACK
+    if isinstance(error, DeadlineExceeded):
+        return Status.TIMEOUT
+    if isinstance(error, BadAnswer):
+        return Status.BAD_ANSWER
+    if isinstance(error, BackendUnavailable | FeaturesUnavailable | Overloaded):
+        return Status.UNAVAILABLE
+    return Status.ERROR
+
+
+def _outcome_word(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> str:
+    if isinstance(error, RequestError):
+        return "invalid_input"
+    return str(_status(error, fallback_from))

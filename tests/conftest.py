@@ -1,0 +1,118 @@
+"""Real parts for the tests: one Postgres and one Valkey per session, one fresh database per test."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
+from understudy.adapters.migrations import upgrade
+
+FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
+
+
+class PostgresServer(NamedTuple):
+    """A server that tests make databases on; ``url`` names the database to connect to for that."""
+
+    url: str
+
+    def url_of(self, database: str) -> str:
+        return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder that an unprivileged account can reach too, with a path short enough for a unix socket."""
+    folder = Path(tempfile.mkdtemp(prefix="us-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """``DATABASE_URL``, else an embedded server; ``UNDERSTUDY_TEST_POSTGRES=15`` asks for one of that major version."""
+    own = os.environ.get("DATABASE_URL")
+    if own:
+        yield PostgresServer(own)
+        return
+    wanted = os.environ.get("UNDERSTUDY_TEST_POSTGRES")
+    installations = [found for found in find_installations() if wanted in (None, str(found.major))]
+    folder = Path(tempfile.mkdtemp(prefix="us-pg-", dir="/tmp"))
+    folder.chmod(0o755)
+    server = EmbeddedPostgres(folder / "pg", parameters=FAST, installations=installations)
+    try:
+        yield PostgresServer(server.start())
+    finally:
+        server.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a migrated database that others are copied from, which is faster than migrating each."""
+    name = f"understudy_template_{uuid4().hex[:12]}"
+
+    async def make() -> None:
+        await _on_server(postgres, f"CREATE DATABASE {name}")
+        await upgrade(postgres.url_of(name))
+
+    asyncio.run(make())
+    yield name
+    asyncio.run(_on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+async def empty_database_url(postgres: PostgresServer) -> AsyncIterator[str]:
+    """A database of the test's own with nothing in it."""
+    name = f"understudy_test_{uuid4().hex[:12]}"
+    await _on_server(postgres, f"CREATE DATABASE {name}")
+    yield postgres.url_of(name)
+    await _on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def database_url(postgres: PostgresServer, migrated_template: str) -> AsyncIterator[str]:
+    """A migrated database of the test's own."""
+    name = f"understudy_test_{uuid4().hex[:12]}"
+    await _on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    yield postgres.url_of(name)
+    await _on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to :func:`database_url`, as a person with a SQL prompt has one."""
+    connection = await asyncpg.connect(database_url, timeout=10, command_timeout=30)
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """``REDIS_URL`` when set, else an embedded Valkey."""
+    own = os.environ.get("REDIS_URL")
+    if own:
+        yield own
+        return
+    if find_server() is None:
+        pytest.skip("no valkey-server on this machine")
+    with EmbeddedValkey() as server:
+        yield server.url
+
+
+async def _on_server(server: PostgresServer, statement: str) -> None:
+    connection = await asyncpg.connect(server.url, timeout=10, command_timeout=30)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close(timeout=5)

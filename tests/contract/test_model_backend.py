@@ -1,0 +1,640 @@
+"""The contract of ``ModelBackend``: the in-memory twin and three adapters against real gRPC servers."""
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from understudy.adapters.backends import connect
+from understudy.adapters.memory import MemoryBackend
+from understudy.core.policy import ModelVersion, version_from_row
+from understudy.core.tensors import Datatype, Row, Tensor, join_bytes_elements
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
+from understudy.ports import ModelBackend
+
+from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, TcpRelay, eventually, running
+
+NUMBERS = {
+    "features": [{"name": name, "dtype": "float32"} for name in ("a", "b", "c")],
+    "tensors": [{"name": "x", "dtype": "float32", "features": ["a", "b", "c"]}],
+}
+WORDS = {"features": [{"name": "word", "dtype": "string"}]}
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "tfserving": {"protocol": "tfserving"},
+    "oip": {"protocol": "oip"},
+    "oip-typed": {"protocol": "oip", "backend": {"typed_contents": True}},
+    "oip-torchserve": {
+        "protocol": "oip",
+        "backend": {"service_path": "org.pytorch.serve.grpc.openinference.GRPCInferenceService"},
+    },
+    "torchserve": {"protocol": "torchserve"},
+}
+SECOND = 1.0
+LOAD_SECONDS = 5.0
+"""A deadline that only a broken server misses, however busy the machine is."""
+
+
+def a_version(
+    *endpoints: str, adapter: str = "oip", inputs: Any = NUMBERS, output: str | None = "p", **changed: Any
+) -> ModelVersion:
+    row: dict[str, Any] = {
+        "id": 1,
+        "version": "1",
+        "status": "champion",
+        "endpoints": endpoints,
+        "input_schema": inputs,
+        "output_schema": {} if output is None else {"tensor": output},
+        "deterministic": True,
+        "cache_ttl_seconds": 60,
+        "timeout_ms": 500,
+        **ADAPTERS[adapter],
+    }
+    row["backend"] = {**ADAPTERS[adapter].get("backend", {}), **changed}
+    return version_from_row(MODEL_NAME, row)
+
+
+def a_row(*values: float) -> Row:
+    return (struct.pack("<3f", *values),)
+
+
+def word_row(word: str) -> Row:
+    return (join_bytes_elements([word.encode()]),)
+
+
+ROW = a_row(1, 2, 3)
+SCORE = 321.0
+
+
+@asynccontextmanager
+async def connected(version: ModelVersion) -> AsyncIterator[Any]:
+    backend = connect(version)
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, ModelServer]]:
+    """A backend and the one server behind it."""
+    async with (
+        running() as (server,),
+        connected(a_version(server.endpoint, adapter=adapter, **changed)) as backend,
+    ):
+        yield backend, server
+
+
+class Subject:
+    """A backend and the few things a test may do to what stands behind it, the same for twin and adapters."""
+
+    def __init__(self, backend: ModelBackend, server: MemoryBackend | ModelServer) -> None:
+        self.backend = backend
+        self._server = server
+
+    def is_slow(self, seconds: float) -> None:
+        behind: Any = self._server if isinstance(self._server, MemoryBackend) else self._server.behaviour
+        behind.delay_seconds = seconds
+
+    def refuses(self) -> None:
+        if isinstance(self._server, MemoryBackend):
+            self._server.error = BadAnswer("the model server refused the call with INVALID_ARGUMENT")
+        else:
+            self._server.behaviour.code = grpc.StatusCode.INVALID_ARGUMENT
+
+    def is_not_ready(self) -> None:
+        if isinstance(self._server, MemoryBackend):
+            self._server.is_ready = False
+        else:
+            self._server.behaviour.ready = False
+
+    async def goes_down(self) -> None:
+        if isinstance(self._server, MemoryBackend):
+            self._server.error = BackendUnavailable()
+        else:
+            await self._server.stop()
+
+    async def all_calls_end(self) -> bool:
+        async def ended() -> bool:
+            twin = isinstance(self._server, MemoryBackend)
+            held: Any = self._server if twin else self.backend.replicas  # type: ignore[attr-defined]  # all adapters do
+            return bool(held.in_flight == 0)
+
+        return await eventually(ended, SECOND)
+
+
+def linear(rows: Sequence[Row]) -> Tensor:
+    matrix = np.frombuffer(b"".join(row[0] for row in rows), "<f4").reshape(-1, 3)
+    return Tensor(Datatype.FP32, (len(rows),), matrix @ WEIGHTS)
+
+
+@pytest.fixture(params=["memory", *ADAPTERS])
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    if request.param == "memory":
+        twin = MemoryBackend(linear)
+        yield Subject(twin, twin)
+        return
+    async with serving(request.param) as (backend, server):
+        yield Subject(backend, server)
+
+
+async def seconds_of(call: Callable[[], Any], error: type[Exception]) -> float:
+    """How long a call takes to fail with ``error``: the quickest of three, the machine may be busy."""
+    taken = []
+    for _ in range(3):
+        started = time.monotonic()
+        with pytest.raises(error):
+            await call()
+        taken.append(time.monotonic() - started)
+    return min(taken)
+
+
+# -- twin and adapters -------------------------------------------------------------------------------------------------
+
+
+async def test_one_row_gets_its_answer_with_a_leading_batch_dimension(subject: Subject):
+    tensor = await subject.backend.infer([ROW], LOAD_SECONDS)
+
+    assert (tensor.shape, tensor.values.tolist()) == ((1,), [SCORE])
+
+
+async def test_the_rows_of_a_batch_are_answered_in_their_order(subject: Subject):
+    rows = [a_row(n, 0, 0) for n in range(40)]
+
+    tensor = await subject.backend.infer(rows, LOAD_SECONDS)
+
+    assert (tensor.shape, tensor.values.tolist()) == ((40,), list(range(40)))
+
+
+async def test_calls_at_the_same_time_each_get_their_own_answer(subject: Subject):
+    calls = [subject.backend.infer([a_row(n, 0, 0)], LOAD_SECONDS) for n in range(50)]
+
+    answers = await asyncio.gather(*calls)
+
+    assert [answer.values.tolist() for answer in answers] == [[n] for n in range(50)]
+
+
+async def test_a_slow_server_is_left_at_the_deadline_within_30_ms(subject: Subject):
+    await subject.backend.infer([ROW], LOAD_SECONDS)
+    subject.is_slow(0.4)
+
+    seconds = await seconds_of(lambda: subject.backend.infer([ROW], 0.1), DeadlineExceeded)
+
+    assert 0.095 <= seconds <= 0.13
+
+
+async def test_no_time_left_is_a_deadline_in_stage_upstream(subject: Subject):
+    with pytest.raises(DeadlineExceeded) as caught:
+        await subject.backend.infer([ROW], 0.0)
+
+    assert caught.value.stage == "upstream"
+
+
+async def test_a_server_that_is_down_is_reported_within_50_ms(subject: Subject):
+    await subject.backend.infer([ROW], LOAD_SECONDS)
+    await subject.goes_down()
+
+    seconds = await seconds_of(lambda: subject.backend.infer([ROW], LOAD_SECONDS), BackendUnavailable)
+
+    assert seconds <= 0.05
+
+
+async def test_a_refused_call_is_a_bad_answer_without_the_servers_own_words(subject: Subject):
+    subject.refuses()
+
+    with pytest.raises(BadAnswer) as caught:
+        await subject.backend.infer([ROW], LOAD_SECONDS)
+
+    assert "INVALID_ARGUMENT" in caught.value.detail
+    assert "secret" not in caught.value.detail
+
+
+async def test_a_cancelled_call_leaves_nothing_behind_and_the_next_one_is_answered(subject: Subject):
+    subject.is_slow(0.2)
+    calls = [asyncio.ensure_future(subject.backend.infer([ROW], LOAD_SECONDS)) for _ in range(20)]
+    await asyncio.sleep(0.05)
+
+    for call in calls:
+        call.cancel()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    subject.is_slow(0)
+
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+    assert (await subject.backend.infer([ROW], LOAD_SECONDS)).values.tolist() == [SCORE]
+    assert await subject.all_calls_end()
+
+
+async def test_readiness_follows_the_server_and_never_raises(subject: Subject):
+    before = await subject.backend.ready(SECOND)
+    subject.is_not_ready()
+    after = await subject.backend.ready(SECOND)
+    await subject.backend.close()
+    closed = await subject.backend.ready(0.05)
+
+    assert (before, after, closed) == (True, False, False)
+
+
+async def test_a_closed_backend_refuses_calls(subject: Subject):
+    await subject.backend.infer([ROW], LOAD_SECONDS)
+    await subject.backend.close()
+
+    with pytest.raises(BackendUnavailable):
+        await subject.backend.infer([ROW], LOAD_SECONDS)
+
+
+# -- every adapter -----------------------------------------------------------------------------------------------------
+
+every_adapter = pytest.mark.parametrize("adapter", ADAPTERS)
+
+
+@every_adapter
+@pytest.mark.parametrize("form", ["raw", "typed"])
+async def test_raw_and_typed_answers_are_read_alike(adapter: str, form: str):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.typed = form == "typed"
+
+        tensor = await backend.infer([ROW, a_row(0, 0, 1)], LOAD_SECONDS)
+
+        assert (tensor.datatype.is_float, tensor.shape, tensor.values.tolist()) == (True, (2,), [SCORE, 100.0])
+
+
+@every_adapter
+async def test_strings_go_there_and_come_back(adapter: str):
+    async with serving(adapter, inputs=WORDS, output="label") as (backend, _):
+        words = ["größe", "", "ab"]
+
+        tensor = await backend.infer([word_row(word) for word in words], LOAD_SECONDS)
+
+        assert tensor.datatype is Datatype.BYTES
+        assert [value.decode() for value in tensor.values] == ["GRÖSSE", "", "AB"]
+
+
+@every_adapter
+async def test_the_output_that_the_schema_names_is_returned_among_several(adapter: str):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.extra_output = True
+
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+        assert tensor.values.tolist() == [SCORE]
+
+
+@every_adapter
+async def test_without_a_name_in_the_schema_the_only_output_is_returned(adapter: str):
+    async with serving(adapter, output=None) as (backend, _):
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+        assert tensor.values.tolist() == [SCORE]
+
+
+@every_adapter
+async def test_a_version_without_batch_sends_its_shape_as_it_is(adapter: str):
+    async with serving(adapter, inputs={**NUMBERS, "batch": False}) as (backend, server):
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+        assert (tensor.shape, tensor.values.tolist()) == ((), [SCORE])
+        assert server.last_inputs["x"].shape == (3,)
+
+
+@every_adapter
+async def test_several_rows_for_a_version_without_batch_are_a_mistake_of_the_caller(adapter: str):
+    async with serving(adapter, inputs={**NUMBERS, "batch": False}) as (backend, _):
+        with pytest.raises(ValueError, match="without a batch dimension"):
+            await backend.infer([ROW, ROW], LOAD_SECONDS)
+
+
+UNUSABLE: dict[str, dict[str, Any]] = {
+    "no such output": {"rename_output": "q"},
+    "over 4 MiB": {"huge": True},
+    "not the protocol": {"answer": b"\xff\xff\xff"},
+    "nothing": {"answer": b""},
+}
+
+
+@every_adapter
+@pytest.mark.parametrize("why", UNUSABLE)
+async def test_an_unusable_answer_is_refused(adapter: str, why: str):
+    async with serving(adapter) as (backend, server):
+        for name, value in UNUSABLE[why].items():
+            setattr(server.behaviour, name, value)
+
+        with pytest.raises(BadAnswer):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+
+@pytest.mark.parametrize("adapter", ["tfserving", "oip"])
+@pytest.mark.parametrize("form", ["raw", "typed"])
+@pytest.mark.parametrize("shape", [[2], [1, 2], [-1, -1], [0], [10**12]])
+async def test_a_shape_that_does_not_fit_the_values_is_refused(adapter: str, form: str, shape: list[int]):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.typed = form == "typed"
+        server.behaviour.shape = shape
+
+        with pytest.raises(BadAnswer, match="shape"):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+
+@pytest.mark.parametrize(("adapter", "datatype"), [("tfserving", 8), ("tfserving", 99), ("oip", "FP16"), ("oip", "x")])
+async def test_a_datatype_that_we_do_not_know_is_refused(adapter: str, datatype: Any):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.datatype = datatype
+
+        with pytest.raises(BadAnswer, match="not understood"):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+
+@pytest.mark.parametrize("adapter", ["tfserving", "oip"])
+async def test_nan_is_handed_on_for_the_output_check_to_refuse(adapter: str):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.nan = True
+
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+        assert np.isnan(tensor.values).all()
+
+
+@every_adapter
+async def test_the_model_and_version_names_at_the_server_are_settings(adapter: str):
+    async with serving(adapter, model_name="elsewhere", version="7") as (backend, server):
+        await backend.infer([ROW], LOAD_SECONDS)
+
+        name, version = server.last_model
+        assert name == "elsewhere"
+        assert (version.version.value if adapter == "tfserving" else version) in (7, "7")
+
+
+@every_adapter
+async def test_a_token_from_the_environment_goes_with_every_call(adapter: str):
+    name = "UNDERSTUDY_BACKEND_TOKEN_A"
+    async with running() as (server,):
+        backend = connect(a_version(server.endpoint, adapter=adapter, token_env=name), {name: "t0ken"})
+
+        await backend.infer([ROW], LOAD_SECONDS)
+        await backend.close()
+
+        assert server.last_metadata["authorization"] == "Bearer t0ken"
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "UNDERSTUDY_BACKEND_TOKEN_UNSET"])
+def test_a_token_that_may_not_be_sent_or_is_not_set_refuses_the_version(name: str):
+    with pytest.raises(BackendUnavailable, match=name if "UNSET" in name else "must name a variable"):
+        connect(a_version("127.0.0.1:1", token_env=name), {"DATABASE_URL": "postgresql://secret"})
+
+
+# -- one protocol's own ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wanted", "choice"), [(None, None), (0, None), (3, "version"), ("stable", "version_label")])
+async def test_tfserving_version_zero_is_unset_and_text_is_a_label(wanted: Any, choice: str | None):
+    async with serving("tfserving", version=wanted, signature_name="classify") as (backend, server):
+        await backend.infer([ROW], LOAD_SECONDS)
+
+        spec = server.last_model[1]
+        assert (spec.WhichOneof("version_choice"), spec.signature_name) == (choice, "classify")
+
+
+async def test_an_empty_contents_beside_raw_bytes_is_ignored_as_mlserver_sends_it():
+    async with serving("oip") as (backend, server):
+        server.behaviour.empty_contents = True
+
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+        assert tensor.values.tolist() == [SCORE]
+
+
+@pytest.mark.parametrize("adapter", ["torchserve", "oip-torchserve"])
+async def test_torchserve_refusing_a_payload_with_unavailable_is_neither_retried_nor_held_against_it(adapter: str):
+    async with running(Behaviour(), Behaviour()) as servers:
+        for server in servers:
+            server.behaviour.code = grpc.StatusCode.UNAVAILABLE
+            server.behaviour.details = "Prediction failed\norg.pytorch.serve.http.InternalServerException"
+        async with connected(a_version(*(server.endpoint for server in servers), adapter=adapter)) as backend:
+            for _ in range(8):
+                with pytest.raises(BadAnswer, match="UNAVAILABLE"):
+                    await backend.infer([ROW], LOAD_SECONDS)
+
+            assert sum(server.calls for server in servers) == 8
+            assert backend.replicas.ejected == 0
+
+
+@pytest.mark.parametrize("adapter", ["torchserve", "oip-torchserve"])
+async def test_a_torchserve_call_runs_to_its_end_when_its_caller_has_gone(adapter: str):
+    async with serving(adapter) as (backend, server):
+        server.behaviour.delay_seconds = 0.3
+        with pytest.raises(DeadlineExceeded):
+            await backend.infer([ROW], 0.1)
+        still_running = backend.replicas.in_flight
+
+        async def ended() -> bool:
+            return bool(backend.replicas.in_flight == 0)
+
+        assert still_running == 1
+        assert await eventually(ended, 2 * SECOND)
+        assert server.completed == 1
+
+
+async def test_torchserve_calls_that_run_on_are_bounded():
+    async with serving("torchserve") as (backend, server):
+        server.behaviour.delay_seconds = 30
+        late = [backend.infer([ROW], 0.2) for _ in range(64)]
+        outcomes = await asyncio.gather(*late, return_exceptions=True)
+
+        with pytest.raises(BackendUnavailable, match="late calls"):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert all(isinstance(outcome, DeadlineExceeded) for outcome in outcomes)
+
+
+TORCHSERVE_ANSWERS: dict[str, tuple[Any, Any]] = {
+    "a number": (b"3", ((1,), [3])),
+    "a list": (b"[1, 2.5]", ((1, 2), [1.0, 2.5])),
+    "an object": (b'{"p": [[true], [false]]}', ((1, 2, 1), [True, False])),
+    "ragged lists": (b"[[1], [2, 3]]", None),
+    "mixed kinds": (b'[1, "a"]', None),
+    "null": (b"null", None),
+    "NaN": (b"NaN", None),
+    "text": (b"cat", None),
+    "an integer over 63 bits": (b"18446744073709551615", None),
+    "lists nested deep": (b"[" * 500 + b"1" + b"]" * 500, None),
+    "an empty list": (b"[]", None),
+}
+
+
+@pytest.mark.parametrize("kind", TORCHSERVE_ANSWERS)
+async def test_what_a_torchserve_handler_may_answer(kind: str):
+    text, expected = TORCHSERVE_ANSWERS[kind]
+    async with serving("torchserve") as (backend, server):
+        server.behaviour.answer = b"\x0a" + _varint(len(text)) + text
+        if expected is None:
+            with pytest.raises(BadAnswer):
+                await backend.infer([ROW], LOAD_SECONDS)
+        else:
+            tensor = await backend.infer([ROW], LOAD_SECONDS)
+            assert (tensor.shape, tensor.values.tolist()) == expected
+
+
+def _varint(number: int) -> bytes:
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+# -- replicas (the same code for every protocol) -----------------------------------------------------------------------
+
+
+async def test_with_one_of_two_replicas_dead_no_call_fails_and_it_is_ejected():
+    async with (
+        running(Behaviour(), Behaviour()) as (one, other),
+        connected(a_version(one.endpoint, other.endpoint)) as backend,
+    ):
+        await asyncio.gather(*(backend.infer([ROW], LOAD_SECONDS) for _ in range(50)))
+        calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(50)]
+        await asyncio.sleep(0)
+
+        await one.stop()
+        calls += [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(100)]
+        answers = await asyncio.gather(*calls)
+
+        assert [answer.values.tolist() for answer in answers] == [[SCORE]] * 150
+        assert backend.replicas.ejected == 1
+
+
+async def test_a_hung_replica_is_ejected_stays_out_while_it_hangs_and_comes_back():
+    async with (
+        running(Behaviour(), Behaviour()) as (one, other),
+        connected(a_version(one.endpoint, other.endpoint)) as backend,
+    ):
+        one.behaviour.delay_seconds, one.behaviour.probes_hang = 3_600, True
+        late = 0
+        while backend.replicas.ejected == 0:
+            outcomes = await asyncio.gather(*(backend.infer([ROW], 0.1) for _ in range(2)), return_exceptions=True)
+            late += sum(isinstance(outcome, DeadlineExceeded) for outcome in outcomes)
+        end = time.monotonic() + 1.8
+        while time.monotonic() < end:  # the first probe, after 1 s, fails beside the traffic
+            await backend.infer([ROW], LOAD_SECONDS)
+        one.behaviour.delay_seconds, one.behaviour.probes_hang = 0, False
+
+        async def back() -> bool:
+            await backend.infer([ROW], LOAD_SECONDS)
+            return bool(backend.replicas.ejected == 0)
+
+        assert late == 3
+        assert await eventually(back, 4 * SECOND)
+
+
+async def test_the_only_replica_answers_within_a_second_of_coming_back_on_its_port():
+    async with serving("oip") as (backend, server):
+        await backend.infer([ROW], LOAD_SECONDS)
+        await server.stop()
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            with pytest.raises(BackendUnavailable):
+                await backend.infer([ROW], LOAD_SECONDS)
+            await asyncio.sleep(0.02)
+        await server.start()
+
+        async def answers() -> bool:
+            try:
+                await backend.infer([ROW], LOAD_SECONDS)
+            except BackendUnavailable:
+                return False
+            return True
+
+        assert await eventually(answers, SECOND)
+
+
+async def test_connections_that_the_server_retires_cost_no_call():
+    options = (("grpc.max_connection_age_ms", 150), ("grpc.max_connection_age_grace_ms", 20))
+    async with running(options=options) as (server,), connected(a_version(server.endpoint)) as backend:
+        server.behaviour.delay_seconds = 0.005
+        end = time.monotonic() + 1.2
+        while time.monotonic() < end:
+            await asyncio.gather(*(backend.infer([ROW], LOAD_SECONDS) for _ in range(8)))
+
+        assert backend.replicas.in_flight == 0
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_connection_reset_under_a_call_costs_a_retry_and_not_the_call(replicas: int):
+    async with running() as (server,), TcpRelay(server.port) as relay:
+        endpoints = [relay.endpoint, server.endpoint][:replicas]
+        async with connected(a_version(*endpoints)) as backend:
+            server.behaviour.delay_seconds = 0.2
+            calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(4)]
+            await asyncio.sleep(0.1)
+
+            relay.cut()
+            answers = await asyncio.gather(*calls)
+
+            assert [answer.values.tolist() for answer in answers] == [[SCORE]] * 4
+            assert server.calls > 4
+
+
+async def test_a_replica_that_says_unavailable_is_replaced_by_the_other_for_that_call():
+    async with (
+        running(Behaviour(code=grpc.StatusCode.UNAVAILABLE), Behaviour()) as (one, other),
+        connected(a_version(one.endpoint, other.endpoint)) as backend,
+    ):
+        for _ in range(20):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert other.completed == 20
+        assert one.calls == 3
+
+
+async def test_retries_end_when_their_budget_is_spent():
+    async with serving("oip") as (backend, server):
+        server.behaviour.code = grpc.StatusCode.UNAVAILABLE
+        for _ in range(400):
+            with pytest.raises(BackendUnavailable):
+                await backend.infer([ROW], LOAD_SECONDS)
+
+        assert 400 + 100 <= server.calls <= 400 + 100 + 400 * 0.2 + 1
+
+
+async def test_a_call_that_the_server_cancels_is_unavailable_and_cancels_nobody():
+    async with serving("oip") as (backend, server):
+        server.behaviour.code = grpc.StatusCode.CANCELLED
+
+        with pytest.raises(BackendUnavailable):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+
+async def test_refused_calls_never_eject_a_replica():
+    async with running(Behaviour(), Behaviour()) as servers:
+        for server in servers:
+            server.behaviour.code = grpc.StatusCode.INTERNAL
+        async with connected(a_version(*(server.endpoint for server in servers))) as backend:
+            for _ in range(12):
+                with pytest.raises(BadAnswer, match="INTERNAL"):
+                    await backend.infer([ROW], LOAD_SECONDS)
+
+            assert (backend.replicas.ejected, sum(server.calls for server in servers)) == (0, 12)
+
+
+async def test_closing_fails_the_calls_in_flight_and_cancels_nobody():
+    async with serving("oip") as (backend, server):
+        server.behaviour.delay_seconds = 30
+        calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(5)]
+        await asyncio.sleep(0.1)
+
+        await backend.close()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert all(isinstance(outcome, BackendUnavailable) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("endpoints", [(), ("unix:/tmp/secret.sock",), ("no-such-host.invalid:1",)])
+async def test_a_version_without_a_usable_endpoint_is_unavailable(endpoints: tuple[str, ...]):
+    async with connected(a_version(*endpoints)) as backend:
+        with pytest.raises(BackendUnavailable):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert not await backend.ready(0.1)

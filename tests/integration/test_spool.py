@@ -1,0 +1,266 @@
+"""The spool on a real disk: torn and damaged files, several workers, a full disk, kill -9."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spooled_rows import a_prediction_id, a_row, ids_in
+
+from understudy.adapters.spool import Spool
+from understudy.core.spool_format import encode_row
+from understudy.ports import SpooledBatch, SpoolReader
+
+LARGE = 1_048_576
+
+
+@contextmanager
+def a_spool(directory: Path, **given: Any) -> Iterator[Spool]:
+    spool = Spool(directory, **{"limit_bytes": LARGE, "segment_bytes": LARGE, "sync_seconds": 0.01, **given})
+    try:
+        yield spool
+    finally:
+        spool.close()
+
+
+def read_all(reader: SpoolReader) -> list[SpooledBatch]:
+    batches: list[SpooledBatch] = []
+    place = (0, 0)
+    while (batch := reader.read_from(*place, 100, LARGE)) is not None:
+        batches.append(batch)
+        place = (batch.segment, batch.end)
+    return batches
+
+
+def good_ids(batches: list[SpooledBatch]) -> list[str]:
+    return ids_in(row for batch in batches if not batch.damage for row in batch.rows)
+
+
+def only_segment(directory: Path) -> Path:
+    (segment,) = directory.glob("*/*.log")
+    return segment
+
+
+def test_the_next_worker_adopts_what_the_last_one_left(tmp_path):
+    with a_spool(tmp_path) as first:
+        first.append(a_row(1))
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(2))
+
+        assert second.own.spool_id == first.own.spool_id
+        assert good_ids(read_all(second.own)) == [a_prediction_id(1), a_prediction_id(2)]
+        assert second.own.unshipped_bytes >= 2 * len(encode_row(a_row(1)))
+
+
+def test_workers_at_the_same_time_have_different_spools(tmp_path):
+    with a_spool(tmp_path) as one, a_spool(tmp_path) as other:
+        assert one.own.spool_id != other.own.spool_id
+        assert list(one.orphans()) == []
+
+
+def test_workers_that_start_and_look_for_orphans_all_at_once_never_share_or_lose_a_spool(tmp_path):
+    spools: list[Spool] = []
+    problems: list[BaseException] = []
+    everybody = threading.Barrier(8)
+
+    def work() -> None:
+        try:
+            everybody.wait()
+            for _ in range(10):
+                spool = Spool(tmp_path, limit_bytes=LARGE, segment_bytes=LARGE, sync_seconds=5)
+                spools.append(spool)
+                for orphan in spool.orphans():
+                    assert orphan.spool_id != spool.own.spool_id
+                assert spool.append(a_row(1))
+                assert len(good_ids(read_all(spool.own))) >= 1
+        except BaseException as problem:  # noqa: BLE001 - a thread's failure is asserted below
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert problems == []
+    assert len({spool.own.spool_id for spool in spools}) == 80
+    for spool in spools:
+        spool.close()
+
+
+def test_an_orphan_is_removed_once_its_rows_are_forgotten_and_not_before(tmp_path):
+    with a_spool(tmp_path) as one, a_spool(tmp_path) as other:
+        other.append(a_row(1))
+        other.close()
+
+        for orphan in one.orphans():
+            (batch,) = read_all(orphan)
+        left = [orphan.spool_id for orphan in one.orphans()]
+        for orphan in one.orphans():
+            orphan.forget(batch.segment, batch.end)
+
+        assert left == [other.own.spool_id]
+        assert [path.name for path in tmp_path.iterdir()] == [one.own.spool_id]
+
+
+def test_a_torn_last_row_is_passed_over_and_new_rows_follow_it(tmp_path):
+    with a_spool(tmp_path) as first:
+        first.append(a_row(1))
+        first.append(a_row(2))
+    segment = only_segment(tmp_path)
+    os.truncate(segment, segment.stat().st_size - 5)
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(3))
+        batches = read_all(second.own)
+
+    assert good_ids(batches) == [a_prediction_id(1), a_prediction_id(3)]
+    assert [batch for batch in batches if batch.damage] == []
+
+
+def test_a_damaged_row_is_handed_over_as_damage_between_its_neighbours(tmp_path):
+    with a_spool(tmp_path) as first:
+        for number in range(4):
+            first.append(a_row(number))
+    frame = len(encode_row(a_row(1)))
+    content = bytearray(only_segment(tmp_path).read_bytes())
+    content[-2 * frame - 20] ^= 1
+    only_segment(tmp_path).write_bytes(content)
+
+    with a_spool(tmp_path) as second:
+        batches = read_all(second.own)
+
+    assert [len(batch.rows) for batch in batches] == [1, 1, 2]
+    assert good_ids(batches) == [a_prediction_id(number) for number in (0, 2, 3)]
+    assert "damaged" in batches[1].damage
+    assert batches[1].rows[0] == bytes(content[batches[1].start : batches[1].end])
+    assert (batches[0].end, batches[1].end) == (batches[1].start, batches[2].start)
+
+
+def test_a_segment_whose_header_is_damaged_is_handed_over_whole(tmp_path):
+    with a_spool(tmp_path) as first:
+        first.append(a_row(1))
+    content = bytearray(only_segment(tmp_path).read_bytes())
+    content[20] ^= 1
+    only_segment(tmp_path).write_bytes(content)
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(2))
+        batches = read_all(second.own)
+
+    assert batches[0].rows == (bytes(content),)
+    assert "header" in batches[0].damage
+    assert good_ids(batches) == [a_prediction_id(2)]
+
+
+def test_a_spool_of_a_newer_format_is_left_alone(tmp_path):
+    with a_spool(tmp_path) as newer:
+        newer.append(a_row(1))
+    payload = b'{"format":2,"columns":["x"]}\n'
+    body = encode_row(a_row(1))
+    only_segment(tmp_path).write_bytes(framed(payload) + body)
+    before = only_segment(tmp_path).read_bytes()
+
+    with a_spool(tmp_path) as spool:
+        orphans = [orphan.spool_id for orphan in spool.orphans()]
+
+        assert spool.own.spool_id != newer.own.spool_id
+    assert orphans == []
+    assert (tmp_path / newer.own.spool_id).exists()
+    assert only_segment(tmp_path).read_bytes() == before
+
+
+def framed(payload: bytes) -> bytes:
+    from struct import pack  # noqa: PLC0415 - written out here to be independent of the encoder
+    from zlib import crc32  # noqa: PLC0415
+
+    return pack("<II", len(payload), crc32(payload, len(payload))) + payload
+
+
+def test_segments_that_are_forgotten_are_deleted_and_numbers_are_never_used_again(tmp_path):
+    with a_spool(tmp_path, segment_bytes=500) as first:
+        for number in range(6):
+            first.append(a_row(number))
+        last = read_all(first.own)[-1]
+        first.own.forget(last.segment, last.end)
+        left = list(tmp_path.glob("*/*.log"))
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(7))
+        batch = second.own.read_from(last.segment, last.end, 10, LARGE)
+
+    assert len(left) == 1
+    assert batch is not None
+    assert batch.segment > last.segment
+    assert good_ids([batch]) == [a_prediction_id(7)]
+
+
+APPENDER = """
+import sys
+from pathlib import Path
+from spooled_rows import a_row
+from understudy.adapters.spool import Spool
+
+spool = Spool(Path(sys.argv[1]), limit_bytes=1 << 30, segment_bytes=int(sys.argv[2]), sync_seconds=0.01)
+number = 0
+while number < int(sys.argv[3]):
+    kept = spool.append(a_row(number))
+    print(number, int(kept), flush=True)
+    number += 1
+"""
+
+
+def appender(directory: Path, segment_bytes: int, rows: int, **given: Any) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-c", APPENDER, str(directory), str(segment_bytes), str(rows)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, **given)
+
+
+def kept_numbers(output: bytes) -> list[int]:
+    # A line that the kill cut off proves nothing about its row.
+    lines = output[: output.rfind(b"\n") + 1].splitlines()
+    return [int(number) for number, kept in map(bytes.split, lines) if kept == b"1"]
+
+
+def test_every_row_whose_append_returned_survives_kill_9(tmp_path):
+    process = appender(tmp_path, 20_000, 1_000_000)
+    assert process.stdout is not None
+
+    seen = process.stdout.read(20_000)
+    process.send_signal(signal.SIGKILL)
+    seen += process.stdout.read()
+    process.wait(10)
+    process.stdout.close()
+    with a_spool(tmp_path) as spool:
+        batches = read_all(spool.own)
+
+    found = good_ids(batches)
+    kept = [a_prediction_id(number) for number in kept_numbers(seen)]
+    assert len(kept) > 1_000
+    assert found[: len(kept)] == kept
+    assert len(found) <= len(kept) + 1
+    assert not any(batch.damage for batch in batches)
+
+
+def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
+    # A limit on the file's size ends writes as a full disk does: the last one is cut short, later ones fail.
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+
+    process = appender(tmp_path, LARGE, 50, preexec_fn=limit)
+    output, _ = process.communicate(timeout=20)
+    with a_spool(tmp_path) as spool:
+        batches = read_all(spool.own)
+
+    kept = kept_numbers(output)
+    assert process.returncode == 0
+    assert 5 < len(kept) < 50
+    assert good_ids(batches) == [a_prediction_id(number) for number in kept]
+    assert only_segment(tmp_path).stat().st_size == batches[-1].end, "what was cut short is gone again"

@@ -1,0 +1,120 @@
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.outputs import Prediction, decode_cached, encode_cached, predictions_of
+from understudy.core.schema import OutputSchema
+from understudy.core.schema_reader import compile_output_schema
+from understudy.core.tensors import Datatype, Tensor
+from understudy.errors import BadAnswer
+
+TWO_CLASSES = compile_output_schema({"dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1})
+
+
+def fp32(shape: tuple[int, ...], *values: float) -> Tensor:
+    return Tensor(Datatype.FP32, shape, np.array(values, dtype="<f4"))
+
+
+def read(schema: OutputSchema, tensor: Tensor, rows: int = 1, *, batch: bool = True) -> list[Any]:
+    return [orjson.loads(prediction.json) for prediction in predictions_of(schema, tensor, rows, batch=batch)]
+
+
+def test_the_score_is_the_named_value_in_its_shortest_form():
+    assert read(TWO_CLASSES, fp32((2, 2), 0.9, 0.1, 0.69, 0.31), rows=2) == [{"score": 0.1}, {"score": 0.31}]
+    assert predictions_of(TWO_CLASSES, fp32((1, 2), 0.69, 0.31), 1, batch=True)[0].json == b'{"score":0.31}'
+
+
+def test_several_values_without_an_index_give_the_scores_and_the_best_label():
+    schema = compile_output_schema({"shape": [3], "labels": ["a", "b", "c"]})
+
+    assert read(schema, fp32((1, 3), 0.5, 2.0, 1.0)) == [{"label": "b", "scores": [0.5, 2.0, 1.0]}]
+
+
+def test_activations_are_applied():
+    sigmoid = compile_output_schema({"activation": "sigmoid"})
+    softmax = compile_output_schema({"activation": "softmax", "score_index": 0})
+
+    assert read(sigmoid, fp32((2, 1), 0.0, 1000.0), rows=2) == [{"score": 0.5}, {"score": 1.0}]
+    assert read(softmax, fp32((1, 2), 5.0, 5.0)) == [{"score": 0.5}]
+
+
+def test_strings_are_labels():
+    answer = Tensor(Datatype.BYTES, (1, 1), np.array([b"cat"], dtype=object))
+
+    assert read(compile_output_schema({}), answer) == [{"label": "cat"}]
+
+
+def test_an_output_without_a_batch_dimension_is_read_whole():
+    assert read(compile_output_schema({"shape": []}), fp32((), 0.25), batch=False) == [{"score": 0.25}]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        fp32((1, 2), 0.5, float("nan")),
+        fp32((1, 2), 0.5, float("inf")),
+        fp32((1, 3), 0.1, 0.2, 0.3),
+        fp32((2, 2), 0.1, 0.2, 0.3, 0.4),
+        fp32((2,), 0.1, 0.2),
+        fp32((1, 2), 0.1),
+        fp32((1, 2), 0.5, 1.5),
+        fp32((1, 2), 0.5, -0.5),
+        fp32((1, 0)),
+        fp32(()),
+        Tensor(Datatype.INT64, (1, 2), np.array([0, 1])),
+        Tensor(Datatype.BYTES, (1, 1), np.array([b"x"], dtype=object)),
+    ],
+)
+def test_an_answer_outside_the_schema_is_refused(tensor):
+    with pytest.raises(BadAnswer):
+        predictions_of(TWO_CLASSES, tensor, 1, batch=True)
+
+
+def test_a_string_that_is_no_text_is_refused():
+    for element in (b"\xff", b"a\x00b"):
+        with pytest.raises(BadAnswer):
+            predictions_of(
+                OutputSchema(), Tensor(Datatype.BYTES, (1, 1), np.array([element], dtype=object)), 1, batch=True
+            )
+
+
+@given(st.floats(0, 1, width=32))
+def test_a_cached_prediction_comes_back_as_it_was(score):
+    prediction = predictions_of(TWO_CLASSES, fp32((1, 2), 0.5, score), 1, batch=True)[0]
+
+    value = encode_cached(7, "d" * 64, prediction)
+
+    assert decode_cached(TWO_CLASSES, 7, "d" * 64, value) == prediction
+
+
+GOOD = encode_cached(7, "d" * 64, Prediction(b'{"score":0.5}', 0.5))
+
+
+@given(st.integers(0, len(GOOD) - 1))
+def test_a_cut_cache_value_is_a_miss(length):
+    assert decode_cached(TWO_CLASSES, 7, "d" * 64, GOOD[:length]) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        GOOD.replace(b"7", b"8"),
+        GOOD.replace(b"dd", b"ee"),
+        GOOD.replace(b'{"score":0.5}', b'{"score":1.5}').replace(b"0.5", b"1.5"),
+        GOOD.replace(b'{"score":0.5}', b'{"score":0.4}'),
+        GOOD.replace(b'{"score":0.5}', b'{"label":"x","scores":[0.5,0.5]}'),
+        GOOD.replace(b'{"score":0.5}', b'{"score":"0.5"}'),
+        GOOD.replace(b'{"score":0.5}', b'{"label":"x"}'),
+        GOOD.replace(b'{"score":0.5}', b"[]"),
+        b"null",
+        b"[1]",
+        b'{"version_id":7}',
+    ],
+)
+def test_a_well_formed_cache_value_of_something_else_is_a_miss(value):
+    assert value != GOOD
+    assert decode_cached(TWO_CLASSES, 7, "d" * 64, value) is None

@@ -1,0 +1,83 @@
+from hashlib import md5
+
+from builders import a_policy, a_version
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.policy import Role
+from understudy.core.routing import BUCKETS, Reason, bucket_of, choose_route, is_shadowed
+
+weights = st.integers(0, 100)
+entity_ids = st.text(min_size=1, max_size=255)
+
+
+@given(st.text(max_size=40), entity_ids)
+def test_the_bucket_is_the_seeds_formula(model_name, entity_id):
+    written_as_in_the_seed = int(md5(f"{model_name}:{entity_id}".encode()).hexdigest(), 16) % 100  # noqa: S324
+
+    assert bucket_of(model_name, entity_id) == written_as_in_the_seed
+
+
+@given(weights, entity_ids)
+def test_exactly_the_buckets_below_the_weight_reach_the_challenger(weight, entity_id):
+    policy = a_policy(challenger=a_version("2"), challenger_weight=weight)
+
+    route = choose_route(policy, entity_id)
+
+    assert (route.role is Role.CHALLENGER) == (route.bucket < weight)
+    assert route.version is (policy.challenger if route.bucket < weight else policy.champion)
+
+
+@given(weights, weights, entity_ids)
+def test_raising_the_weight_never_moves_an_entity_back_to_the_champion(weight, other, entity_id):
+    low, high = sorted((weight, other))
+
+    at_low = choose_route(a_policy(challenger_weight=low), entity_id).role
+    at_high = choose_route(a_policy(challenger_weight=high), entity_id).role
+
+    assert not (at_low is Role.CHALLENGER and at_high is Role.CHAMPION)
+
+
+@given(entity_ids, st.sampled_from([None, "vip", "other"]))
+def test_weight_zero_sends_nobody_to_the_challenger_whatever_the_category_says(entity_id, category):
+    policy = a_policy(challenger=a_version("2"), challenger_weight=0, category_roles={"vip": Role.CHALLENGER})
+
+    assert choose_route(policy, entity_id, category).role is Role.CHAMPION
+
+
+@given(entity_ids)
+def test_a_category_overrides_the_bucket_and_a_forced_version_overrides_both(entity_id):
+    forced = a_version("7")
+    policy = a_policy(challenger_weight=50, category_roles={"vip": Role.CHAMPION, "beta": Role.CHALLENGER})
+
+    assert choose_route(policy, entity_id, "vip")[1::2] == (Role.CHAMPION, Reason.CATEGORY)
+    assert choose_route(policy, entity_id, "beta")[1::2] == (Role.CHALLENGER, Reason.CATEGORY)
+    assert choose_route(policy, entity_id, "unknown").reason is Reason.BUCKET
+    assert choose_route(policy, entity_id, "vip", forced).version is forced
+    assert choose_route(policy, entity_id, "vip", forced).reason is Reason.FORCED
+
+
+def test_a_salt_gives_another_experiment_other_entities():
+    entities = [f"customer-{n}" for n in range(2_000)]
+
+    plain = {e for e in entities if choose_route(a_policy(challenger_weight=20), e).role is Role.CHALLENGER}
+    salted = {e for e in entities if choose_route(a_policy(challenger_weight=20, salt="s"), e).role is Role.CHALLENGER}
+
+    # Independent halves share 20 % of 20 %: 80 of 2,000, standard deviation 8.8; six of them are 53.
+    assert abs(len(plain & salted) - 80) < 53
+
+
+def test_the_shadow_sees_its_share_of_every_bucket():
+    policy = a_policy(shadow=a_version("4"), shadow_percent=30)
+    entities = [f"customer-{n}" for n in range(10_000)]
+
+    shadowed = [choose_route(policy, e).bucket for e in entities if is_shadowed(policy, e)]
+
+    # 3,000 of 10,000, standard deviation 46; buckets below 50 are half of them, standard deviation 27.
+    assert abs(len(shadowed) - 3_000) < 6 * 46
+    assert abs(sum(bucket < BUCKETS // 2 for bucket in shadowed) - len(shadowed) / 2) < 6 * 28
+
+
+def test_without_a_shadow_nothing_is_shadowed():
+    assert not is_shadowed(a_policy(), "customer-1")
+    assert not is_shadowed(a_policy(shadow=a_version("4"), shadow_percent=0), "customer-1")

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from understudy.adapters.inference_models import Faults, ServeSpec
+from understudy.entrypoints.modelserver import ModelServerOptions, parse_options, parse_serve_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("visits:1", ServeSpec("visits", 1)),
+        (
+            "visits:3,latency_ms=40,error_percent=10",
+            ServeSpec("visits", 3, Faults(latency_ms=40.0, error_percent=10.0)),
+        ),
+        ("visits:3,jitter_ms=2.5,nan_percent=100", ServeSpec("visits", 3, Faults(jitter_ms=2.5, nan_percent=100.0))),
+        ("visits:3,error_code=unavailable", ServeSpec("visits", 3, Faults(unavailable=True))),
+        ("visits:3,error_code=internal", ServeSpec("visits", 3)),
+        ("visits:4,hang", ServeSpec("visits", 4, Faults(hang=True))),
+        ("visits:4,hang=false,wrong_shape=true", ServeSpec("visits", 4, Faults(wrong_shape=True))),
+        ("visits:1,typed_values", ServeSpec("visits", 1, typed_values=True)),
+        ("own:12,file=a/b.onnx", ServeSpec("own", 12, file=Path("a/b.onnx"))),
+    ],
+)
+def test_a_serve_text_names_a_version_and_its_faults(text, spec):
+    assert parse_serve_spec(text) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("visits", "'visits' is not MODEL:VERSION"),
+        ("visits:0", "is not MODEL:VERSION"),
+        ("visits:one", "is not MODEL:VERSION"),
+        (":1", "is not MODEL:VERSION"),
+        ("visits:1,latency_ms=fast", "latency_ms=fast must be a number from 0 to 60000"),
+        ("visits:1,latency_ms=nan", "latency_ms=nan must be a number"),
+        ("visits:1,latency_ms=-1", "latency_ms=-1 must be a number"),
+        ("visits:1,error_percent=101", "error_percent=101 must be a number from 0 to 100"),
+        ("visits:1,error_code=teapot", "error_code=teapot is no flag"),
+        ("visits:1,hang=maybe", "hang=maybe must be true or false"),
+        ("visits:1,latency=5", "latency=5 is no flag; use MODEL:VERSION"),
+        ("visits:1,file=", "file= is no flag"),
+        ("visits:1,", "= is no flag"),
+    ],
+)
+def test_a_serve_text_that_cannot_be_used_says_which_part_and_what_can(text, message):
+    with pytest.raises(ValueError) as refused:
+        parse_serve_spec(text)
+
+    assert message in str(refused.value)
+
+
+def test_the_command_line_takes_several_versions_and_a_place():
+    options = parse_options(["--serve", "visits:1", "--serve", "digits:1", "--port", "0"])
+
+    assert options == ModelServerOptions((ServeSpec("visits", 1), ServeSpec("digits", 1)), "127.0.0.1", 0)
+
+
+def test_a_command_line_that_cannot_be_used_exits_with_2_and_the_reason(capsys):
+    with pytest.raises(SystemExit) as left:
+        parse_options(["--serve", "visits"])
+
+    assert left.value.code == 2
+    assert "'visits' is not MODEL:VERSION" in capsys.readouterr().err

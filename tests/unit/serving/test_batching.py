@@ -1,0 +1,105 @@
+import asyncio
+import struct
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from builders import a_version
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.adapters.memory import MemoryBackend
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
+from understudy.serving.batching import BatchingCaller
+
+SPOILT = -1.0
+
+
+def row_of(value: float) -> Row:
+    return (struct.pack("<2f", value, 0.0),)
+
+
+def echo(rows: Sequence[Row]) -> Tensor:
+    """Answer each row with its first value; one spoilt row spoils the whole call, as with a real server."""
+    values = [struct.unpack("<2f", row[0])[0] for row in rows]
+    if SPOILT in values:
+        raise BadAnswer("INVALID_ARGUMENT")
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+def a_caller(
+    backend: MemoryBackend, *, concurrency: int = 2, batch_rows: int = 8, queue_rows: int = 1000
+) -> BatchingCaller:
+    return BatchingCaller(
+        a_version(), backend, concurrency=concurrency, batch_rows=batch_rows, queue_rows=queue_rows, now=time.monotonic
+    )
+
+
+async def call_all(caller: BatchingCaller, values: list[float]) -> list[object]:
+    deadline = time.monotonic() + 5
+    answers = await asyncio.gather(*(caller.call(row_of(v), deadline) for v in values), return_exceptions=True)
+    return [answer if isinstance(answer, BaseException) else answer.score for answer in answers]
+
+
+async def test_an_idle_version_is_called_at_once_and_a_busy_one_in_batches():
+    backend = MemoryBackend(echo, delay_seconds=0.01)
+
+    answers = await call_all(a_caller(backend), [float(n) for n in range(18)])
+
+    assert answers == [float(n) for n in range(18)]
+    assert [len(call) for call in backend.calls] == [1, 1, 8, 8]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([SPOILT, *map(float, range(100))]), min_size=1, max_size=40), st.integers(1, 9))
+def test_each_caller_gets_its_own_row_and_a_spoilt_row_fails_only_its_caller(values, batch_rows):
+    async def scenario() -> list[object]:
+        return await call_all(a_caller(MemoryBackend(echo), batch_rows=batch_rows), values)
+
+    for value, answer in zip(values, asyncio.run(scenario()), strict=True):
+        assert isinstance(answer, BadAnswer) if value == SPOILT else answer == value
+
+
+async def test_callers_that_went_away_do_not_disturb_the_others():
+    backend = MemoryBackend(echo, delay_seconds=0.02)
+    caller = a_caller(backend, concurrency=1)
+    deadline = time.monotonic() + 5
+    calls = [asyncio.create_task(caller.call(row_of(float(n)), deadline)) for n in range(12)]
+    await asyncio.sleep(0.005)
+
+    for gone in calls[::3]:
+        gone.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    for n, answer in enumerate(answers):
+        if n % 3 == 0:
+            assert isinstance(answer, asyncio.CancelledError)
+        else:
+            assert not isinstance(answer, BaseException)
+            assert answer.score == float(n)
+
+
+async def test_a_backend_that_is_down_fails_every_row_of_the_batch():
+    caller = a_caller(MemoryBackend(echo, error=BackendUnavailable("down")))
+
+    answers = await call_all(caller, [1.0, 2.0, 3.0])
+
+    assert all(isinstance(answer, BackendUnavailable) for answer in answers)
+
+
+async def test_a_row_whose_deadline_passed_while_it_waited_is_late():
+    caller = a_caller(MemoryBackend(echo))
+
+    with pytest.raises(DeadlineExceeded):
+        await caller.call(row_of(1.0), time.monotonic() - 1)
+
+
+async def test_more_rows_than_may_wait_are_refused():
+    caller = a_caller(MemoryBackend(echo, delay_seconds=0.01), concurrency=1, queue_rows=5)
+
+    answers = await call_all(caller, [float(n) for n in range(10)])
+
+    assert sum(isinstance(answer, Overloaded) for answer in answers) == 4
+    assert sum(isinstance(answer, float) for answer in answers) == 6

@@ -1,0 +1,432 @@
+import asyncio
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import a_policy, a_version, an_input_schema
+
+from understudy.adapters.memory import MemoryBackend, MemoryCache, MemorySpool
+from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.core.outputs import Prediction, encode_cached
+from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.prediction import Status
+from understudy.core.request import PredictRequest
+from understudy.core.routing import Reason, bucket_of
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.errors import (
+    BackendUnavailable,
+    BadAnswer,
+    DeadlineExceeded,
+    FeaturesUnavailable,
+    InputInvalid,
+    PolicyNotLoaded,
+    UnknownModel,
+    UnknownVersion,
+)
+from understudy.ports import FeatureStore
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.predict import CacheResult, Clocks, Limits, Outcome, Predictor
+from understudy.serving.shadows import ShadowSet
+
+INPUTS = {"age": 41.0, "income": 2.0}
+
+
+def sums(rows: Sequence[Row]) -> Tensor:
+    """Answer each row with the sum of its features."""
+    totals = [sum(struct.unpack(f"<{len(row[0]) // 4}f", row[0])) for row in rows]
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(totals, dtype="<f4"))
+
+
+class Stored:
+    """A feature store of one dictionary."""
+
+    def __init__(
+        self, features: Mapping[str, Any], error: FeaturesUnavailable | None = None, seconds: float = 0
+    ) -> None:
+        self.features, self.error, self.seconds = features, error, seconds
+
+    async def fetch(self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float) -> Any:
+        await asyncio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return {name: self.features[name] for name in names if name in self.features}
+
+    async def close(self) -> None:
+        pass
+
+
+class Stage:
+    """A predictor with in-memory parts around it, and a backend for each version."""
+
+    def __init__(self, policy: ServingPolicy | None, features: FeatureStore | None = None, shadows: int = 64) -> None:
+        self.backends: dict[str, MemoryBackend] = {}
+        self.spool = MemorySpool()
+        self.telemetry = MemoryTelemetry()
+        self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
+        self.shadows = ShadowSet(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
+        self.memory_cache = MemoryCache(1_000_000)
+        self.shared_cache = MemoryCache(1_000_000)
+        identifiers = count(1)
+        for version in policy.versions.values() if policy is not None else ():
+            self.backends[version.version] = MemoryBackend(sums)
+        self.predictor = Predictor(
+            snapshot=lambda: self.snapshot,
+            callers=Callers(lambda version: self.backends[version.version], self._make),
+            memory_cache=self.memory_cache,
+            shared_cache=self.shared_cache,
+            features=features,
+            spool=self.spool,
+            shadows=self.shadows,
+            telemetry=self.telemetry,
+            limits=Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1),
+            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=lambda: next(identifiers)),
+        )
+
+    def _make(self, version: ModelVersion, connect: Any) -> BatchingCaller:
+        return BatchingCaller(
+            version, connect(version), concurrency=4, batch_rows=32, queue_rows=100, now=time.monotonic
+        )
+
+    async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
+        category = options.pop("category", None)
+        request = PredictRequest(entity_id, INPUTS if inputs is None else inputs, category)
+        return await self.predictor.predict("visits", request, **options)
+
+    @property
+    def rows(self) -> list[Any]:
+        return self.spool.rows
+
+
+def entity_in(low: int, high: int) -> str:
+    return next(e for e in map("customer-{}".format, count()) if low <= bucket_of("visits", e) < high)
+
+
+def score_of(outcome: Outcome) -> float | None:
+    assert outcome.served.error is None
+    assert outcome.served.prediction is not None
+    return outcome.served.prediction.score
+
+
+async def test_the_champion_answers_and_the_row_tells_everything():
+    stage = Stage(a_policy(generation=41, rollout_id=7))
+
+    outcome = await stage.ask("customer-1")
+
+    assert score_of(outcome) == 43.0
+    (row,) = stage.rows
+    assert row.prediction_id == outcome.prediction_id
+    assert (row.model_version_id, row.assigned_version_id, row.role) == (1, 1, Role.CHAMPION)
+    assert (row.entity_id, row.bucket, row.reason) == ("customer-1", bucket_of("visits", "customer-1"), Reason.BUCKET)
+    assert (row.policy_generation, row.rollout_id) == (41, 7)
+    assert (row.prediction, row.score, row.status, row.error_code) == (b'{"score":43.0}', 43.0, Status.OK, None)
+    assert outcome.served.assembled is not None
+    assert row.input_hash == outcome.served.assembled.digest
+
+
+async def test_a_second_call_with_the_same_input_is_a_hit_and_is_logged_too():
+    stage = Stage(a_policy())
+
+    first, second = await stage.ask("customer-1"), await stage.ask("customer-2")
+
+    assert (first.served.cache, second.served.cache) == (CacheResult.MISS, CacheResult.HIT)
+    assert score_of(second) == 43.0
+    assert len(stage.backends["1"].calls) == 1
+    assert [row.cache_hit for row in stage.rows] == [False, True]
+
+
+async def test_a_hit_in_the_shared_cache_needs_no_call():
+    stage, warmed = Stage(a_policy()), Stage(a_policy())
+    await warmed.ask()
+    stage.shared_cache = warmed.shared_cache
+    stage.predictor._shared_cache = warmed.shared_cache  # noqa: SLF001 - two proxies share one Redis
+
+    outcome = await stage.ask()
+
+    assert outcome.served.cache is CacheResult.HIT
+    assert stage.backends["1"].calls == []
+
+
+async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
+    stage = Stage(a_policy())
+    digest = (await stage.ask()).served.assembled.digest  # type: ignore[union-attr]
+    poison = encode_cached(2, digest, Prediction(b'{"score":-1.0}', -1.0))
+    await stage.memory_cache.set(f"infer:1:{digest}", poison, 300)
+
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 43.0
+
+
+async def test_a_version_that_is_not_deterministic_is_asked_every_time():
+    stage = Stage(a_policy(champion=a_version("1", deterministic=False)))
+
+    outcomes = [await stage.ask(), await stage.ask()]
+
+    assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
+    assert len(stage.backends["1"].calls) == 2
+
+
+async def test_concurrent_misses_on_one_input_make_one_call():
+    stage = Stage(a_policy())
+    stage.backends["1"].delay_seconds = 0.02
+
+    outcomes = await asyncio.gather(*(stage.ask(f"customer-{n}") for n in range(50)))
+
+    assert {score_of(outcome) for outcome in outcomes} == {43.0}
+    assert sum(len(call) for call in stage.backends["1"].calls) == 1
+    assert len({row.prediction_id for row in stage.rows}) == 50
+
+
+async def test_a_swapped_version_never_gives_the_other_versions_cached_answer():
+    stage = Stage(a_policy())
+    stage.backends["2"] = MemoryBackend(
+        lambda rows: Tensor(Datatype.FP32, (len(rows), 1), np.full(len(rows), 9.0, "<f4"))
+    )
+    await stage.ask()
+
+    stage.snapshot = PolicySnapshot({"visits": a_policy(champion=a_version("2"), generation=2)})
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 9.0
+    assert outcome.generation == 2
+
+
+async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_both():
+    stage = Stage(a_policy(challenger_weight=50))
+    stage.backends["2"].error = BackendUnavailable("down")
+
+    outcome = await stage.ask(entity_in(0, 50))
+
+    assert score_of(outcome) == 43.0
+    assert outcome.role is Role.CHAMPION
+    assert isinstance(outcome.fallback_from, BackendUnavailable)
+    (row,) = stage.rows
+    assert (row.assigned_version_id, row.model_version_id, row.role) == (2, 1, Role.CHAMPION)
+    assert (row.status, row.error_code) == (Status.FALLBACK, "E503")
+    assert stage.telemetry.counts["fallbacks_total", "visits", "E503"] == 1
+
+
+async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
+    stage = Stage(a_policy(challenger_weight=100))
+    stage.backends["2"].delay_seconds = 10
+
+    started = time.monotonic()
+    outcome = await stage.ask(timeout_seconds=0.2)
+
+    assert score_of(outcome) == 43.0
+    assert 0.06 < time.monotonic() - started < 0.17
+    assert stage.rows[0].error_code == "E504"
+
+
+async def test_without_fallback_the_challengers_failure_is_the_answer():
+    stage = Stage(a_policy(challenger_weight=100, fallback=False))
+    stage.backends["2"].error = BadAnswer("nonsense")
+
+    outcome = await stage.ask()
+
+    assert isinstance(outcome.served.error, BadAnswer)
+    assert (stage.rows[0].status, stage.rows[0].role) == (Status.BAD_ANSWER, Role.CHALLENGER)
+
+
+async def test_a_challenger_whose_schema_wants_more_falls_back_to_the_champion():
+    wants_more = a_version("2", input_schema={"features": [{"name": "extra", "dtype": "float32"}]})
+    stage = Stage(a_policy(challenger=wants_more, challenger_weight=100))
+
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 43.0
+    assert isinstance(outcome.fallback_from, InputInvalid)
+
+
+async def test_the_champions_failure_is_never_silently_the_challengers_answer():
+    stage = Stage(a_policy(challenger_weight=1))
+    stage.backends["1"].error = BackendUnavailable("down")
+
+    outcome = await stage.ask(entity_in(1, 100))
+
+    assert isinstance(outcome.served.error, BackendUnavailable)
+    assert stage.backends["2"].calls == []
+    assert (stage.rows[0].status, stage.rows[0].prediction) == (Status.UNAVAILABLE, b"null")
+
+
+async def test_cached_answers_go_on_while_the_champion_is_down():
+    stage = Stage(a_policy())
+    await stage.ask()
+    stage.backends["1"].error = BackendUnavailable("down")
+
+    assert score_of(await stage.ask("customer-9")) == 43.0
+    assert isinstance((await stage.ask(inputs={"age": 1, "income": 1})).served.error, BackendUnavailable)
+
+
+async def test_a_late_answer_is_a_timeout_at_the_deadline():
+    stage = Stage(a_policy())
+    stage.backends["1"].delay_seconds = 10
+
+    started = time.monotonic()
+    outcome = await stage.ask(timeout_seconds=0.05)
+
+    assert isinstance(outcome.served.error, DeadlineExceeded)
+    assert outcome.served.error.stage == "upstream"
+    assert time.monotonic() - started < 0.1
+    assert stage.rows[0].status is Status.TIMEOUT
+
+
+async def test_a_bad_answer_is_neither_used_nor_cached():
+    stage = Stage(a_policy())
+    stage.backends["1"].function = lambda rows: Tensor(Datatype.FP32, (1, 1), np.array([np.nan], "<f4"))
+
+    first = await stage.ask()
+    stage.backends["1"].function = sums
+    second = await stage.ask()
+
+    assert isinstance(first.served.error, BadAnswer)
+    assert score_of(second) == 43.0
+    assert second.served.cache is CacheResult.MISS
+
+
+async def test_wrong_inputs_are_the_callers_to_correct_and_are_no_exposure():
+    stage = Stage(a_policy())
+
+    outcome = await stage.ask(inputs={"age": "x"})
+
+    assert isinstance(outcome.served.error, InputInvalid)
+    assert len(outcome.served.error.violations) == 2
+    assert stage.rows == []
+    assert stage.telemetry.counts["predict_requests_total", "visits", "1", "champion", "invalid_input"] == 1
+
+
+async def test_the_shadow_sees_the_same_call_and_is_logged_under_its_own_version():
+    stage = Stage(a_policy(shadow=a_version("4")))
+
+    outcome = await stage.ask()
+    await stage.shadows.drain(1)
+
+    champion, shadow = stage.rows
+    assert stage.backends["4"].calls == stage.backends["1"].calls
+    assert (shadow.role, shadow.model_version_id, shadow.assigned_version_id) == (Role.SHADOW, 4, 4)
+    assert shadow.prediction_id == champion.prediction_id == outcome.prediction_id
+    assert shadow.input_hash == champion.input_hash
+
+
+async def test_a_hanging_shadow_is_bounded_costs_the_caller_nothing_and_says_timeout():
+    stage = Stage(a_policy(shadow=a_version("4", timeout_ms=50)), shadows=3)
+    stage.backends["4"].delay_seconds = 10
+
+    started = time.monotonic()
+    for n in range(10):
+        await stage.ask(inputs={"age": n, "income": 0})
+    spent = time.monotonic() - started
+    most = len(stage.shadows)
+    await stage.shadows.drain(1)
+
+    assert spent < 0.05
+    assert most == 3
+    assert [row.status for row in stage.rows if row.role is Role.SHADOW] == [Status.TIMEOUT] * 3
+    assert stage.telemetry.counts["shadow_dropped_total", "visits"] == 7
+
+
+async def test_a_failing_shadow_is_a_row_and_nothing_else():
+    stage = Stage(a_policy(shadow=a_version("4")))
+    stage.backends["4"].error = BackendUnavailable("down")
+
+    outcome = await stage.ask()
+    await stage.shadows.drain(1)
+
+    assert score_of(outcome) == 43.0
+    assert stage.rows[1].status is Status.UNAVAILABLE
+
+
+async def test_a_forced_version_answers_is_marked_and_is_not_shadowed():
+    stage = Stage(a_policy(challenger_weight=1, shadow=a_version("4")))
+
+    outcome = await stage.ask(entity_in(50, 100), forced_version="2")
+
+    assert outcome.served.version.version == "2"
+    assert (stage.rows[0].reason, len(stage.shadows)) == (Reason.FORCED, 0)
+    with pytest.raises(UnknownVersion):
+        await stage.ask(forced_version="99")
+
+
+async def test_without_policies_or_model_there_is_no_route():
+    with pytest.raises(PolicyNotLoaded):
+        await Stage(None).ask()
+    with pytest.raises(UnknownModel):
+        await Stage(a_policy(model_name="other")).ask()
+
+
+STORED_SCHEMA = {
+    "features": [
+        {"name": "age", "dtype": "float32"},
+        {"name": "income", "dtype": "float32", "source": "store"},
+        {"name": "visits", "dtype": "float32", "source": "store", "default": 5},
+    ],
+    "tensors": [{"name": "input", "features": ["age", "income", "visits"]}],
+}
+
+
+def a_policy_with_stored_features() -> ServingPolicy:
+    return a_policy(champion=a_version("1", input_schema=STORED_SCHEMA))
+
+
+async def test_features_come_from_the_store_and_the_requests_own_values_win():
+    stage = Stage(a_policy_with_stored_features(), Stored({"income": 10, "visits": 100}))
+
+    assert score_of(await stage.ask(inputs={"age": 1})) == 111.0
+    assert score_of(await stage.ask(inputs={"age": 1, "visits": 0})) == 11.0
+
+
+async def test_a_default_that_stood_in_is_flagged():
+    stage = Stage(a_policy_with_stored_features(), Stored({"income": 10}))
+
+    outcome = await stage.ask(inputs={"age": 1})
+
+    assert score_of(outcome) == 16.0
+    assert stage.rows[0].defaulted == ("visits",)
+
+
+async def test_two_entities_with_the_same_body_but_other_features_never_share_an_answer():
+    stage = Stage(a_policy_with_stored_features(), Stored({"income": 10, "visits": 1}))
+    one = await stage.ask("customer-1", inputs={"age": 1})
+    stage.predictor._features = Stored({"income": 20, "visits": 1})  # noqa: SLF001 - the other entity's features
+    other = await stage.ask("customer-2", inputs={"age": 1})
+
+    assert (score_of(one), score_of(other)) == (12.0, 22.0)
+
+
+@pytest.mark.parametrize("store", [Stored({}, FeaturesUnavailable("down")), Stored({}, seconds=1), None])
+async def test_a_store_that_fails_is_503_for_required_features_and_defaults_for_the_others(store):
+    stage = Stage(a_policy_with_stored_features(), store)
+
+    started = time.monotonic()
+    missing = await stage.ask(inputs={"age": 1})
+    enough = await stage.ask(inputs={"age": 1, "income": 2})
+
+    assert isinstance(missing.served.error, FeaturesUnavailable)
+    assert score_of(enough) == 8.0
+    assert stage.rows[-1].defaulted == ("visits",)
+    assert time.monotonic() - started < 0.3
+
+
+async def test_an_entity_that_the_store_does_not_know_is_422_with_the_pointer():
+    stage = Stage(a_policy_with_stored_features(), Stored({}))
+
+    outcome = await stage.ask(inputs={"age": 1})
+
+    assert isinstance(outcome.served.error, InputInvalid)
+    assert [violation.pointer for violation in outcome.served.error.violations] == ["/inputs/income"]
+
+
+async def test_an_input_schema_without_a_batch_dimension_is_served_row_by_row():
+    version = a_version("1", input_schema=an_input_schema(batch=False), deterministic=False)
+    stage = Stage(a_policy(champion=version))
+    stage.backends["1"].function = lambda rows: Tensor(Datatype.FP32, (), sums(rows).values)
+
+    outcomes = await asyncio.gather(*(stage.ask(inputs={"age": n, "income": 0}) for n in range(20)))
+
+    assert [score_of(outcome) for outcome in outcomes] == [float(n) for n in range(20)]
+    assert {len(call) for call in stage.backends["1"].calls} == {1}
