@@ -67,7 +67,7 @@ def a_policy(
 
 def policy_rows(**changes: Any) -> dict[str, Any]:
     """Return one model's part of a policy document."""
-    policy = {
+    policy: dict[str, Any] = {
         "champion_version": 1,
         "challenger_version": None,
         "challenger_weight": 0,

@@ -58,6 +58,12 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def server_url(postgres: PostgresServer) -> str:
+    """The server's own database, for statements about databases."""
+    return postgres.url
+
+
+@pytest.fixture(scope="session")
 def migrated_template(postgres: PostgresServer) -> Iterator[str]:
     """The name of a migrated database that others are copied from, which is faster than migrating each."""
     name = f"understudy_template_{uuid4().hex[:12]}"

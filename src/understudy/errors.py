@@ -8,6 +8,7 @@ UnderstudyError
 │   ├── BodyTooLarge       E103 more than the permitted number of bytes
 │   ├── HeaderInvalid      E104 a header that Understudy honours has an unusable value
 │   ├── BatchInvalid       E105 the batch is empty, too long, or not a list
+│   ├── QueryInvalid       E106 a query parameter has an unusable value
 │   ├── UnknownModel       E201 no serving policy for this model
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
@@ -101,6 +102,12 @@ class BatchInvalid(RequestError):
     code = "E105"
     title = "The batch cannot be read"
     hint = 'Send {"entities": [...]} with 1 to 256 predict requests.'
+
+
+class QueryInvalid(InputInvalid):
+    code = "E106"
+    title = "A query parameter has an unusable value"
+    hint = "Correct each parameter that errors[] names; GET /docs shows what they take."
 
 
 class UnknownModel(RequestError):

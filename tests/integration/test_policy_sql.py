@@ -27,9 +27,8 @@ async def register(database: asyncpg.Connection, model: str, version: str, **col
     names = ["model_name", "version", "artifact_path", "framework", "input_schema", *columns]
     places = ", ".join(f"${i + 1}" for i in range(len(names)))
     values = [model, version, "s3://models/m", "onnx", SCHEMA, *columns.values()]
-    return await database.fetchval(
-        f"INSERT INTO ModelVersion ({', '.join(names)}) VALUES ({places}) RETURNING id", *values
-    )
+    statement = f"INSERT INTO ModelVersion ({', '.join(names)}) VALUES ({places}) RETURNING id"
+    return int(await database.fetchval(statement, *values))
 
 
 @pytest.fixture
@@ -156,13 +155,14 @@ async def test_the_statement_that_a_hint_proposes_works(database, versions):
     with pytest.raises(asyncpg.CheckViolationError) as refused:
         await database.execute(f"UPDATE ServingPolicy SET champion_version = {versions.second}")
 
+    assert refused.value.hint is not None
     await database.execute(refused.value.hint.partition(": ")[2])
 
     policy = await database.fetchrow("SELECT * FROM understudy_status")
     assert (policy["champion"], policy["challenger"], policy["challenger_weight"]) == ("v2", None, 0)
 
 
-ACCEPTED = {
+ACCEPTED: dict[str, tuple[str, str, dict[str, tuple[Any, Any]]]] = {
     "weight": ("UPDATE ServingPolicy SET challenger_weight = 50", "update", {"challenger_weight": (5, 50)}),
     "rollback": ("UPDATE ServingPolicy SET challenger_weight = 0", "update", {"challenger_weight": (5, 0)}),
     "categories": (

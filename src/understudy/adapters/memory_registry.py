@@ -64,7 +64,7 @@ class MemoryPolicySource:
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         """See :meth:`understudy.ports.PolicySource.load`."""
         self._answer_or_fail()
-        nothing = {"policy": None, "versions": []}
+        nothing: dict[str, Any] = {"policy": None, "versions": []}
         names = self._models if model_names is None else [name for name in model_names if name]
         models = {name: deepcopy(self._models.get(name, nothing)) for name in names}
         self._changed.difference_update(self._changed if model_names is None else model_names, [""])

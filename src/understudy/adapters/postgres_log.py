@@ -95,7 +95,10 @@ class PostgresPredictionStore:
         async def bury(connection: asyncpg.Connection) -> None:
             await connection.execute(_BURY, batch.spool_id, batch.segment, batch.start, batch.rows[0], text)
 
-        return await self._move(batch, bury)
+        try:
+            return await self._move(batch, bury)
+        except asyncpg.PostgresError as error:
+            raise _translated(error) from error
 
     async def close(self) -> None:
         """Close the connection."""

@@ -56,7 +56,7 @@ class SpoolFolder:
         """Segments before this number are final; all of them when ``None``."""
         # Each counter has one writing thread (the appender's, the shipper's), so that neither needs a lock.
         self.appended_bytes = sum(self._size(number) for number in numbers)
-        self._forgotten_bytes = 0
+        self.forgotten_bytes = 0
 
     @property
     def spool_id(self) -> str:
@@ -66,7 +66,7 @@ class SpoolFolder:
     @property
     def unshipped_bytes(self) -> int:
         """Bytes that nobody has called :meth:`forget` for."""
-        return max(0, self.appended_bytes - self._forgotten_bytes)
+        return max(0, self.appended_bytes - self.forgotten_bytes)
 
     def path(self, number: int) -> Path:
         """Return where a segment lies."""
@@ -97,9 +97,9 @@ class SpoolFolder:
             if old >= segment:
                 break
             if old >= number:
-                self._forgotten_bytes += max(0, self._size(old) - (start if old == number else 0))
+                self.forgotten_bytes += max(0, self._size(old) - (start if old == number else 0))
             self.path(old).unlink(missing_ok=True)
-        self._forgotten_bytes += offset - (start if number == segment else 0)
+        self.forgotten_bytes += offset - (start if number == segment else 0)
         self._forgotten = (segment, offset)
 
     def release(self) -> None:
@@ -223,7 +223,10 @@ class Spool:
         frame = encode_row(row)
         size = len(frame)
         own = self.own
-        if own.unshipped_bytes + size > self._limit_bytes or size > MAX_PAYLOAD_BYTES + FRAME_BYTES:
+        if (
+            own.appended_bytes - own.forgotten_bytes + size > self._limit_bytes
+            or size > MAX_PAYLOAD_BYTES + FRAME_BYTES
+        ):
             self._on_drop()
             return False
         segment = self._segment

@@ -70,7 +70,7 @@ MODEL_VERSION = Table(
     Column("artifact_path", Text, nullable=False),
     Column("framework", String(50), nullable=False),
     Column("input_schema", JSONB, nullable=False),
-    Column("metrics", JSONB),
+    Column("metrics", JSONB(none_as_null=True)),
     Column("status", String(50), nullable=False, server_default="staging"),
     Column("deployed_at", _MOMENT),
     Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
@@ -133,8 +133,8 @@ POLICY_AUDIT = Table(
     Column("via", Text, nullable=False),
     Column("reason", Text),
     Column("action", String(10), nullable=False),
-    Column("before", JSONB),
-    Column("after", JSONB),
+    Column("before", JSONB(none_as_null=True)),
+    Column("after", JSONB(none_as_null=True)),
 )
 Index("policyaudit_model_name_id_idx", POLICY_AUDIT.c.model_name, POLICY_AUDIT.c.id.desc())
 
@@ -170,7 +170,7 @@ PREDICTION_LOG = Table(
     Column("policy_generation", BigInteger),
     Column("rollout_id", BigInteger),
     Column("cache_hit", Boolean, nullable=False, server_default=text("false")),
-    Column("defaulted", JSONB),
+    Column("defaulted", JSONB(none_as_null=True)),
     PrimaryKeyConstraint("id", "predicted_at"),
 )
 Index(
@@ -285,7 +285,7 @@ EXPERIMENT = Table(
     Column("challenger_version", ForeignKey("modelversion.id"), nullable=False),
     Column("metric", String(100), nullable=False),
     Column("plan", JSONB, nullable=False, server_default=_EMPTY),
-    Column("result", JSONB),
+    Column("result", JSONB(none_as_null=True)),
     Column("created_by", Text, nullable=False, server_default=_WHO),
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("ended_at", _MOMENT),

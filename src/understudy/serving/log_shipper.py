@@ -105,26 +105,23 @@ class LogShipper:
     ) -> tuple[int, int]:
         """Ship a spool, to its end or ``max_batches``, from its committed ``place`` if known; return the new place."""
         if place is None:
-            place = await self._committed(spool)
+            place = await self._store.committed(spool.spool_id)
         for _ in count() if max_batches is None else range(max_batches):
             batch = await self._read(spool, place)
             if batch is None:
                 break
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch))
-            if is_shipped:
-                place = (batch.segment, batch.end)
-                await asyncio.to_thread(spool.forget, *place)
-            else:
-                place = await self._committed(spool)
-        return place
-
-    async def _committed(self, spool: SpoolReader) -> tuple[int, int]:
-        place = await self._store.committed(spool.spool_id)
-        await asyncio.to_thread(spool.forget, *place)
+            place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
         return place
 
     async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> SpooledBatch | None:
-        batch = await asyncio.to_thread(spool.read_from, *place, self._batch_rows, _BATCH_BYTES)
+        """Free what lies before a committed place, and return what follows it."""
+
+        def forget_and_read() -> SpooledBatch | None:
+            spool.forget(*place)
+            return spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
+
+        batch = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
         if batch is not None and spool is self._shelf.own:
             self._telemetry.set("prediction_log_oldest_seconds", max(0.0, self._now() - _first_second(batch)))
         return batch

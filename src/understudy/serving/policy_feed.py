@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.core.policy import PolicySnapshot, apply_document
-from understudy.errors import RegistryUnavailable
+from understudy.errors import RegistryError
 from understudy.ports import PolicyChange, PolicySource, SnapshotFile, Telemetry
 
 RETRY_SECONDS = 1.0
@@ -69,7 +69,7 @@ class PolicyFeed:
         """Read the policies once, from Postgres or else from the file, then keep them fresh in the background."""
         try:
             await self._load(None)
-        except RegistryUnavailable:
+        except RegistryError:
             self._reload_all = True
             self._wake.set()
             stale = await asyncio.to_thread(self._file.read)
@@ -91,7 +91,7 @@ class PolicyFeed:
         while True:
             try:
                 await self._source.listen(self._note)
-            except RegistryUnavailable:
+            except RegistryError:
                 self._telemetry.count("policy_listen_failures_total")
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -110,7 +110,7 @@ class PolicyFeed:
                     self._changed.update(await self._source.changed_since_last_poll())
                     self._confirm()
                 await self._load_changes()
-            except RegistryUnavailable:
+            except RegistryError:
                 self._degrade()
                 self._wake.set()  # what is still to be read is read as soon as Postgres answers
                 await asyncio.sleep(RETRY_SECONDS)
@@ -130,7 +130,7 @@ class PolicyFeed:
             self._reload_all = False
             try:
                 await self._load(None)
-            except RegistryUnavailable:
+            except RegistryError:
                 self._reload_all = True
                 raise
         while self._changed:
@@ -138,7 +138,7 @@ class PolicyFeed:
             names, self._changed = sorted(self._changed), set()
             try:
                 await self._load(names)
-            except RegistryUnavailable:
+            except RegistryError:
                 self._changed.update(names)
                 raise
 
@@ -173,7 +173,7 @@ class PolicyFeed:
                 try:
                     await self._source.report(self._instance, generations)
                     self._unreported = False
-                except RegistryUnavailable:
+                except RegistryError:
                     self._degrade()
 
     # -- what others see -----------------------------------------------------------------------------------------------

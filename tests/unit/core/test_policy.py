@@ -1,3 +1,5 @@
+from typing import Any
+
 from builders import a_version_row, policy_rows
 
 from understudy.core.policy import PolicySnapshot, Role, apply_document
@@ -46,13 +48,14 @@ def test_rows_of_a_lower_generation_are_ignored():
 
 def test_rows_that_cannot_be_used_leave_the_last_good_policy_and_are_named():
     good = after(EMPTY, visits=policy_rows())
-    for broken in (
+    unusable: list[dict[str, Any]] = [
         policy_rows(generation=2, versions=[a_version_row("1", input_schema={"features": []})]),
         policy_rows(generation=2, champion_version=99),
         policy_rows(generation=2, champion_version=None),
         policy_rows(generation=2, challenger_weight="many"),
         {"policy": {}, "versions": []},
-    ):
+    ]
+    for broken in unusable:
         snapshot = after(good, visits=broken)
 
         assert snapshot.policies["visits"] is good.policies["visits"]

@@ -13,7 +13,7 @@ entity_ids = st.text(min_size=1, max_size=255)
 
 @given(st.text(max_size=40), entity_ids)
 def test_the_bucket_is_the_seeds_formula(model_name, entity_id):
-    written_as_in_the_seed = int(md5(f"{model_name}:{entity_id}".encode()).hexdigest(), 16) % 100  # noqa: S324
+    written_as_in_the_seed = int(md5(f"{model_name}:{entity_id}".encode()).hexdigest(), 16) % 100
 
     assert bucket_of(model_name, entity_id) == written_as_in_the_seed
 

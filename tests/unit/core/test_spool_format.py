@@ -21,7 +21,7 @@ from understudy.core.spool_format import (
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COPY_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "\\": "\\"}
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),

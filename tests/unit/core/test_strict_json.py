@@ -9,7 +9,7 @@ from understudy.core.request import parse_batch, parse_predict
 from understudy.core.strict_json import MAX_DEPTH, parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody
 
-texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"))
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 json_values = st.recursive(
     st.none()
     | st.booleans()

@@ -78,9 +78,12 @@ class CommandRefused(Exception):
 
 def exit_code_of(problem: UnderstudyError | CommandRefused) -> ExitCode:
     """Return the exit code of a failure."""
-    if isinstance(problem, CommandRefused):
-        return problem.exit_code
-    return next((EXIT_CODES[base] for base in type(problem).__mro__ if base in EXIT_CODES), ExitCode.PROBLEM)
+    return problem.exit_code if isinstance(problem, CommandRefused) else exit_code_for(type(problem))
+
+
+def exit_code_for(error: type[UnderstudyError]) -> ExitCode:
+    """Return the exit code of a kind of error."""
+    return next((EXIT_CODES[base] for base in error.__mro__ if base in EXIT_CODES), ExitCode.PROBLEM)
 
 
 def problem_document(problem: UnderstudyError | CommandRefused) -> dict[str, Any]:

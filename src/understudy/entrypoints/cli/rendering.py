@@ -75,7 +75,7 @@ def a_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], wid
     width = width or data_console().width
     cells = [tuple(rows_cell) for rows_cell in rows]
     kept = columns_that_fit(columns, cells, width)
-    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1), header_style="bold", border_style="dim")
+    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", border_style="dim")
     for index in kept:
         column = columns[index]
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")

@@ -1,6 +1,7 @@
 """The smallest HTTP/1.1 client that keeps its connection: what the demo's traffic and its first prediction need."""
 
 import asyncio
+from contextlib import suppress
 from typing import NamedTuple
 
 MAX_HEAD_BYTES = 65_536
@@ -42,8 +43,15 @@ class KeepAliveClient:
         )
         return await self._call(head.encode() + body, timeout_seconds)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connection."""
+        streams = self._streams
+        self._drop()
+        if streams is not None:
+            with suppress(OSError):
+                await streams[1].wait_closed()
+
+    def _drop(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -53,11 +61,11 @@ class KeepAliveClient:
             async with asyncio.timeout(timeout_seconds):
                 return await self._exchange(request)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as problem:
-            self.close()
+            self._drop()
             raise ConnectionError(f"the server's answer cannot be read: {problem}") from problem
         except BaseException:
             # Half an exchange is on this connection: the next call must not read its answer.
-            self.close()
+            self._drop()
             raise
 
     async def _exchange(self, request: bytes) -> Answer:
@@ -74,5 +82,5 @@ class KeepAliveClient:
             raise ValueError(f"a body of {length} bytes")
         body = await reader.readexactly(length)
         if headers.get("connection", "").lower() == "close":
-            self.close()
+            self._drop()
         return Answer(int(status_line.split()[1]), body)

@@ -259,7 +259,7 @@ async def _until_ready(proxy: Child, port: int) -> None:
                     return
             await asyncio.sleep(POLL_SECONDS)
     finally:
-        client.close()
+        await client.close()
     raise proxy.refusal(f"was not ready after {READY_SECONDS:.0f} s")
 
 
@@ -288,7 +288,7 @@ async def first_prediction(demo: Demo) -> bytes:
                 said = answer.body.decode(errors="replace")
             await asyncio.sleep(0.5)
     finally:
-        client.close()
+        await client.close()
     raise DemoRefused(f"the proxy gave no prediction: {said}", f"Read {demo.state_dir / 'logs' / 'proxy.log'}.")
 
 

@@ -49,7 +49,7 @@ POLICIES = (
     FirstPolicy("visits", champion=1, challenger=2, challenger_weight=10, shadow=4),
     FirstPolicy("digits", champion=1),
 )
-SUMMARY = "visits 1 champion (2 replicas), 2 challenger, 3 bad one, 4 shadow; digits 1"
+SUMMARY = "visits champion 1, challenger 2, bad 3, shadow 4; digits 1"
 
 
 def endpoints_of(version: ServedVersion, targets: Mapping[str, str]) -> tuple[str, ...]:

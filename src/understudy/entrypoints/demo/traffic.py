@@ -81,7 +81,7 @@ class Traffic:
                 due = max(due + self._pause_seconds, self._now())
                 await self._call(client)
         finally:
-            client.close()
+            await client.close()
 
     async def _call(self, client: KeepAliveClient) -> None:
         body = self._bodies[self._next % len(self._bodies)]

@@ -26,8 +26,10 @@ from understudy.entrypoints.proxy.problems import STATUS
 from understudy.entrypoints.proxy.views import assignment, model_detail, model_summary, readiness
 from understudy.errors import (
     EntityIdInvalid,
+    InternalFault,
     MethodNotAllowed,
     PolicyNotLoaded,
+    QueryInvalid,
     UnderstudyError,
     UnknownModel,
     UnknownRoute,
@@ -213,7 +215,12 @@ def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: RequestValidationError) -> Response:
         found = tuple(Violation("/" + "/".join(map(str, e["loc"])), str(e["msg"])) for e in problem.errors())
-        return _response(proxy.refuse(EntityIdInvalid("the query cannot be used", found), request.url.path))
+        return _response(proxy.refuse(QueryInvalid(f"{len(found)} problem(s)", found), request.url.path))
+
+    @api.exception_handler(Exception)
+    async def failed(request: Request, _problem: Exception) -> Response:
+        # Starlette raises it again once this is sent, and the server logs it with its traceback.
+        return _response(proxy.refuse(InternalFault(), request.url.path))
 
     @api.exception_handler(HTTPException)
     async def unmatched(request: Request, problem: HTTPException) -> Response:

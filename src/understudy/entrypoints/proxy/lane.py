@@ -8,8 +8,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
+import structlog
+
 from understudy.entrypoints.proxy.door import PredictDoor, Reply
-from understudy.errors import BodyTooLarge
+from understudy.errors import BodyTooLarge, InternalFault
+
+_log = structlog.get_logger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -55,7 +59,12 @@ class PredictLane:
             await send_reply(send, door.refuse(problem, scope["path"]))
             return
         answer = door.predict if action == "predict" else door.predict_batch
-        await send_reply(send, await answer(model_name, scope["headers"], body, scope["path"]))
+        try:
+            reply = await answer(model_name, scope["headers"], body, scope["path"])
+        except Exception:  # noqa: BLE001 - the last resort: a problem without internals for the caller, the rest to the log
+            _log.exception("predict.failed")
+            reply = door.refuse(InternalFault(), scope["path"])
+        await send_reply(send, reply)
 
 
 async def read_body(receive: Receive, limit_bytes: int) -> bytes:

@@ -15,6 +15,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.BodyTooLarge: 413,
     errors.HeaderInvalid: 400,
     errors.BatchInvalid: 422,
+    errors.QueryInvalid: 400,
     errors.UnknownModel: 404,
     errors.UnknownVersion: 404,
     errors.UnknownRoute: 404,

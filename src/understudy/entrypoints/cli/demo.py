@@ -1,0 +1,120 @@
+"""``understudy demo``: everything on this machine, with one command."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from understudy.entrypoints.cli.environment import read_settings
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.rendering import advice_console, data_console, print_json
+from understudy.entrypoints.cli.scene import Scene
+from understudy.entrypoints.demo.processes import Child, ending, watch_children
+from understudy.entrypoints.demo.refusal import DemoRefused
+from understudy.entrypoints.demo.run import Demo, DemoOptions, first_prediction, open_demo
+from understudy.entrypoints.demo.traffic import Traffic
+
+app = typer.Typer(add_completion=False)
+_TICK_SECONDS = 1.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Wish(NamedTuple):
+    """What to do with the demo once it stands."""
+
+    calls_per_second: float
+    once: bool
+    as_json: bool
+
+
+@app.command()
+def demo(
+    state_dir: Annotated[Path | None, typer.Option(help="Where data and logs are; default ./.understudy.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the proxy; default 8080 or a free one.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the proxy.")] = 1,
+    traffic: Annotated[bool, typer.Option(help="Whether to call the proxy steadily.")] = True,
+    rate: Annotated[float, typer.Option(min=0.1, max=2_000, help="Calls each second.")] = 20.0,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete the data of earlier demos first.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one prediction and leave.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start Postgres, a cache, model servers, the proxy and some traffic; Ctrl-C stops them all.
+
+    DATABASE_URL and REDIS_URL replace the embedded servers by yours. With --json, one line when everything is ready.
+    """
+    settings = read_settings()
+    options = DemoOptions(
+        state_dir=state_dir or settings.state_dir,
+        port=port,
+        workers=workers,
+        reset=reset,
+        database_url=settings.database_url.get_secret_value() if "database_url" in settings.model_fields_set else None,
+        redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
+    )
+    wish = _Wish(rate if traffic else 0.0, once, as_json)
+    scene = Scene(advice_console() if once or as_json else data_console())
+    try:
+        stood = asyncio.run(_play(options, wish, scene))
+    except DemoRefused as problem:
+        raise CommandRefused(ExitCode.PROBLEM, problem.detail, problem.next_step) from None
+    raise typer.Exit(ExitCode.DONE if stood else ExitCode.INTERRUPTED)
+
+
+async def _play(options: DemoOptions, wish: _Wish, scene: Scene) -> bool:
+    """Run the demo until a signal; return whether it stood by then."""
+    task = asyncio.ensure_future(_stand(options, wish, scene))
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+async def _stand(options: DemoOptions, wish: _Wish, scene: Scene) -> None:
+    async with open_demo(options, scene.ready) as demo:
+        answer = await first_prediction(demo)
+        if wish.once:
+            typer.echo(answer.decode())
+            return
+        if wish.as_json:
+            print_json(demo.document())
+        else:
+            scene.introduce(demo, answer, calls_per_second=wish.calls_per_second)
+        traffic = Traffic(demo.proxy_port, wish.calls_per_second) if wish.calls_per_second else None
+        # Being told to stop is how a demo that stood ends well; what is left is to stop everything.
+        with suppress(asyncio.CancelledError):
+            await _go_on(demo, scene, traffic, quiet=wish.as_json)
+        scene.stopping()
+
+
+async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, *, quiet: bool) -> None:
+    """Send traffic and say what happens, until cancelled.
+
+    Raises:
+        DemoRefused: The proxy ended; without it there is nothing to show. Any other process may, and is only named.
+    """
+
+    def note(child: Child, status: int) -> None:
+        if child.name == "proxy":
+            raise child.refusal(ending(status))
+        scene.note(f"{child.name} {ending(status)}")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch_children(demo.children, note))
+            if traffic is not None:
+                group.create_task(traffic.run())
+            with scene.live():
+                while True:
+                    await asyncio.sleep(_TICK_SECONDS)
+                    if traffic is not None and not quiet:
+                        scene.show_traffic(traffic.recent(), traffic.total, traffic.failed)
+    except BaseExceptionGroup as problems:
+        raise problems.exceptions[0] from None

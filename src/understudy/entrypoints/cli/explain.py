@@ -1,0 +1,106 @@
+"""``understudy explain``: why an entity gets its answer, or what an error code means."""
+
+import asyncio
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.core.policy import PolicySnapshot, ServingPolicy, apply_document
+from understudy.core.request import MAX_ENTITY_ID
+from understudy.core.routing import BUCKETS, Reason
+from understudy.entrypoints.cli.environment import settings_with_demo
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_code_for
+from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.rendering import facts, show
+from understudy.entrypoints.proxy.views import assignment
+from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
+from understudy.settings import Settings
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def explain(
+    subject: Annotated[str, typer.Argument(metavar="MODEL|CODE", help="A model's name, or an error code: E203.")],
+    entity: Annotated[str | None, typer.Argument(metavar="ENTITY", help="The entity id of the calls.")] = None,
+    category: Annotated[str | None, typer.Option(help="As the call's own category.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say who answers an entity and why (MODEL ENTITY), or what an error means (CODE)."""
+    if entity is None:
+        _explain_code(subject, as_json=as_json)
+        return
+    if not 0 < len(entity) <= MAX_ENTITY_ID:
+        raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
+    policy = asyncio.run(read_policy(settings_with_demo(), subject))
+    found = assignment(policy, entity, category)
+    show({"assignment": found}, *_explanation(policy, found), as_json=as_json)
+
+
+async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
+    """Return the policy as a proxy reads it.
+
+    Raises:
+        NotRegistered: The model has none.
+        SchemaInvalid: No proxy can use it.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    source = PostgresPolicySource(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    try:
+        document = await source.load([model_name])
+    finally:
+        await source.close()
+    snapshot = apply_document(PolicySnapshot(), document, complete=True)
+    if model_name in snapshot.rejected:
+        raise SchemaInvalid(snapshot.rejected[model_name])
+    if model_name not in snapshot.policies:
+        raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
+    return snapshot.policies[model_name]
+
+
+def _explanation(policy: ServingPolicy, found: dict[str, Any]) -> list[Any]:
+    answer = Text().append(found["entity_id"], "bold").append(f" → md5({policy.bucket_key}:{found['entity_id']}) ")
+    answer.append(f"mod {BUCKETS} = bucket {found['bucket']} → ")
+    answer.append(f"{found['role']} {found['version']}", "bold")
+    return [answer, facts(_reasons(policy, found))]
+
+
+def _reasons(policy: ServingPolicy, found: dict[str, Any]) -> list[tuple[str, str]]:
+    weight, entity = policy.challenger_weight, found["entity_id"]
+    if policy.challenger is None:
+        why = "there is no challenger: the champion answers everybody"
+    elif weight <= 0:
+        why = f"the challenger ({policy.challenger.version}) has weight 0: the champion answers everybody"
+    elif found["reason"] == Reason.CATEGORY:
+        why = f"its category's role; by its bucket it would join the challenger from weight {found['bucket'] + 1} on"
+    else:
+        why = f"the challenger ({policy.challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
+    reasons = [("why", why)]
+    if policy.challenger is not None:
+        reasons.append(("joins", f"{entity} joins the challenger from weight {found['joins_challenger_from_weight']} on"))
+    shadow = "none"
+    if policy.shadow is not None:
+        sees = "sees" if found["shadowed"] else "does not see"
+        shadow = f"{policy.shadow.version} {sees} these calls (it is shown {policy.shadow_percent} % of the entities)"
+    salt = "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt
+    return [*reasons, ("shadow", shadow), ("salt", salt), ("generation", str(policy.generation))]
+
+
+def _explain_code(code: str, *, as_json: bool) -> None:
+    known = {error.code: error for error in leaf_errors()}
+    if not re.fullmatch(r"[Ee]\d{3}", code):
+        raise CommandRefused(
+            ExitCode.USAGE, f"explain {code}: which entity?", f"understudy explain {code} ENTITY, or an error code."
+        )
+    error: type[UnderstudyError] | None = known.get(code.upper())
+    if error is None:
+        raise CommandRefused(ExitCode.NOT_FOUND, f"no error has the code {code}", f"They are {', '.join(sorted(known))}.")
+    exit_code = int(exit_code_for(error))
+    document = {"code": error.code, "title": error.title, "next": error.hint, "exit_code": exit_code}
+    text = Text().append(f"{error.code} ", "bold").append(error.title, "bold").append("\n  → ", "cyan").append(error.hint)
+    show({"error": document}, text, facts([("exit code", str(exit_code))]), as_json=as_json)

@@ -1,0 +1,34 @@
+"""``understudy modelserver``: the development model server."""
+
+from typing import Annotated
+
+import typer
+
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.modelserver import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    SERVE_HELP,
+    ModelServerOptions,
+    parse_serve_spec,
+    run,
+)
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def modelserver(
+    serve: Annotated[list[str], typer.Option("--serve", metavar="SPEC", help=SERVE_HELP)],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = DEFAULT_HOST,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
+) -> None:
+    """Serve real ONNX models over gRPC: TF Serving and the Open Inference Protocol.
+
+    Prints {"port": …} when it is ready and runs until SIGTERM. For development: it has no authentication.
+    """
+    try:
+        specs = tuple(map(parse_serve_spec, serve))
+    except ValueError as problem:
+        raise CommandRefused(ExitCode.USAGE, str(problem), "For example: --serve visits:1") from None
+    run(ModelServerOptions(specs, host, port))

@@ -1,0 +1,122 @@
+"""What an engineer does to the registry beyond reading it: register a version, change a policy, make a key."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from secrets import token_hex, token_urlsafe
+from typing import Any, NamedTuple
+
+from understudy.core.access import Scope
+from understudy.core.schema import compile_input_schema, compile_output_schema
+from understudy.errors import PolicyRefused
+from understudy.ports import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
+
+SECRET_BYTES = 32
+KEY_ID_BYTES = 6
+MAX_LABEL = 100
+MAX_NAME = 255
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "champion": (str,),
+    "challenger": (str, type(None)),
+    "challenger_weight": (int,),
+    "shadow": (str, type(None)),
+    "shadow_percent": (int,),
+    "fallback": (bool,),
+    "salt": (str, type(None)),
+    "category_roles": (dict,),
+    "rollout_id": (int, type(None)),
+}
+POLICY_FIELDS = tuple(_TYPES)
+"""What :func:`set_policy` can change; a role's value is the version's text, or ``None`` for nobody."""
+
+
+class NewKey(NamedTuple):
+    """A key that was just made. Its secret is here and nowhere else: the registry holds a hash of it."""
+
+    record: KeyRecord
+    secret: str
+
+    @property
+    def credential(self) -> str:
+        """What the caller sends after ``Authorization: Bearer``."""
+        return f"{self.record.id}.{self.secret}"
+
+
+async def register_version(registry: Registry, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
+    """Register a version after its schemas have been compiled.
+
+    Raises:
+        SchemaInvalid: A proxy could not use its ``input_schema`` or ``output_schema``; nothing was registered.
+        AlreadyRegistered: The model has a version of this name.
+        PolicyRefused: A value is outside what the registry takes.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    if not 0 < len(new.model_name) <= MAX_NAME or not 0 < len(new.version) <= MAX_LABEL:
+        raise PolicyRefused(
+            f"a model's name has 1 to {MAX_NAME} characters and a version's 1 to {MAX_LABEL}",
+            hint="Choose short names: they are labels of metrics and parts of paths.",
+        )
+    compile_input_schema(new.input_schema)
+    compile_output_schema(new.output_schema)
+    return await registry.add_version(new, dry_run=dry_run)
+
+
+async def set_policy(
+    registry: Registry,
+    model_name: str,
+    changes: Mapping[str, Any],
+    origin: Origin,
+    *,
+    expected_generation: int | None = None,
+    dry_run: bool = False,
+) -> PolicyRecord:
+    """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``origin``.
+
+    Raises:
+        PolicyRefused: A field is unknown or of the wrong type, or the database refuses the change.
+        NotRegistered: A role names a version that the model does not have.
+        GenerationMoved: The policy is not at ``expected_generation``; nothing was changed.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    for field, value in changes.items():
+        _check_field(field, value)
+    return await registry.set_policy(
+        model_name, changes, origin, expected_generation=expected_generation, dry_run=dry_run
+    )
+
+
+async def create_key(registry: Registry, scopes: Sequence[str], note: str | None, created_by: str) -> NewKey:
+    """Make a caller's key with these scopes: ``predict``, ``predict:<model>``, ``outcomes``, ``read``, ``operate``.
+
+    Raises:
+        PolicyRefused: No scope, or one that does not exist.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    wanted = tuple(dict.fromkeys(scopes))
+    unknown = [scope for scope in wanted if not _is_scope(scope)]
+    if unknown or not wanted:
+        raise PolicyRefused(
+            f"there is no scope {unknown[0]!r}" if unknown else "a key needs at least one scope",
+            hint=f"Choose from {', '.join(Scope)}, or {Scope.PREDICT}:<model>.",
+        )
+    secret = token_urlsafe(SECRET_BYTES)
+    hashed = sha256(secret.encode()).hexdigest()
+    return NewKey(await registry.add_key(token_hex(KEY_ID_BYTES), hashed, wanted, note, created_by), secret)
+
+
+def _check_field(field: str, value: Any) -> None:
+    if field not in _TYPES:
+        raise PolicyRefused(f"a policy has no field {field!r}", hint=f"Its fields are {', '.join(POLICY_FIELDS)}.")
+    permitted = _TYPES[field]
+    is_number_from_bool = isinstance(value, bool) and bool not in permitted
+    if not isinstance(value, permitted) or is_number_from_bool:
+        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in permitted)
+        raise PolicyRefused(
+            f"{field} is {names}, not {type(value).__name__}", hint=f"Give {field} a value of that type."
+        )
+
+
+def _is_scope(scope: str) -> bool:
+    kind, separator, model_name = scope.partition(":")
+    if separator:
+        return kind == Scope.PREDICT and bool(model_name)
+    return kind in {known.value for known in Scope}

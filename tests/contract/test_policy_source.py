@@ -1,0 +1,419 @@
+"""What every source of policies does, in memory and in Postgres."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+import orjson
+import pytest
+
+from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.memory_registry import MemoryPolicySource
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.core.policy import PolicySnapshot, apply_document
+from understudy.errors import RegistryUnavailable
+from understudy.ports import PolicyChange, PolicySource
+
+SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
+KEY = {"id": "k1", "sha256": "ab" * 32, "scopes": ["predict"]}
+
+
+class World(Protocol):
+    """A source, and the means to change what it reads."""
+
+    source: PolicySource
+
+    async def set_weight(self, model_name: str, weight: int) -> None: ...
+    async def delete_policy(self, model_name: str) -> None: ...
+    async def add_key(self) -> None: ...
+    async def switch_off(self) -> None: ...
+    async def reported(self, instance: str) -> Any: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self._source = MemoryPolicySource()
+        self.source: PolicySource = self._source
+        for name, first in (("churn", 1), ("fraud", 4)):
+            versions = [
+                {
+                    "id": first + n,
+                    "version": f"v{n}",
+                    "status": ("champion", "challenger", "staging")[n],
+                    "protocol": "oip",
+                    "endpoints": ["a:1", "b:2"] if n == 0 else [],
+                    "input_schema": SCHEMA,
+                    "output_schema": {},
+                    "backend": {},
+                    "deterministic": True,
+                    "cache_ttl_seconds": 300,
+                    "timeout_ms": 500,
+                }
+                for n in range(3)
+            ]
+            policy = {
+                "champion_version": first,
+                "challenger_version": first + 1,
+                "challenger_weight": 5,
+                "shadow_version": None,
+                "shadow_percent": 100,
+                "fallback": True,
+                "salt": None,
+                "category_roles": {"vip": "champion"},
+                "generation": 1,
+                "rollout_id": None,
+            }
+            self._source.put_model(name, {"policy": policy, "versions": versions})
+
+    async def set_weight(self, model_name: str, weight: int) -> None:
+        self._source.change_policy(model_name, challenger_weight=weight)
+
+    async def delete_policy(self, model_name: str) -> None:
+        self._source.remove_model(model_name)
+
+    async def add_key(self) -> None:
+        self._source.put_keys([KEY])
+
+    async def switch_off(self) -> None:
+        self._source.available = False
+
+    async def reported(self, instance: str) -> Any:
+        return self._source.reported.get(instance)
+
+
+class PostgresWorld:
+    def __init__(self, source: PostgresPolicySource, database: asyncpg.Connection, server_url: str) -> None:
+        self.source: PolicySource = source
+        self._database = database
+        self._server_url = server_url
+
+    async def prepare(self) -> None:
+        for name in ("churn", "fraud"):
+            ids = [
+                await self._database.fetchval(
+                    "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema) "
+                    "VALUES ($1, $2, 's3://m', 'onnx', $3) RETURNING id",
+                    name,
+                    f"v{n}",
+                    orjson.dumps(SCHEMA).decode(),
+                )
+                for n in range(3)
+            ]
+            await self._database.execute(
+                "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'b:2'), ($1, 'a:1')", ids[0]
+            )
+            await self._database.execute(
+                "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, status) "
+                "VALUES ($1, 'old', 's3://m', 'onnx', '{}', 'retired')",
+                name,
+            )
+            await self._database.execute(
+                "INSERT INTO ServingPolicy (model_name, champion_version, challenger_version, challenger_weight, "
+                """category_roles) VALUES ($1, $2, $3, 5, '{"vip": "champion"}')""",
+                name,
+                ids[0],
+                ids[1],
+            )
+
+    async def set_weight(self, model_name: str, weight: int) -> None:
+        await self._database.execute(
+            f"UPDATE ServingPolicy SET challenger_weight = {weight} WHERE model_name = '{model_name}'"
+        )
+
+    async def delete_policy(self, model_name: str) -> None:
+        await self._database.execute(f"DELETE FROM ServingPolicy WHERE model_name = '{model_name}'")
+
+    async def add_key(self) -> None:
+        await self._database.execute(f"INSERT INTO ApiKey VALUES ('k1', '{'ab' * 32}', '{{predict}}')")
+
+    async def switch_off(self) -> None:
+        name = await self._database.fetchval("SELECT current_database()")
+        server = await asyncpg.connect(self._server_url)
+        await server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        server.terminate()
+
+    async def reported(self, instance: str) -> Any:
+        text = await self._database.fetchval("SELECT generations FROM ProxyInstance WHERE instance = $1", instance)
+        return None if text is None else orjson.loads(text)
+
+
+@pytest.fixture
+def memory_world() -> MemoryWorld:
+    return MemoryWorld()
+
+
+@pytest.fixture
+async def postgres_world(
+    database_url: str, database: asyncpg.Connection, server_url: str
+) -> AsyncIterator[PostgresWorld]:
+    source = PostgresPolicySource(database_url, timeout_seconds=5, heartbeat_seconds=0.5)
+    world = PostgresWorld(source, database, server_url)
+    await world.prepare()
+    yield world
+    await source.close()
+
+
+@pytest.fixture(params=["memory_world", "postgres_world"])
+def world(request: pytest.FixtureRequest) -> World:
+    chosen: World = request.getfixturevalue(request.param)
+    return chosen
+
+
+@asynccontextmanager
+async def listening(source: PolicySource) -> AsyncIterator[tuple["asyncio.Queue[PolicyChange]", "asyncio.Task[None]"]]:
+    heard: asyncio.Queue[PolicyChange] = asyncio.Queue()
+    task = asyncio.create_task(source.listen(heard.put_nowait))
+    assert await asyncio.wait_for(heard.get(), 5) == PolicyChange(None)
+    try:
+        yield heard, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_everything_is_read_in_the_shape_that_policies_are_compiled_from(world):
+    document = await world.source.load()
+
+    snapshot = apply_document(PolicySnapshot(), document, complete=True)
+    churn = snapshot.policies["churn"]
+    assert snapshot.rejected == {}
+    assert set(snapshot.policies) == {"churn", "fraud"}
+    assert (churn.champion.version, churn.challenger and churn.challenger.version) == ("v0", "v1")
+    assert (churn.challenger_weight, churn.generation, churn.category_roles) == (5, 1, {"vip": "champion"})
+    assert churn.champion.endpoints == ("a:1", "b:2")
+    assert set(churn.versions) == {"v0", "v1", "v2"}
+    assert document["keys"] == []
+
+
+async def test_only_the_named_models_are_read(world):
+    document = await world.source.load(["fraud", "unheard of"])
+
+    assert set(document["models"]) == {"fraud", "unheard of"}
+    assert document["models"]["unheard of"]["policy"] is None
+    assert document["models"]["fraud"]["policy"]["generation"] == 1
+
+
+async def test_a_poll_tells_what_changed_and_goes_quiet_once_it_is_loaded(world):
+    await world.source.load()
+    quiet = await world.source.changed_since_last_poll()
+    await world.set_weight("churn", 6)
+
+    told = await world.source.changed_since_last_poll()
+    document = await world.source.load(list(told))
+    after = await world.source.changed_since_last_poll()
+
+    assert (quiet, told, after) == ([], ["churn"], [])
+    assert document["models"]["churn"]["policy"]["challenger_weight"] == 6
+
+
+async def test_a_change_that_could_not_be_loaded_is_told_again(world):
+    await world.source.load()
+    await world.set_weight("churn", 6)
+
+    told = [await world.source.changed_since_last_poll() for _ in range(2)]
+
+    assert told == [["churn"], ["churn"]]
+
+
+async def test_a_deleted_policy_is_a_change(world):
+    await world.source.load()
+    await world.delete_policy("fraud")
+
+    told = await world.source.changed_since_last_poll()
+
+    assert told == ["fraud"]
+    assert (await world.source.load(told))["models"]["fraud"]["policy"] is None
+
+
+async def test_a_new_key_is_told_and_read_with_any_model(world):
+    await world.source.load()
+    await world.add_key()
+
+    told = await world.source.changed_since_last_poll()
+    document = await world.source.load(told)
+
+    assert told == [""]
+    assert (document["models"], document["keys"]) == ({}, [KEY])
+
+
+async def test_a_change_is_heard_within_a_second(world):
+    async with listening(world.source) as (heard, _):
+        await world.set_weight("churn", 7)
+
+        assert await asyncio.wait_for(heard.get(), 1) == PolicyChange("churn")
+
+
+async def test_changes_are_heard_by_everyone_who_listens(world):
+    async with listening(world.source) as (first, _), listening(world.source) as (second, _):
+        await world.set_weight("fraud", 7)
+
+        heard = [await asyncio.wait_for(queue.get(), 1) for queue in (first, second)]
+
+    assert heard == [PolicyChange("fraud")] * 2
+
+
+async def test_what_an_instance_reports_replaces_what_it_reported_before(world):
+    await world.source.report("proxy-1", {"churn": 1})
+    await world.source.report("proxy-1", {"churn": 2, "fraud": 1})
+
+    assert await world.reported("proxy-1") == {"churn": 2, "fraud": 1}
+
+
+async def test_a_registry_that_is_away_is_told_as_that(world):
+    async with listening(world.source) as (_, listener):
+        await world.source.load()
+        await world.switch_off()
+
+        with pytest.raises(RegistryUnavailable):
+            await world.source.load()
+        with pytest.raises(RegistryUnavailable):
+            await world.source.changed_since_last_poll()
+        with pytest.raises(RegistryUnavailable):
+            await world.source.report("proxy-1", {})
+        with pytest.raises(RegistryUnavailable):
+            await asyncio.wait_for(listener, 3)
+
+
+# -- what only Postgres has --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(postgres_world: PostgresWorld) -> PolicySource:
+    return postgres_world.source
+
+
+async def test_a_transaction_that_began_before_a_poll_and_commits_after_it_is_seen(source, database, database_url):
+    early = await asyncpg.connect(database_url)
+    transaction = early.transaction()
+    await transaction.start()
+    await early.execute("UPDATE ServingPolicy SET challenger_weight = 9 WHERE model_name = 'churn'")
+    await source.load()
+    await database.execute("UPDATE ServingPolicy SET challenger_weight = 9 WHERE model_name = 'fraud'")
+    before = await source.changed_since_last_poll()
+    await source.load(before)
+
+    await transaction.commit()
+    after = await source.changed_since_last_poll()
+
+    assert (before, after) == (["fraud"], ["churn"])
+    early.terminate()
+
+
+async def test_an_open_transaction_elsewhere_does_not_make_polls_repeat_themselves(source, database, database_url):
+    idle = await asyncpg.connect(database_url)
+    transaction = idle.transaction()
+    await transaction.start()
+    await idle.execute("SELECT pg_current_xact_id()")
+    await source.load()
+    await database.execute("UPDATE ServingPolicy SET challenger_weight = 9 WHERE model_name = 'churn'")
+
+    first = await source.changed_since_last_poll()
+    await source.load(first)
+    second = await source.changed_since_last_poll()
+
+    assert (first, second) == (["churn"], [])
+    await transaction.rollback()
+    idle.terminate()
+
+
+async def test_a_revoked_key_is_not_part_of_the_document(source, database):
+    await database.execute(f"INSERT INTO ApiKey VALUES ('k1', '{'ab' * 32}', '{{predict}}')")
+    held = (await source.load())["keys"]
+
+    await database.execute("UPDATE ApiKey SET revoked_at = now()")
+
+    assert held == [KEY]
+    assert (await source.load([]))["keys"] == []
+
+
+async def test_one_version_that_no_float_can_hold_does_not_hide_the_others(source, database):
+    await database.execute("UPDATE ModelVersion SET output_schema = '{\"max\": 1e400}' WHERE version = 'v2'")
+
+    document = await source.load()
+
+    assert [version["version"] for version in document["models"]["churn"]["versions"]] == ["v0", "v1"]
+
+
+async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
+    await database.execute("INSERT INTO ProxyInstance (instance, seen_at) VALUES ('gone', now() - INTERVAL '25 hours')")
+
+    await source.report("here", {})
+
+    assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
+
+
+async def test_ten_thousand_models_are_read_within_two_seconds(source, database):
+    await database.execute(
+        """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
+           SELECT 'm' || m, v, 's3://m', 'onnx',
+                  '{"features": [{"name": "a", "dtype": "float32"}, {"name": "b", "dtype": "float32"}]}'
+           FROM generate_series(1, 10000) m, generate_series(1, 2) v"""
+    )
+    await database.execute(
+        "INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'm:9000' FROM ModelVersion WHERE version = '1'"
+    )
+    await database.execute(
+        """INSERT INTO ServingPolicy (model_name, champion_version, challenger_version)
+           SELECT model_name, min(id), max(id) FROM ModelVersion WHERE model_name LIKE 'm%' GROUP BY model_name"""
+    )
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    document = await source.load()
+
+    assert loop.time() - started < 2
+    assert len(document["models"]) == 10_002
+
+
+async def test_a_listener_whose_server_freezes_says_so_within_two_heartbeats(short_path: Path):
+    with EmbeddedPostgres(short_path / "pg") as server:
+        source = PostgresPolicySource(server.url, timeout_seconds=1, heartbeat_seconds=0.3)
+        loop = asyncio.get_running_loop()
+        async with listening(source) as (_, listener):
+            frozen = await _backends_of(server)
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            stopped_at = loop.time()
+            try:
+                with pytest.raises(RegistryUnavailable):
+                    await asyncio.wait_for(listener, 5)
+                heard_after = loop.time() - stopped_at
+                with pytest.raises(RegistryUnavailable):
+                    await source.load()
+            finally:
+                for pid in frozen:
+                    os.kill(pid, signal.SIGCONT)
+        await source.close()
+
+    assert heard_after < 1.5
+
+
+async def _backends_of(server: EmbeddedPostgres) -> list[int]:
+    """The listening backend and the postmaster, which then opens no new one."""
+    connection = await asyncpg.connect(server.url)
+    pid = await connection.fetchval("SELECT pid FROM pg_stat_activity WHERE application_name = 'understudy-listener'")
+    connection.terminate()
+    assert server.pid is not None
+    return [server.pid, pid]
+
+
+async def test_a_killed_postgres_is_read_again_once_it_is_back(short_path: Path):
+    with EmbeddedPostgres(short_path / "pg") as server:
+        source = PostgresPolicySource(server.url, timeout_seconds=2)
+        with pytest.raises(RegistryUnavailable):  # no migration ran here
+            await source.load()
+        server.kill()
+        with pytest.raises(RegistryUnavailable):
+            await source.load()
+
+        server.start()
+
+        with pytest.raises(RegistryUnavailable, match="servingpolicy"):
+            await source.load()
+        await source.close()

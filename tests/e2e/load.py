@@ -1,0 +1,121 @@
+"""An open-loop HTTP load that costs little CPU: keep-alive connections, one request at a time each."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+CLIENT_TIMEOUT_SECONDS = 2.0
+
+
+class Answer(NamedTuple):
+    """``sent`` and ``seconds`` are of the monotonic clock; status 0 is a broken connection, 408 a client time-out.
+
+    ``number`` is the request's place in its load.
+    """
+
+    sent: float
+    seconds: float
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+    number: int = -1
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class Connection:
+    """One keep-alive connection; opened at the first request and again after a failure."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: bytes, headers: str = "") -> Answer:
+        sent = time.monotonic()
+        try:
+            async with asyncio.timeout(CLIENT_TIMEOUT_SECONDS):
+                status, received, content = await self._exchange(path, body, headers)
+        except TimeoutError:
+            self.close()
+            return Answer(sent, time.monotonic() - sent, 408, {}, b"")
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            return Answer(sent, time.monotonic() - sent, 0, {}, b"")
+        return Answer(sent, time.monotonic() - sent, status, received, content)
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _exchange(self, path: str, body: bytes, headers: str) -> tuple[int, dict[bytes, bytes], bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        received = dict(line.lower().split(b": ", 1) for line in lines[1:] if b": " in line)
+        content = await reader.readexactly(int(received[b"content-length"]))
+        if received.get(b"connection") == b"close":
+            self.close()
+        return int(lines[0].split(b" ")[1]), received, content
+
+
+@dataclass
+class Load:
+    """What was asked and answered; ``answers`` grows while the load runs."""
+
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Answer]:
+        return [answer for answer in self.answers if answer.status != 200]
+
+    def prediction_ids(self) -> list[str]:
+        return [answer.headers[b"x-prediction-id"].decode() for answer in self.answers if answer.status == 200]
+
+    def percentile_seconds(self, percent: float) -> float:
+        ordered = sorted(answer.seconds for answer in self.answers)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+async def run_load(
+    port: int,
+    path: str,
+    body_of: Callable[[int], bytes],
+    *,
+    per_second: float,
+    seconds: float,
+    connections: int = 16,
+    load: Load | None = None,
+) -> Load:
+    """Send ``per_second`` requests for ``seconds``; a slow answer delays nobody, except when all connections wait."""
+    load = load if load is not None else Load()
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    made = [Connection("127.0.0.1", port) for _ in range(connections)]
+    for connection in made:
+        free.put_nowait(connection)
+
+    async def one(number: int) -> None:
+        connection = await free.get()
+        try:
+            answer = await connection.post(path, body_of(number))
+            load.answers.append(answer._replace(number=number))
+        finally:
+            free.put_nowait(connection)
+
+    started = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(per_second * seconds)):
+            await asyncio.sleep(started + number / per_second - time.monotonic())
+            group.create_task(one(number))
+    for connection in made:
+        connection.close()
+    return load

@@ -1,0 +1,193 @@
+"""Real processes for the end-to-end tests: model servers, proxies, and a database with the example models."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.adapters.example_models import example_rows, example_version
+
+VISITS = "/v1/models/visits/predict"
+PREDICT_BODIES = [orjson.dumps({"entity_id": row.entity_id, "inputs": row.inputs}) for row in example_rows()]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """A child process with its output in a file; stopped by its own pid."""
+
+    def __init__(self, name: str, arguments: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
+        self.log = folder / f"{name}.log"
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(
+                [sys.executable, *arguments], stdout=log, stderr=log, env={**os.environ, **(env or {})}
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def children(self) -> list[int]:
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in text.split()]
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def stop(self) -> None:
+        if self.child.poll() is not None:
+            return
+        self.child.send_signal(signal.SIGCONT)
+        self.child.terminate()
+        try:
+            self.child.wait(10)
+        except subprocess.TimeoutExpired:
+            for pid in self.children():
+                os.kill(pid, signal.SIGKILL)
+            self.child.kill()
+            self.child.wait(5)
+
+
+def get(url: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        return refused.code, None
+    except (OSError, ValueError):
+        return 0, None
+
+
+class Stack:
+    """Everything a test started, by name."""
+
+    def __init__(self, folder: Path, database_url: str, redis_url: str | None = None) -> None:
+        self.folder = folder
+        self.database_url = database_url
+        self.redis_url = redis_url
+        self.processes: dict[str, Process] = {}
+        self.proxy_port = 0
+
+    def start_model(self, spec: str, name: str | None = None, port: int | None = None) -> int:
+        """Start a model server for one ``--serve`` spec and return its port."""
+        port = port or free_port()
+        arguments = ["-m", "understudy.entrypoints.modelserver", "--serve", spec, "--port", str(port)]
+        self.processes[name or spec] = Process(f"model-{port}", arguments, self.folder)
+        wait_for_port(port)
+        return port
+
+    def start_proxy(self, name: str = "proxy", *, workers: int = 1, wait_ready: bool = True, **options: Any) -> int:
+        """Start a proxy and return its port; ``options`` are settings."""
+        self.proxy_port = int(options.pop("port", 0)) or free_port()
+        env = {
+            "DATABASE_URL": self.database_url,
+            "UNDERSTUDY_PORT": str(self.proxy_port),
+            "UNDERSTUDY_METRICS_PORT": str(free_port()),
+            "UNDERSTUDY_STATE_DIR": str(self.folder / "state"),
+            "UNDERSTUDY_WORKERS": str(workers),
+            **{f"UNDERSTUDY_{key.upper()}": str(value) for key, value in options.items()},
+        }
+        if self.redis_url is not None:
+            env["REDIS_URL"] = self.redis_url
+        self.processes[name] = Process(name, ["-m", "understudy.entrypoints.cli", "serve", "proxy"], self.folder, env)
+        if wait_ready:
+            self.wait_ready(name)
+        return self.proxy_port
+
+    def wait_ready(self, name: str = "proxy", seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while get(f"http://127.0.0.1:{self.proxy_port}/readyz")[0] != 200:
+            process = self.processes[name]
+            if process.child.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the proxy did not become ready:\n{process.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for process in reversed(self.processes.values()):
+            process.stop()
+
+
+def wait_for_port(port: int, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.03)
+        else:
+            return
+
+
+@contextmanager
+def a_stack(folder: Path, database_url: str, redis_url: str | None = None) -> Iterator[Stack]:
+    stack = Stack(folder, database_url, redis_url)
+    try:
+        yield stack
+    finally:
+        stack.stop()
+
+
+async def register(
+    database_url: str, label: int, endpoints: list[int], model_name: str = "visits", **columns: Any
+) -> int:
+    """Insert a version of an example model by plain SQL and return its id."""
+    example = example_version(model_name, label)
+    values = {
+        "model_name": model_name,
+        "version": str(label),
+        "artifact_path": f"s3://models/{model_name}/{label}/model.onnx",
+        "framework": "sklearn",
+        "input_schema": orjson.dumps(example.input_schema).decode(),
+        "output_schema": orjson.dumps(example.output_schema).decode(),
+        **columns,
+    }
+    places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
+    connection = await asyncpg.connect(database_url)
+    try:
+        query = f"INSERT INTO ModelVersion ({', '.join(values)}) VALUES ({places}) RETURNING id"
+        version_id: int = await connection.fetchval(query, *values.values())
+        for port in endpoints:
+            await connection.execute(
+                "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", version_id, f"127.0.0.1:{port}"
+            )
+    finally:
+        await connection.close()
+    return version_id
+
+
+async def sql(database_url: str, query: str, *values: Any) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(database_url)
+    try:
+        rows: list[asyncpg.Record] = await connection.fetch(query, *values)
+        return rows
+    finally:
+        await connection.close()
+
+
+async def logged_ids(database_url: str, expected: set[str], seconds: float = 15) -> list[str]:
+    """Return the prediction ids of all answered rows, once all ``expected`` ones are there or time ran out."""
+    deadline = time.monotonic() + seconds
+    while True:
+        rows = await sql(database_url, "SELECT prediction_id::text AS id FROM PredictionLog WHERE role <> 'shadow'")
+        ids = [row["id"] for row in rows]
+        if expected <= set(ids) or time.monotonic() > deadline:
+            return ids
+        await asyncio.sleep(0.3)

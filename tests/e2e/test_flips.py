@@ -1,0 +1,111 @@
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import asyncpg
+
+from e2e.load import Answer, Load, run_load
+from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
+
+FLIPS = 200
+FLIP = (
+    "UPDATE ServingPolicy SET champion_version = CASE champion_version WHEN $1 THEN $2 ELSE $1 END "
+    "WHERE model_name = 'visits' RETURNING generation"
+)
+
+
+def body_of(number: int) -> bytes:
+    return PREDICT_BODIES[number % 50]
+
+
+async def two_versions(stack: Stack, database_url: str) -> tuple[int, int]:
+    ids = [await register(database_url, label, [stack.start_model(f"visits:{label}")]) for label in (1, 2)]
+    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", ids[0])
+    return ids[0], ids[1]
+
+
+def lags_seconds(answers: list[Answer], committed_at: dict[int, float]) -> list[float]:
+    """Return for each flip how long after its commit the last request was sent that an older policy still answered."""
+    lags = []
+    for generation, at in committed_at.items():
+        stale = [a.sent for a in answers if a.sent > at and int(a.headers[b"x-policy-generation"]) < generation]
+        lags.append(max(stale, default=at) - at)
+    return sorted(lags)
+
+
+async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobody(tmp_path, database_url):
+    with a_stack(tmp_path, database_url) as stack:
+        first, second = await two_versions(stack, database_url)
+        port = stack.start_proxy(workers=2)
+        load = Load()
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=300, seconds=24, load=load))
+        await asyncio.sleep(1)
+        committed_at: dict[int, float] = {}
+        connection = await asyncpg.connect(database_url)
+        for _ in range(FLIPS):
+            generation = await connection.fetchval(FLIP, first, second)
+            committed_at[generation] = time.monotonic()
+            await asyncio.sleep(0.1)
+        await connection.close()
+        await running
+
+    lags = lags_seconds(load.answers, committed_at)
+    assert load.failed == []
+    assert lags[int(len(lags) * 0.99) - 1] <= 0.1, lags[-5:]
+    answered_by = {(a.json["generation"], a.json["version"]) for a in load.answers}
+    assert len({generation for generation, _ in answered_by}) == len(answered_by)
+    assert {version for _, version in answered_by} == {"1", "2"}
+    assert_no_answer_of_the_other_version(load)
+    print(f"flips: p50 {lags[len(lags) // 2] * 1000:.1f} ms, p99 {lags[int(len(lags) * 0.99) - 1] * 1000:.1f} ms")
+
+
+def assert_no_answer_of_the_other_version(load: Load) -> None:
+    """One input has one score a version, whoever answered from which cache."""
+    scores: dict[tuple[bytes, str], set[float]] = {}
+    for answer in load.answers:
+        body = answer.json
+        key = (body_of(answer.number), body["version"])
+        scores.setdefault(key, set()).add(body["prediction"]["score"])
+    assert all(len(values) == 1 for values in scores.values())
+
+
+async def test_with_listen_cut_a_change_still_arrives_within_five_seconds(tmp_path, database_url):
+    """The listening connections stay open but deaf: their server processes are stopped before each change."""
+    with a_stack(tmp_path, database_url) as stack:
+        first, second = await two_versions(stack, database_url)
+        port = stack.start_proxy(workers=2)
+        load = Load()
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=14, load=load))
+        await asyncio.sleep(1)
+        committed_at: dict[int, float] = {}
+        for _ in range(2):
+            with deaf_listeners(await listener_pids(database_url)):
+                rows = await sql(database_url, FLIP, first, second)
+                committed_at[rows[0]["generation"]] = time.monotonic()
+                await asyncio.sleep(6)
+        await running
+
+    assert load.failed == []
+    assert lags_seconds(load.answers, committed_at)[-1] <= 5
+
+
+async def listener_pids(database_url: str) -> list[int]:
+    query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'understudy-listener' AND datname = current_database()"
+    pids = [row["pid"] for row in await sql(database_url, query)]
+    assert len(pids) == 2
+    return pids
+
+
+@contextmanager
+def deaf_listeners(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,52 @@
+import asyncio
+from hashlib import md5
+
+import orjson
+
+from e2e.load import Connection
+from e2e.stack import VISITS, a_stack, get, register, sql
+from understudy.adapters.example_models import example_rows
+
+ENTITIES = [f"customer-{n}" for n in range(10_000)]
+BATCH = 250
+
+
+def bucket_as_the_seed_writes_it(entity_id: str) -> int:
+    return int(md5(f"visits:{entity_id}".encode()).hexdigest(), 16) % 100
+
+
+async def answered_by(connection: Connection, entities: list[str]) -> dict[str, str]:
+    """Return the version that answered each entity."""
+    inputs = example_rows()[0].inputs
+    body = orjson.dumps({"entities": [{"entity_id": entity, "inputs": inputs} for entity in entities]})
+    answer = await connection.post(VISITS + ":batch", body)
+    assert answer.status == 200
+    return {one["entity_id"]: one["version"] for one in answer.json["predictions"]}
+
+
+async def test_exactly_the_buckets_below_the_weight_reach_the_challenger(tmp_path, database_url):
+    """10,000 entities at each weight, by the seed's formula, and the same in the log."""
+    with a_stack(tmp_path, database_url) as stack:
+        ports = [stack.start_model("visits:1"), stack.start_model("visits:2")]
+        champion, challenger = await register(database_url, 1, ports[:1]), await register(database_url, 2, ports[1:])
+        policy = (
+            "INSERT INTO ServingPolicy (model_name, champion_version, challenger_version) VALUES ('visits', $1, $2)"
+        )
+        await sql(database_url, policy, champion, challenger)
+        port = stack.start_proxy()
+        connection = Connection("127.0.0.1", port)
+        for generation, weight in enumerate((1, 5, 50, 100, 0), start=2):
+            await sql(
+                database_url, f"UPDATE ServingPolicy SET challenger_weight = {weight} WHERE model_name = 'visits'"
+            )
+            while get(f"http://127.0.0.1:{port}/v1/models/visits")[1]["generation"] != generation:
+                await asyncio.sleep(0.02)
+
+            answered: dict[str, str] = {}
+            for start in range(0, len(ENTITIES), BATCH):
+                answered |= await answered_by(connection, ENTITIES[start : start + BATCH])
+
+            to_challenger = {entity for entity, version in answered.items() if version == "2"}
+            assert len(answered) == len(ENTITIES)
+            assert to_challenger == {e for e in ENTITIES if bucket_as_the_seed_writes_it(e) < weight}
+        connection.close()

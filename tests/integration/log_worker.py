@@ -1,0 +1,49 @@
+"""A worker that only logs: appends rows, prints the id of each whose append returned, and ships.
+
+Arguments: state folder, DSN, number of the first row, seconds between rows. Every 50th row is poison. Runs on until
+killed.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spooled_rows import a_row
+
+from understudy.adapters.postgres_log import PostgresPredictionStore
+from understudy.adapters.spool import Spool
+from understudy.serving.log_shipper import LogShipper
+
+
+class Silent:
+    """Telemetry that nobody reads."""
+
+    def predicted(self, *_: Any) -> None: ...
+
+    def count(self, *_: Any, by: float = 1) -> None: ...
+
+    def observe(self, *_: Any) -> None: ...
+
+    def set(self, *_: Any) -> None: ...
+
+
+async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
+    spool = Spool(state, limit_bytes=1 << 26, segment_bytes=20_000, sync_seconds=0.1)
+    store = PostgresPredictionStore(dsn, timeout_seconds=1.0)
+    shipper = LogShipper(spool, store, Silent(), batch_rows=50, interval_seconds=0.02, orphan_seconds=0.2)
+    shipping = asyncio.create_task(shipper.run())
+    number = first
+    while not shipping.done():
+        prediction = b'"\\u0000"' if number % 50 == 0 else b'{"score":0.5}'
+        row = a_row(number, prediction=prediction)._replace(predicted_at=time.time())
+        if spool.append(row):
+            print(row.prediction_id, flush=True)  # noqa: T201 - the promise
+        number += 1
+        await asyncio.sleep(pause_seconds)
+    shipping.result()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))

@@ -1,0 +1,98 @@
+"""The table of nouns: everything is in the help, and nothing heavy is loaded for it."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.core import TyperGroup
+
+from understudy import __version__
+from understudy.entrypoints.cli.main import NOUNS, load, run
+
+HEAVY = {"scipy", "numpy", "grpc", "sqlalchemy", "fastapi", "asyncpg", "alembic", "uvicorn", "redis", "onnxruntime"}
+EXPECTED = {
+    "demo": set(),
+    "serve": {"proxy"},
+    "modelserver": set(),
+    "db": {"upgrade", "check"},
+    "version": {"register", "list", "show"},
+    "model": {"list", "show", "set"},
+    "explain": set(),
+    "audit": {"list"},
+    "key": {"create", "list", "revoke"},
+    "doctor": set(),
+}
+
+
+def test_the_help_names_every_noun_within_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    code = run(["--help"])
+
+    said = capsys.readouterr().out
+    assert code == 0
+    assert all(f"│ {noun} " in said for noun in EXPECTED)
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_help_loads_nothing_heavy():
+    program = (
+        "import sys; from understudy.entrypoints.cli.main import run; run(['--help']); "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert "Usage" in done.stdout
+    assert set(done.stderr.split()) & HEAVY == set()
+
+
+@pytest.mark.parametrize("noun", sorted(EXPECTED))
+def test_every_noun_has_its_commands(noun):
+    command = load(noun)
+
+    found = set(command.commands) if isinstance(command, TyperGroup) else set()
+    assert found == EXPECTED[noun]
+
+
+def test_the_table_and_the_expected_nouns_are_the_same():
+    assert set(NOUNS) == set(EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [[noun, *command] for noun, commands in EXPECTED.items() for command in ([[name] for name in commands] or [[]])],
+    ids=" ".join,
+)
+def test_every_command_explains_itself(path, capsys):
+    code = run([*path, "--help"])
+
+    assert code == 0
+    assert f"understudy {' '.join(path)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", [["model", "list"], ["version", "show"], ["audit", "list"], ["doctor"], ["demo"]])
+def test_commands_that_answer_do_it_in_json_too(path, capsys):
+    run([*path, "--help"])
+
+    assert "--json" in capsys.readouterr().out
+
+
+def test_the_version_is_printed(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"understudy {__version__}\n"
+
+
+def test_an_unknown_noun_is_wrong_usage_and_names_the_nearest(capsys):
+    assert run(["verion"]) == 2
+    assert "version" in capsys.readouterr().err
+
+
+def test_an_error_code_is_explained(capsys):
+    assert run(["explain", "e203"]) == 0
+    assert "E203 The database refused the change" in capsys.readouterr().out
+
+
+def test_an_unknown_error_code_is_not_found(capsys):
+    assert run(["explain", "E999"]) == 4
+    assert "E203" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""The figures of the demo's traffic."""
+
+import pytest
+
+from understudy.entrypoints.cli.scene import traffic_line
+from understudy.entrypoints.demo.traffic import Call, Traffic, summary_of
+
+
+def test_the_latest_calls_are_counted_by_who_answered():
+    calls = [Call(0.0, "champion", 0.001, failed=False)] * 9 + [Call(0.0, "status 503", 0.1, failed=True)]
+
+    recent = summary_of(calls)
+
+    assert (recent.calls, recent.failed) == (10, 1)
+    assert recent.by_role == {"champion": 9, "status 503": 1}
+
+
+def test_the_quantiles_are_of_the_calls_that_were_made():
+    calls = [Call(0.0, "champion", milliseconds / 1_000, failed=False) for milliseconds in range(100, 0, -1)]
+
+    recent = summary_of(calls)
+
+    assert (recent.p50_ms, recent.p99_ms) == (pytest.approx(51), pytest.approx(100))
+
+
+def test_no_calls_have_figures_too():
+    assert summary_of([]) == (0, 0, {}, 0.0, 0.0)
+
+
+def test_the_line_shows_shares_of_the_latest_calls_and_all_failures():
+    calls = [Call(0.0, "champion", 0.004, failed=False)] * 3 + [Call(0.0, "challenger", 0.004, failed=False)]
+
+    line = traffic_line(summary_of(calls), total=1_204, failed=2).plain
+
+    assert line == "  last 10 s  champion 75 %  challenger 25 %  p50 4.0  p99 4.0 ms  1204 calls, 2 failed"
+
+
+def test_calls_older_than_ten_seconds_are_forgotten():
+    clock = [100.0]
+    traffic = Traffic(port=1, per_second=1, now=lambda: clock[0])
+    traffic._calls.append(Call(100.0, "champion", 0.001, failed=False))
+
+    within = traffic.recent().calls
+    clock[0] = 110.1
+    after = traffic.recent().calls
+
+    assert (within, after) == (1, 0)

@@ -1,0 +1,121 @@
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from builders import a_version_row, an_input_schema, policy_rows
+
+from understudy.adapters.memory import MemoryBackend, MemoryCache, MemorySpool
+from understudy.adapters.memory_registry import MemoryPolicySource
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.bootstrap import Parts
+from understudy.core.policy import ModelVersion
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.app import create_app
+from understudy.entrypoints.proxy.lane import App
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.shadows import ShadowSet
+from understudy.settings import Settings
+
+KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read", "operate"]}
+
+
+def mean(rows: Sequence[Row]) -> Tensor:
+    values = [sum(struct.unpack("<2f", row[0])) / 2 for row in rows]
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+class Running:
+    """The application with in-memory parts, and a client for it."""
+
+    def __init__(self, app: App, client: httpx2.AsyncClient, backends: dict[str, MemoryBackend], spool: MemorySpool):
+        self.app, self.client, self.backends, self.spool = app, client, backends, spool
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Start the application; options are settings."""
+    async with AsyncExitStack() as stack:
+
+        async def run(**options: Any) -> Running:
+            backends = {label: MemoryBackend(mean) for label in ("1", "2", "3", "7/x")}
+            spool = MemorySpool()
+            age = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
+            schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
+            versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
+            document = {
+                "models": {"visits": policy_rows(versions=versions), "a/b": policy_rows(versions=versions)},
+                "keys": [KEY],
+            }
+            settings = Settings(metrics_port=0, state_dir=tmp_path, **options)
+
+            @asynccontextmanager
+            async def parts(_: Settings) -> AsyncIterator[Parts]:
+                telemetry = PrometheusTelemetry()
+                callers = Callers(lambda version: backends[version.version], _make_caller)
+                feed = PolicyFeed(
+                    MemoryPolicySource(document),
+                    JsonSnapshotFile(tmp_path / "policy.json"),
+                    telemetry,
+                    instance="test",
+                    poll_seconds=1,
+                    now=time.monotonic,
+                    on_swap=callers.reconcile,
+                )
+                shadows = ShadowSet(4, partial(telemetry.count, "shadow_dropped_total"))
+                predictor = Predictor(
+                    snapshot=lambda: feed.snapshot,
+                    callers=callers,
+                    memory_cache=MemoryCache(100_000),
+                    shared_cache=None,
+                    features=None,
+                    spool=spool,
+                    shadows=shadows,
+                    telemetry=telemetry,
+                    limits=Limits(0.05, 0.4, 0.1),
+                    clocks=Clocks(time.monotonic, time.time, lambda: 1),
+                )
+                await feed.start()
+                yield Parts(predictor, feed, callers, shadows, telemetry)
+                await feed.stop()
+
+            app = create_app(settings, parts)
+            await stack.enter_async_context(_lifespan(app))
+            transport = httpx2.ASGITransport(app=app)
+            client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
+            return Running(app, await stack.enter_async_context(client), backends, spool)
+
+        yield run
+
+
+def _make_caller(version: ModelVersion, connect: Any) -> BatchingCaller:
+    return BatchingCaller(version, connect(version), concurrency=4, batch_rows=32, queue_rows=1000, now=time.monotonic)
+
+
+@asynccontextmanager
+async def _lifespan(app: App) -> AsyncIterator[None]:
+    """Run the application's lifespan as a server does."""
+    inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    outbox: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, inbox.get, outbox.put))
+    await inbox.put({"type": "lifespan.startup"})
+    assert (await outbox.get())["type"] == "lifespan.startup.complete"
+    yield
+    await inbox.put({"type": "lifespan.shutdown"})
+    assert (await outbox.get())["type"] == "lifespan.shutdown.complete"
+    await task
