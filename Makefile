@@ -42,6 +42,19 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(BIN)/pytest -q tests/contract tests/integration tests/migrations tests/e2e
 
+SERVERS := mlserver triton torchserve tensorflow
+# pytriton's stub fails on some builds of Python 3.11; Debian's works.
+triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
+
+.venv-servers/%/.done: requirements/servers-%.txt | $(VENV)/.dev
+	@$(UV) venv --quiet --clear --python $(or $($*_PYTHON),$(BIN)/python) .venv-servers/$*
+	@$(BIN)/python -m pip --python .venv-servers/$*/bin/python install --quiet --require-hashes --no-deps -r $<
+	@touch $@
+
+.PHONY: test-servers
+test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe and TensorFlow
+	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
+
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train
@@ -55,6 +68,7 @@ protos: $(VENV)/.dev ## Generate the message classes of the wire protocols again
 .PHONY: lock
 lock: $(BIN)/uv ## Resolve requirements/*.txt anew (exact versions and hashes, no index lines)
 	@sh requirements/lock.sh $(UV)
+	@sh requirements/lock-servers.sh $(UV)
 
 .PHONY: help
 help: ## This list

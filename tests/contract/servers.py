@@ -85,11 +85,11 @@ class ModelServer:
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def start(self) -> None:
+    async def start(self, address: str | None = None) -> None:
         self._server = grpc.aio.server(options=self.options)
         for service, handlers in self._handlers().items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self._server.add_insecure_port(address or f"127.0.0.1:{self.port}")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -306,6 +306,56 @@ class TcpRelay:
             self._tasks.discard(task)
             writer.close()
             other_writer.close()
+
+
+class StreamResetter:
+    """An HTTP/2 server that breaks off every call with RST_STREAM and keeps the connection."""
+
+    def __init__(self, http2_error: int) -> None:
+        self.port = 0
+        self.calls = 0
+        self._http2_error = http2_error
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 5)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readexactly(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+            writer.write(_frame(_SETTINGS))
+            while True:
+                head = await reader.readexactly(9)
+                kind, flags, stream = head[3], head[4], int.from_bytes(head[5:])
+                await reader.readexactly(int.from_bytes(head[:3]))
+                if kind == _SETTINGS and not flags & _ACK:
+                    writer.write(_frame(_SETTINGS, flags=_ACK))
+                if kind == _DATA:
+                    self.calls += 1
+                    writer.write(_frame(_RST_STREAM, stream, self._http2_error.to_bytes(4)))
+        writer.close()
+
+
+_DATA, _RST_STREAM, _SETTINGS, _ACK = 0x0, 0x3, 0x4, 0x1
+
+
+def _frame(kind: int, stream: int = 0, payload: bytes = b"", flags: int = 0) -> bytes:
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

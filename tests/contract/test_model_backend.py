@@ -5,6 +5,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -18,7 +19,7 @@ from understudy.core.tensors import Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 from understudy.ports import ModelBackend
 
-from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, TcpRelay, eventually, running
+from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, StreamResetter, TcpRelay, eventually, running
 
 NUMBERS = {
     "features": [{"name": name, "dtype": "float32"} for name in ("a", "b", "c")],
@@ -631,7 +632,33 @@ async def test_closing_fails_the_calls_in_flight_and_cancels_nobody():
         assert all(isinstance(outcome, BackendUnavailable) for outcome in outcomes)
 
 
-@pytest.mark.parametrize("endpoints", [(), ("unix:/tmp/secret.sock",), ("no-such-host.invalid:1",)])
+@pytest.mark.parametrize("http2_error", [1, 2, 7, 8], ids=["protocol", "internal", "refused", "cancel"])
+async def test_a_stream_that_the_peer_resets_is_taken_to_the_other_replica(http2_error: int):
+    async with (
+        StreamResetter(http2_error) as resetter,
+        running() as (server,),
+        connected(a_version(resetter.endpoint, server.endpoint)) as backend,
+    ):
+        for _ in range(20):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert server.completed == 20
+        assert resetter.calls >= 1
+
+
+async def test_an_endpoint_reaches_no_unix_socket():
+    with TemporaryDirectory() as folder:
+        server = ModelServer()
+        await server.start(f"unix:{folder}/s")
+        async with connected(a_version(f"unix:{folder}/s")) as backend:
+            with pytest.raises(BackendUnavailable):
+                await backend.infer([ROW], LOAD_SECONDS)
+        await server.stop()
+
+    assert server.calls == 0
+
+
+@pytest.mark.parametrize("endpoints", [(), ("no-such-host.invalid:1",)])
 async def test_a_version_without_a_usable_endpoint_is_unavailable(endpoints: tuple[str, ...]):
     async with connected(a_version(*endpoints)) as backend:
         with pytest.raises(BackendUnavailable):

@@ -43,6 +43,8 @@ def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subpro
         signals: What to send, from gentle to final, each with how long to wait for it.
         child: The process as ours, so that it is reaped; ``None`` when another process started it.
     """
+    if child is not None and child.poll() is not None:
+        return  # its number may be another process by now
     for number, wait_seconds in signals:
         try:
             os.kill(pid, number)
@@ -50,15 +52,18 @@ def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subpro
             break
         if _gone_within(pid, wait_seconds, child):
             break
-    if child is not None:
-        child.poll()
 
 
 def _gone_within(pid: int, wait_seconds: float, child: subprocess.Popen[bytes] | None) -> bool:
+    if child is not None:
+        # Only waiting tells: a process whose first thread has ended looks like a zombie while its others still run.
+        try:
+            child.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
     give_up = time.monotonic() + wait_seconds
     while time.monotonic() < give_up:
-        if child is not None and child.poll() is not None:
-            return True
         if not is_alive(pid):
             return True
         time.sleep(POLL_SECONDS)

@@ -255,7 +255,7 @@ class EmbeddedPostgres:
             if self._became_ready(give_up):
                 return
             said = self._end_of_log()
-            if "could not bind" in said and not self._fixed_port:
+            if "could not create any TCP/IP sockets" in said and not self._fixed_port:
                 self._port = None
             elif "shared memory block" not in said:  # those of a killed postmaster go within moments
                 raise RegistryUnavailable(

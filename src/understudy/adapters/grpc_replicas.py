@@ -57,7 +57,7 @@ _FAILURES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.LATE,
 }
 _RESET = "Received RST_STREAM"
-"""How gRPC begins the details of a stream that the peer broke off, whatever code it gives it."""
+"""What gRPC writes into the details when the peer broke off the stream; the code is INTERNAL for most reasons."""
 
 
 class Probe(NamedTuple):
@@ -257,7 +257,7 @@ class ReplicaSet:
         details = error.details() or ""
         if self._traits.refusal_mark is not None and self._traits.refusal_mark in details:
             return Outcome.REFUSED
-        if details.startswith(_RESET):
+        if _RESET in details:
             return Outcome.UNAVAILABLE
         return _FAILURES.get(error.code(), Outcome.REFUSED)
 

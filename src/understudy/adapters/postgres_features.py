@@ -1,4 +1,4 @@
-"""Online features in Postgres: a table or view with columns ``model_name``, ``entity_id``, ``features`` (JSONB)."""
+"""Online features as rows of a Postgres table or view with ``model_name``, ``entity_id`` and ``features`` (JSONB)."""
 
 import asyncio
 import re
@@ -8,50 +8,98 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres_connection import VENDOR_ERRORS
-from understudy.errors import FeaturesUnavailable
+from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect
+from understudy.errors import FeaturesUnavailable, UnderstudyError
 
-MAX_CONNECTIONS = 4
-_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
+CONNECT_SECONDS = 1.0
 
 
 class PostgresFeatureStore:
-    """Implements ``ports.FeatureStore``; the pool is opened by the first fetch.
+    """Implements ``ports.FeatureStore``; one indexed read a fetch.
 
-    Raises:
-        ValueError: ``table`` is no plain identifier, with or without a schema.
+    At most ``connections`` reads run at once; the others wait inside their own time-out. A connection whose read failed
+    or was cut short is dropped, never used again. While Postgres refuses connections, a new attempt is made at most
+    every tenth of a second, so that requests fail at once instead of queueing behind attempts.
     """
 
-    def __init__(self, database_url: str, table: str) -> None:
-        if not _TABLE.fullmatch(table):
-            raise ValueError(f"UNDERSTUDY_FEATURE_TABLE: {table!r} is not a table's name, with or without its schema")
+    def __init__(self, database_url: str, table: str, *, connections: int = 8) -> None:
+        """Prepare; no connection is opened before the first fetch.
+
+        Args:
+            database_url: Of a role that may read the table.
+            table: Its name, or schema and name: ``features.online``. Unquoted, so in lower case.
+            connections: The most that are open at once.
+
+        Raises:
+            FeaturesUnavailable: ``table`` is not a name.
+        """
+        parts = table.split(".")
+        if len(parts) > 2 or not all(_IDENTIFIER.fullmatch(part) for part in parts):  # noqa: PLR2004 - schema and name
+            raise FeaturesUnavailable(f"{table!r} is not the name of a table", hint="Set UNDERSTUDY_FEATURE_TABLE.")
+        name = ".".join(f'"{part.lower()}"' for part in parts)
+        # Only the wanted features leave the database. The name was checked above.
+        self._query = (
+            "SELECT jsonb_object_agg(k, features -> k) FILTER (WHERE features ? k)::text "  # noqa: S608
+            f"FROM {name}, unnest($3::text[]) AS k WHERE model_name = $1 AND entity_id = $2"
+        )
         self._url = database_url
-        self._query = f"SELECT features::text FROM {table} WHERE model_name = $1 AND entity_id = $2"  # noqa: S608 - checked
-        self._pool: asyncpg.Pool | None = None
-        self._opening = asyncio.Lock()
+        self._idle: list[asyncpg.Connection] = []
+        self._turns = asyncio.Semaphore(connections)
+        self._refused_until = 0.0
+        self._closed = False
 
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
-        """See :meth:`understudy.ports.FeatureStore.fetch`."""
+        """See :class:`understudy.ports.FeatureStore`."""
         try:
-            async with asyncio.timeout(timeout_seconds):
-                pool = await self._opened()
-                text = await pool.fetchval(self._query, model_name, entity_id)
-        except (*VENDOR_ERRORS, TimeoutError) as problem:
+            async with asyncio.timeout(timeout_seconds), self._turns:
+                text = await self._read(model_name, entity_id, list(names))
+        except FeaturesUnavailable:
+            raise
+        except (*VENDOR_ERRORS, UnderstudyError) as problem:
             raise FeaturesUnavailable(f"the feature store failed: {type(problem).__name__}") from problem
-        stored = orjson.loads(text) if text is not None else {}
-        return {name: stored[name] for name in names if name in stored}
+        if text is None:
+            return {}
+        try:
+            features: Mapping[str, Any] = orjson.loads(text)
+        except orjson.JSONDecodeError as problem:  # such as 1e400, which JSONB holds and no float does
+            raise FeaturesUnavailable("a stored feature is a number that no float can hold") from problem
+        return features
 
     async def close(self) -> None:
-        """Drop the connections."""
-        if self._pool is not None:
-            self._pool.terminate()
+        """Drop the connections; fetches in progress fail or finish."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().terminate()
 
-    async def _opened(self) -> asyncpg.Pool:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=MAX_CONNECTIONS, timeout=1, command_timeout=1
-                )
-            return self._pool
+    async def _read(self, *arguments: Any) -> str | None:
+        connection = await self._connected()
+        try:
+            text: str | None = await connection.fetchval(self._query, *arguments)
+        except BaseException:
+            # Not returned: after a time-out or an error its state is unknown.
+            connection.terminate()
+            raise
+        if self._closed:
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+        return text
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._closed:
+            raise FeaturesUnavailable("the feature store is closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        now = asyncio.get_running_loop().time()
+        if now < self._refused_until:
+            raise FeaturesUnavailable("the feature store's Postgres cannot be reached")
+        try:
+            return await connect(self._url, timeout_seconds=CONNECT_SECONDS, application_name="understudy-features")
+        except UnderstudyError:
+            self._refused_until = asyncio.get_running_loop().time() + 0.1
+            raise

@@ -6,7 +6,7 @@ from secrets import token_hex, token_urlsafe
 from typing import Any, NamedTuple
 
 from understudy.core.access import Scope
-from understudy.core.schema import compile_input_schema, compile_output_schema
+from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.ports import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
 

@@ -22,9 +22,14 @@ SLEEP = "import time; time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 
 
+def said(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 async def gone(pid: int, seconds: float = 5.0) -> bool:
     give_up = time.monotonic() + seconds
-    while is_alive(pid) and time.monotonic() < give_up:
+    while is_alive(pid) and time.monotonic() < give_up:  # noqa: ASYNC110 - another process's end has no event here
         await asyncio.sleep(0.02)
     return not is_alive(pid)
 
@@ -41,7 +46,7 @@ async def test_a_process_is_ended_when_the_demo_was_killed(tmp_path):
 
 def test_a_process_that_ignores_the_signal_is_made_to_end():
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as stubborn:
-        stubborn.stdout.readline()
+        said(stubborn)
         watched = watchdog.watch([f"{stubborn.pid} {int(signal.SIGTERM)}\n"])
 
         watchdog.end_all(watched, grace_seconds=0.3)
@@ -88,21 +93,28 @@ def test_a_folder_is_held_by_one_demo_at_a_time(tmp_path):
     first.hold()
     first.announce({"proxy": "http://127.0.0.1:8080", "pids": {"demo": os.getpid()}})
 
-    with pytest.raises(DemoRefused, match="running in .* already at http://127.0.0.1:8080"):
+    with pytest.raises(DemoRefused, match=r"running in .* already at http://127.0.0.1:8080"):
         second.hold()
 
-    assert read_running(tmp_path)["proxy"] == "http://127.0.0.1:8080"
+    assert (read_running(tmp_path) or {})["proxy"] == "http://127.0.0.1:8080"
     first.release()
     second.hold()
     second.release()
 
 
 def test_a_demo_that_was_killed_is_not_taken_for_a_running_one(tmp_path):
-    folder = StateFolder(tmp_path)
-    folder.hold()
-    folder.announce({"proxy": "http://127.0.0.1:8080", "pids": {"demo": os.getpid()}})
-    folder._lock.close()  # as the kernel does
+    program = (
+        "import sys, time; from pathlib import Path; from understudy.entrypoints.demo.state import StateFolder; "
+        "folder = StateFolder(Path(sys.argv[1])); folder.hold(); folder.announce({'proxy': 'http://127.0.0.1:8080'}); "
+        "print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as demo:
+        said(demo)
+        during = read_running(tmp_path)
+        demo.kill()
+        demo.wait(5)
 
+    assert during == {"proxy": "http://127.0.0.1:8080"}
     assert read_running(tmp_path) is None
 
 
@@ -131,13 +143,13 @@ async def test_calls_share_a_connection_and_survive_its_loss():
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         client = KeepAliveClient("127.0.0.1", server.sockets[0].getsockname()[1])
-        said = [await client.post("/x", body, 2.0) for body in (b"one", b"two")]
-        with pytest.raises(OSError, match="cannot be read|reset"):
+        answers = [await client.post("/x", body, 2.0) for body in (b"one", b"two")]
+        with pytest.raises(OSError, match=r"cannot be read|reset"):
             await client.post("/x", b"three", 2.0)
-        said.append(await client.post("/x", b"four", 2.0))
+        answers.append(await client.post("/x", b"four", 2.0))
         await client.close()
 
-    assert [answer.body for answer in said] == [b"one", b"two", b"four"]
+    assert [answer.body for answer in answers] == [b"one", b"two", b"four"]
     assert connections == 2
 
 
@@ -164,7 +176,7 @@ def test_a_port_is_free_until_somebody_listens(tmp_path: Path):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as listener:
-        listener.stdout.readline()
+        said(listener)
         during = is_free(port)
         listener.communicate(b"\n", timeout=5)
 

@@ -9,11 +9,13 @@ from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
 
-app = typer.Typer(no_args_is_help=True, help="Bring the database's schema up to date, or check it.", add_completion=False)
+app = typer.Typer(
+    no_args_is_help=True, help="Bring the database's schema up to date, or check it.", add_completion=False
+)
 
 
 @app.command()
-def upgrade(dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def upgrade(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Bring the schema to the one that this version needs; does nothing when it is there."""
     database_url = settings_with_demo().database_url.get_secret_value()
     before = asyncio.run(migrations.current_revision(database_url))
@@ -29,7 +31,7 @@ def upgrade(dry_run: DryRun = False, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def check(as_json: AsJson = False) -> None:
+def check(*, as_json: AsJson = False) -> None:
     """Say whether the schema is the one that this version needs; leaves with 1 when it is not."""
     revision = asyncio.run(migrations.check(settings_with_demo().database_url.get_secret_value()))
     show({"revision": revision}, f"✔ schema at {revision}", as_json=as_json)

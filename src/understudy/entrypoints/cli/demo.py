@@ -33,8 +33,11 @@ class _Wish(NamedTuple):
 
 @app.command()
 def demo(
+    *,
     state_dir: Annotated[Path | None, typer.Option(help="Where data and logs are; default ./.understudy.")] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Of the proxy; default 8080 or a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Of the proxy; default 8080 or a free one.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the proxy.")] = 1,
     traffic: Annotated[bool, typer.Option(help="Whether to call the proxy steadily.")] = True,
     rate: Annotated[float, typer.Option(min=0.1, max=2_000, help="Calls each second.")] = 20.0,

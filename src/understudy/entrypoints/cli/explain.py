@@ -24,6 +24,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def explain(
+    *,
     subject: Annotated[str, typer.Argument(metavar="MODEL|CODE", help="A model's name, or an error code: E203.")],
     entity: Annotated[str | None, typer.Argument(metavar="ENTITY", help="The entity id of the calls.")] = None,
     category: Annotated[str | None, typer.Option(help="As the call's own category.")] = None,
@@ -82,12 +83,16 @@ def _reasons(policy: ServingPolicy, found: dict[str, Any]) -> list[tuple[str, st
         why = f"the challenger ({policy.challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
     reasons = [("why", why)]
     if policy.challenger is not None:
-        reasons.append(("joins", f"{entity} joins the challenger from weight {found['joins_challenger_from_weight']} on"))
+        reasons.append(
+            ("joins", f"{entity} joins the challenger from weight {found['joins_challenger_from_weight']} on")
+        )
     shadow = "none"
     if policy.shadow is not None:
         sees = "sees" if found["shadowed"] else "does not see"
         shadow = f"{policy.shadow.version} {sees} these calls (it is shown {policy.shadow_percent} % of the entities)"
-    salt = "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt
+    salt = (
+        "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt
+    )
     return [*reasons, ("shadow", shadow), ("salt", salt), ("generation", str(policy.generation))]
 
 
@@ -99,8 +104,12 @@ def _explain_code(code: str, *, as_json: bool) -> None:
         )
     error: type[UnderstudyError] | None = known.get(code.upper())
     if error is None:
-        raise CommandRefused(ExitCode.NOT_FOUND, f"no error has the code {code}", f"They are {', '.join(sorted(known))}.")
+        raise CommandRefused(
+            ExitCode.NOT_FOUND, f"no error has the code {code}", f"They are {', '.join(sorted(known))}."
+        )
     exit_code = int(exit_code_for(error))
     document = {"code": error.code, "title": error.title, "next": error.hint, "exit_code": exit_code}
-    text = Text().append(f"{error.code} ", "bold").append(error.title, "bold").append("\n  → ", "cyan").append(error.hint)
+    text = (
+        Text().append(f"{error.code} ", "bold").append(error.title, "bold").append("\n  → ", "cyan").append(error.hint)
+    )
     show({"error": document}, text, facts([("exit code", str(exit_code))]), as_json=as_json)

@@ -88,12 +88,12 @@ def exit_code_for(error: type[UnderstudyError]) -> ExitCode:
 
 def problem_document(problem: UnderstudyError | CommandRefused) -> dict[str, Any]:
     """Return a failure as JSON."""
-    known = isinstance(problem, UnderstudyError)
+    code, title = (problem.code, problem.title) if isinstance(problem, UnderstudyError) else (None, None)
     return {
         "schema": SCHEMA,
         "error": {
-            "code": problem.code if known else None,
-            "title": problem.title if known else None,
+            "code": code,
+            "title": title,
             "detail": problem.detail,
             "next": problem.next_step,
             "exit_code": int(exit_code_of(problem)),

@@ -79,7 +79,8 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - the framework calls i
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001 - the callback acts on it
+    *,
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:

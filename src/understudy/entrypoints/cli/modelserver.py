@@ -19,6 +19,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def modelserver(
+    *,
     serve: Annotated[list[str], typer.Option("--serve", metavar="SPEC", help=SERVE_HELP)],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = DEFAULT_HOST,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,

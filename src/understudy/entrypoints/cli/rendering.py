@@ -75,7 +75,9 @@ def a_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], wid
     width = width or data_console().width
     cells = [tuple(rows_cell) for rows_cell in rows]
     kept = columns_that_fit(columns, cells, width)
-    table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", border_style="dim")
+    table = Table(
+        box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", border_style="dim"
+    )
     for index in kept:
         column = columns[index]
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
@@ -84,9 +86,7 @@ def a_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], wid
     return table
 
 
-def columns_that_fit(
-    columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int
-) -> list[int]:
+def columns_that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int) -> list[int]:
     """Return the indices of the columns that stay when the least important ones make room for the others."""
     kept = list(range(len(columns)))
 
@@ -130,6 +130,6 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
     return f"{seconds} s ago"
 
 
-def nothing_as(value: object, placeholder: str = "–") -> str:
+def nothing_as(value: object, placeholder: str = "-") -> str:
     """Return the value as text; a dash for ``None`` and for nothing."""
     return placeholder if value is None or value in ("", ()) else str(value)

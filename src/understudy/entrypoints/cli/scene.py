@@ -16,7 +16,8 @@ from understudy.adapters.embedded_postgres import find_installations
 from understudy.entrypoints.demo.run import CUSTOMER, Demo, first_request
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 
-WIDTH, SECONDS_WIDTH = 78, 7
+WIDTH = 78
+READY_WIDTH, SECONDS_WIDTH = 80, 7
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
 """Without a terminal a line of figures comes after 10 s, then each time after twice as long, up to 10 minutes."""
 
@@ -34,14 +35,16 @@ class Scene:
     def ready(self, name: str, what: str, seconds: float) -> None:
         """Say that a part is ready."""
         line = Text("  ").append(f"{name:<10}", "bold").append(what)
-        line.append(" " * max(2, WIDTH - SECONDS_WIDTH - len(line))).append(f"{seconds:5.1f} s", "dim")
+        line.append(" " * max(2, READY_WIDTH - SECONDS_WIDTH - len(line))).append(f"{seconds:5.1f} s", "dim")
         self._print(line)
 
     def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float) -> None:
         """Say where everything is and what to try."""
         self._stood = time.monotonic()
         if calls_per_second:
-            self._print(Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, real rows"))
+            self._print(
+                Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, real rows")
+            )
         self._print(Text(f"\nReady in {self._stood - self._began:.1f} s. First prediction:\n", "bold green"))
         self._print(Text(curl_command(demo.proxy_url, first_request())))
         self._print(Text(f"\n  {answer.decode()}\n", "cyan"))
@@ -95,7 +98,9 @@ def traffic_line(recent: Recent, total: int, failed: int) -> Text:
 
 def curl_command(proxy_url: str, request: Mapping[str, Any], width: int = WIDTH) -> str:
     """Return a predict call that a shell takes as it is, in lines of at most ``width`` columns where names allow."""
-    members = [f"{orjson.dumps(name).decode()}:{orjson.dumps(value).decode()}" for name, value in request["inputs"].items()]
+    members = [
+        f"{orjson.dumps(name).decode()}:{orjson.dumps(value).decode()}" for name, value in request["inputs"].items()
+    ]
     lines = [
         f"  curl -s {proxy_url}/v1/models/visits/predict \\",
         f"""    -H 'content-type: application/json' -d '{{"entity_id":{orjson.dumps(request["entity_id"]).decode()},""",

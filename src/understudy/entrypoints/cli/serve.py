@@ -5,7 +5,9 @@ import typer
 from understudy.entrypoints.cli.environment import read_settings
 from understudy.entrypoints.proxy.server import serve
 
-app = typer.Typer(no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False)
+app = typer.Typer(
+    no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False
+)
 
 
 @app.callback()

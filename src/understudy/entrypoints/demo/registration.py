@@ -1,20 +1,82 @@
-"""TEMPORARY scaffold until the registry lands."""
-import json, asyncpg
+"""Puts the demo's models into the registry."""
+
+from collections.abc import Mapping
+
 from understudy.adapters import migrations
 from understudy.adapters.example_models import example_version
-from understudy.entrypoints.demo.topology import VERSIONS, POLICIES, endpoints_of
-async def bring_up_to_date(url):
-    await migrations.upgrade(url)
-    return "schema at head"
-async def register(url, targets):
-    c = await asyncpg.connect(url)
-    ids={}
-    for v in VERSIONS:
-        e=example_version(v.model_name, v.version)
-        await c.execute("insert into modelversion(model_name,version,artifact_path,framework,input_schema,output_schema,backend) values($1,$2,$3,$4,$5,$6,$7) on conflict do nothing", v.model_name,str(v.version),"x",e.framework,json.dumps(e.input_schema),json.dumps(e.output_schema),json.dumps({"version":str(v.version)}))
-        ids[v.model_name,v.version]=i=await c.fetchval("select id from modelversion where model_name=$1 and version=$2",v.model_name,str(v.version))
-        await c.execute("delete from modelendpoint where model_version_id=$1",i)
-        for t in endpoints_of(v,targets): await c.execute("insert into modelendpoint(model_version_id,target) values($1,$2)",i,t)
-    for p in POLICIES:
-        await c.execute("insert into servingpolicy(model_name,champion_version,challenger_version,challenger_weight,shadow_version) values($1,$2,$3,$4,$5) on conflict do nothing",p.model_name,ids[p.model_name,p.champion],ids.get((p.model_name,p.challenger)),p.challenger_weight,ids.get((p.model_name,p.shadow)))
-    await c.close()
+from understudy.adapters.postgres_registry import PostgresRegistry
+from understudy.entrypoints.demo.topology import POLICIES, VERSIONS, FirstPolicy, ServedVersion, endpoints_of
+from understudy.errors import GenerationMoved
+from understudy.lifecycle.registry import register_version, set_policy
+from understudy.ports import NewVersion, Origin, Registry
+
+ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
+REGISTRY_SECONDS = 10.0
+
+
+async def bring_up_to_date(database_url: str) -> str:
+    """Migrate the database and say where it is."""
+    return f"schema at {await migrations.upgrade(database_url)}"
+
+
+async def register(database_url: str, targets: Mapping[str, str]) -> None:
+    """Register what is missing and point every version at its servers of today.
+
+    Args:
+        database_url: A migrated database.
+        targets: ``host:port`` by the server's name.
+
+    Policies are made where there is none; a later start leaves what people made of them.
+    """
+    registry = PostgresRegistry(database_url, timeout_seconds=REGISTRY_SECONDS)
+    try:
+        known = {(model.model_name, model.policy is not None) for model in await registry.list_models()}
+        for version in VERSIONS:
+            await _register(registry, version, endpoints_of(version, targets))
+        for policy in POLICIES:
+            if (policy.model_name, True) not in known:
+                await _set_first(registry, policy)
+    finally:
+        await registry.close()
+
+
+async def _register(registry: Registry, served: ServedVersion, endpoints: tuple[str, ...]) -> None:
+    label = str(served.version)
+    known = {version.version: version for version in await registry.list_versions(served.model_name)}
+    if label not in known:
+        await register_version(registry, _described(served, endpoints))
+        return
+    # The new ones first: a version is never without a server.
+    for target in set(endpoints) - set(known[label].endpoints):
+        await registry.add_endpoint(served.model_name, label, target)
+    for target in set(known[label].endpoints) - set(endpoints):
+        await registry.remove_endpoint(served.model_name, label, target)
+
+
+def _described(served: ServedVersion, endpoints: tuple[str, ...]) -> NewVersion:
+    example = example_version(served.model_name, served.version)
+    return NewVersion(
+        model_name=served.model_name,
+        version=str(served.version),
+        artifact_path=f"package://understudy/models/{example.file}",
+        artifact_digest=f"sha256:{example.sha256}",
+        framework=example.framework,
+        input_schema=example.input_schema,
+        output_schema=example.output_schema,
+        metrics={**example.metrics, "baseline": example.baseline},
+        backend={"version": str(served.version)},
+        endpoints=endpoints,
+    )
+
+
+async def _set_first(registry: Registry, policy: FirstPolicy) -> None:
+    changes = {
+        "champion": str(policy.champion),
+        "challenger": None if policy.challenger is None else str(policy.challenger),
+        "challenger_weight": policy.challenger_weight,
+        "shadow": None if policy.shadow is None else str(policy.shadow),
+    }
+    try:
+        await set_policy(registry, policy.model_name, changes, ORIGIN, expected_generation=0)
+    except GenerationMoved:
+        return  # another demo on the same database was first

@@ -1,6 +1,7 @@
 """Starts everything in parallel, says what is ready, and stops everything in reverse."""
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -38,7 +39,7 @@ OnReady = Callable[[str, str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What may be chosen. ``None`` for a URL starts a server of our own; for a port, takes the usual one or a free one."""
+    """What may be chosen. ``None`` for a URL starts a server of our own; for the port, takes 8080 or a free one."""
 
     state_dir: Path
     port: int | None = None
@@ -118,7 +119,7 @@ class _Starter:
         self._stack = stack
         self._on_ready = on_ready
         self.demo = Demo(folder.path)
-        self.demo.pids["watchdog"] = watchdog.pid
+        self.demo.pids |= {"demo": os.getpid(), "watchdog": watchdog.pid}
 
     async def start(self) -> None:
         # Pushed before anything starts, so that things stop in this order whatever became ready first.

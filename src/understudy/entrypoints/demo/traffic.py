@@ -65,6 +65,12 @@ class Traffic:
         """Call until cancelled."""
         await asyncio.gather(*(self._keep_calling(lane) for lane in range(CONNECTIONS)))
 
+    def note(self, call: Call) -> None:
+        """Count a finished call."""
+        self.total += 1
+        self.failed += call.failed
+        self._calls.append(call)
+
     def recent(self) -> Recent:
         """Return what became of the calls of the last ten seconds."""
         since = self._now() - WINDOW_SECONDS
@@ -96,9 +102,7 @@ class Traffic:
             failed = answer.status != _OK
             answered_by = f"status {answer.status}" if failed else str(orjson.loads(answer.body)["role"])
         ended = self._now()
-        self.total += 1
-        self.failed += failed
-        self._calls.append(Call(ended, answered_by, ended - began, failed))
+        self.note(Call(ended, answered_by, ended - began, failed))
 
 
 def summary_of(calls: Sequence[Call]) -> Recent:

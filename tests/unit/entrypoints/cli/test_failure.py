@@ -1,7 +1,7 @@
 """Exit codes, and what a failure says."""
 
-import pytest
 import orjson
+import pytest
 
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_code_for, problem_text, report
 from understudy.errors import (

@@ -10,7 +10,7 @@ from rich.text import Text
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, columns_that_fit, facts, nothing_as
 
 COLUMNS = (Column("model"), Column("version", right=True), Column("who", drop=1), Column("note", drop=2))
-ROWS = [("visits", "1", "dana@example.org", "weekly retrain"), ("digits", "12", "–", "[bold] is text, not markup")]
+ROWS = [("visits", "1", "dana@example.org", "weekly retrain"), ("digits", "12", "-", "[bold] is text, not markup")]
 
 
 def rendered(renderable, width: int) -> str:
@@ -27,7 +27,7 @@ def test_a_table_at_80_columns_looks_like_this():
         "model   version  who               note\n"
         "─────────────────────────────────────────────────────────────\n"
         "visits        1  dana@example.org  weekly retrain\n"
-        "digits       12  –                 [bold] is text, not markup"
+        "digits       12  -                 [bold] is text, not markup"
     )
 
 
@@ -69,8 +69,15 @@ def test_text_with_style_counts_by_what_is_seen():
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0, "0 s ago"), (12, "12 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7_199, "119 min ago")]
-    + [(7_200, "2 h ago"), (172_800, "2 d ago"), (-3, "just now")],
+    [
+        (0, "0 s ago"),
+        (119, "119 s ago"),
+        (120, "2 min ago"),
+        (7_199, "119 min ago"),
+        (7_200, "2 h ago"),
+        (172_800, "2 d ago"),
+        (-3, "just now"),
+    ],
 )
 def test_a_moment_is_told_in_the_largest_unit_that_it_fills_twice(seconds, said):
     now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -83,4 +90,4 @@ def test_a_moment_that_never_was_is_told_as_never():
 
 
 def test_nothing_is_shown_as_a_dash_and_zero_as_zero():
-    assert [nothing_as(None), nothing_as(""), nothing_as(0), nothing_as("x")] == ["–", "–", "0", "x"]
+    assert [nothing_as(None), nothing_as(""), nothing_as(0), nothing_as("x")] == ["-", "-", "0", "x"]

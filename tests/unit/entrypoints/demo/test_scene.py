@@ -10,6 +10,7 @@ from rich.console import Console
 from understudy.entrypoints.cli.scene import WIDTH, Scene, curl_command, next_commands
 from understudy.entrypoints.demo.run import Demo, first_request
 from understudy.entrypoints.demo.topology import POLICIES, SERVERS, VERSIONS, endpoints_of
+from understudy.entrypoints.demo.traffic import Call, summary_of
 
 DEMO = Demo(
     Path("state"),
@@ -37,28 +38,40 @@ def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line()
 
 
 def test_a_part_that_is_ready_takes_one_line_of_80_columns():
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    scene = Scene(console)
+    screen = io.StringIO()
+    scene = Scene(Console(file=screen, width=80, color_system=None))
 
     scene.ready("models", "visits champion 1, challenger 2, bad 3, shadow 4; digits 1", 1.23)
 
-    (line,) = console.file.getvalue().splitlines()
+    (line,) = screen.getvalue().splitlines()
     assert line.endswith("1.2 s")
     assert len(line) <= 80
 
 
-def test_without_a_terminal_the_figures_come_at_growing_intervals():
-    console = Console(file=io.StringIO(), width=80, color_system=None, force_terminal=False)
-    scene = Scene(console)
-    scene.introduce(DEMO, b'{"prediction":{"score":0.5}}', calls_per_second=20)
-    console.file.truncate(0)
+def test_without_a_terminal_a_line_of_figures_is_not_repeated_every_second():
+    screen = io.StringIO()
+    scene = Scene(Console(file=screen, width=80, color_system=None, force_terminal=False))
+    recent = summary_of([Call(0.0, "champion", 0.004, failed=False)])
 
     with scene.live():
         for _ in range(50):
-            scene.note("something happened")
+            scene.show_traffic(recent, total=1, failed=0)
+        scene.note("challenger was ended by SIGKILL")
 
-    assert console.file.getvalue().count("something happened") == 50
-    assert "last 10 s" not in console.file.getvalue()
+    assert screen.getvalue() == "! challenger was ended by SIGKILL\n"
+
+
+def test_on_a_terminal_the_figures_are_one_line_that_is_renewed():
+    screen = io.StringIO()
+    scene = Scene(Console(file=screen, width=100, force_terminal=True, color_system=None))
+    recent = summary_of([Call(0.0, "champion", 0.004, failed=False)])
+
+    with scene.live():
+        for total in range(3):
+            scene.show_traffic(recent, total=total, failed=0)
+
+    assert screen.getvalue().count("champion 100 %") == 3
+    assert "\x1b[2K" in screen.getvalue()
 
 
 def test_every_version_of_the_demo_has_a_server_and_every_role_a_version():

@@ -1,0 +1,91 @@
+"""``understudy key``: what callers show to be let in."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson, DryRun
+from understudy.entrypoints.cli.registry import this_person, with_registry
+from understudy.entrypoints.cli.rendering import Column, a_table, ago, nothing_as, show
+from understudy.lifecycle.registry import NewKey, create_key
+from understudy.ports import KeyRecord, Registry
+
+app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
+
+
+@app.command()
+def create(
+    *,
+    scope: Annotated[
+        list[str],
+        typer.Option("--scope", help="predict, predict:MODEL, outcomes, read or operate; repeat for several."),
+    ],
+    note: Annotated[str | None, typer.Option(help="Whose key it is, and what for.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key. Its secret is printed once; the registry keeps a hash of it."""
+
+    async def make(registry: Registry) -> NewKey:
+        return await create_key(registry, scope, note, this_person())
+
+    made = with_registry(make)
+    scopes = ", ".join(made.record.scopes)
+    show(
+        {"key": _document(made.record), "credential": made.credential},
+        Text("✔ ", "green").append(f"key {made.record.id} for {scopes}; its secret is shown only now:", "bold"),
+        "",
+        Text(f"  Authorization: Bearer {made.credential}", no_wrap=True, overflow="ignore"),
+        as_json=as_json,
+    )
+
+
+@app.command("list")
+def list_keys(*, as_json: AsJson = False) -> None:
+    """List every key; secrets are kept nowhere."""
+    found = with_registry(lambda registry: registry.list_keys())
+    columns = [
+        Column("id"),
+        Column("scopes"),
+        Column("state"),
+        Column("note", drop=1),
+        Column("created", drop=2),
+        Column("by", drop=3),
+    ]
+    rows = [
+        (key.id, ", ".join(key.scopes), _state(key), nothing_as(key.note), ago(key.created_at), key.created_by)
+        for key in found
+    ]
+    text = a_table(columns, rows) if rows else "There is no key; understudy key create makes one."
+    show({"keys": [_document(key) for key in found]}, text, as_json=as_json)
+
+
+@app.command()
+def revoke(
+    *,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The part of the key before the dot.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a key: proxies refuse it within moments."""
+
+    async def end(registry: Registry) -> KeyRecord:
+        if not dry_run:
+            return await registry.revoke_key(key_id)
+        for key in await registry.list_keys():
+            if key.id == key_id:
+                return key
+        raise CommandRefused(ExitCode.NOT_FOUND, f"there is no key {key_id!r}", "understudy key list shows them.")
+
+    key = with_registry(end)
+    said = f"Would revoke key {key.id}; nothing was changed." if dry_run else f"✔ key {key.id} is revoked"
+    show({"key": _document(key), "dry_run": dry_run}, said, as_json=as_json)
+
+
+def _state(key: KeyRecord) -> str:
+    return "valid" if key.revoked_at is None else f"revoked {ago(key.revoked_at)}"
+
+
+def _document(key: KeyRecord) -> dict[str, Any]:
+    return key._asdict()

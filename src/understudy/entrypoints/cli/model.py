@@ -1,0 +1,236 @@
+"""``understudy model``: who answers a model's calls."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, Yes, confirm_traffic_move, required_reason
+from understudy.entrypoints.cli.registry import origin_of_command, with_registry
+from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.version import ModelName
+from understudy.lifecycle.registry import set_policy
+from understudy.ports import ModelRecord, PolicyRecord, Registry, VersionRecord
+
+app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
+NOBODY = "none"
+_BAR_CELLS = 40
+_MOVING = ("champion", "challenger", "challenger_weight", "salt", "category_roles")
+"""Fields whose change sends somebody's calls elsewhere."""
+
+
+@app.command("list")
+def list_models(*, as_json: AsJson = False) -> None:
+    """List every model and its split."""
+    found = with_registry(lambda registry: registry.list_models())
+    columns = [
+        Column("model"),
+        Column("champion"),
+        Column("challenger"),
+        Column("weight", right=True),
+        Column("shadow"),
+        Column("generation", drop=1, right=True),
+        Column("proxies on it", drop=2, right=True),
+        Column("versions", drop=4, right=True),
+        Column("changed", drop=3),
+    ]
+    text = a_table(columns, map(_row_of, found)) if found else "No model is registered yet."
+    show({"models": [model_document(model) for model in found]}, text, as_json=as_json)
+
+
+@app.command("show")
+def show_model(*, model: ModelName, as_json: AsJson = False) -> None:
+    """Show a model: its split, its policy, its versions."""
+
+    async def read(registry: Registry) -> tuple[ModelRecord, list[VersionRecord]]:
+        return await registry.show_model(model), list(await registry.list_versions(model))
+
+    record, versions = with_registry(read)
+    document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
+    show(document, *_portrait(record, versions), as_json=as_json)
+
+
+@app.command("set")
+def set_model(
+    *,
+    model: ModelName,
+    champion: Annotated[str | None, typer.Option(metavar="VERSION", help="Who answers.")] = None,
+    challenger: Annotated[str | None, typer.Option(metavar="VERSION|none", help="Who answers a share.")] = None,
+    weight: Annotated[int | None, typer.Option(metavar="PERCENT", help="The challenger's share, 0 to 100.")] = None,
+    shadow: Annotated[str | None, typer.Option(metavar="VERSION|none", help="Who sees calls, unanswered.")] = None,
+    shadow_percent: Annotated[int | None, typer.Option(metavar="PERCENT", help="Of the entities, 0 to 100.")] = None,
+    fallback: Annotated[
+        bool | None, typer.Option("--fallback/--no-fallback", help="Whether the champion stands in for the challenger.")
+    ] = None,
+    salt: Annotated[str | None, typer.Option(metavar="TEXT|none", help="Hashed in place of the model's name.")] = None,
+    expect_generation: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Change nothing when the policy has moved on (exit 5).")
+    ] = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change a model's policy, or make its first one (--champion). Every proxy acts on it within 100 ms."""
+    asked = {
+        "champion": champion,
+        "challenger": challenger,
+        "challenger_weight": weight,
+        "shadow": shadow,
+        "shadow_percent": shadow_percent,
+        "fallback": fallback,
+        "salt": salt,
+    }
+    changes = changes_of(asked)
+    if not changes:
+        raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
+    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+
+    async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord]:
+        before = (await registry.show_model(model)).policy
+        expected = expect_generation
+        # The database's verdict on the change comes before the question whether to make it.
+        proposed = await set_policy(registry, model, changes, origin, expected_generation=expected, dry_run=True)
+        if dry_run:
+            return before, proposed
+        if before is not None and moves_traffic(before, proposed):
+            confirm_traffic_move(model, f"This moves production traffic: {difference_text(before, proposed)}", yes=yes)
+            # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
+            expected = expected if yes or expected is not None else before.generation
+        return before, await set_policy(registry, model, changes, origin, expected_generation=expected)
+
+    before, after = with_registry(change)
+    changed = before is None or after.generation != before.generation
+    document = {"policy": policy_document(after), "changed": changed and not dry_run, "dry_run": dry_run}
+    show(document, *_verdict(before, after, dry_run=dry_run), as_json=as_json)
+
+
+def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields to change; ``none`` takes a role away, and the challenger's weight with it."""
+    changes = {name: value for name, value in asked.items() if value is not None}
+    for name in ("challenger", "shadow", "salt"):
+        if changes.get(name) == NOBODY:
+            changes[name] = None
+    if "challenger" in changes and changes["challenger"] is None:
+        changes.setdefault("challenger_weight", 0)
+    return changes
+
+
+def differences(before: PolicyRecord | None, after: PolicyRecord) -> dict[str, tuple[Any, Any]]:
+    """Return the fields that differ, each with its value before and after."""
+    ignored = ("generation", "updated_at", "updated_by", "proxies", "proxies_on_generation", "previous_champion")
+    new, old = after._asdict(), before._asdict() if before is not None else {}
+    return {
+        name: (old.get(name), value)
+        for name, value in new.items()
+        if name not in (*ignored, "model_name") and old.get(name) != value
+    }
+
+
+def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
+    """Whether somebody's calls go elsewhere; a challenger without weight and a shadow move none."""
+    changed = differences(before, after).keys() & set(_MOVING)
+    if before.challenger_weight == after.challenger_weight == 0:
+        changed -= {"challenger", "salt", "category_roles"}
+    return bool(changed)
+
+
+def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
+    """Return what changes, in one line."""
+    found = differences(before, after)
+    return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in found.items()) or "nothing"
+
+
+def policy_document(policy: PolicyRecord) -> dict[str, Any]:
+    """Return a policy as JSON."""
+    return policy._asdict()
+
+
+def model_document(model: ModelRecord) -> dict[str, Any]:
+    """Return a model as JSON."""
+    policy = policy_document(model.policy) if model.policy is not None else None
+    return {"model_name": model.model_name, "policy": policy, "version_count": model.version_count}
+
+
+def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool) -> list[Any]:
+    if before is not None and not differences(before, after):
+        return [f"{after.model_name} is like that already (generation {before.generation}); nothing was changed."]
+    pairs = [
+        (name, f"{nothing_as(old)} → {nothing_as(new)}" if before is not None else nothing_as(new))
+        for name, (old, new) in differences(before, after).items()
+    ]
+    if dry_run:
+        return [Text(f"Would change {after.model_name}; nothing was changed.", "bold"), facts(pairs)]
+    head = Text("✔ ", "green").append(f"{after.model_name} is at generation {after.generation}", "bold")
+    undo = f"→ understudy model show {after.model_name} says when every proxy acts on it"
+    return [head, facts(pairs), undo]
+
+
+def _row_of(model: ModelRecord) -> tuple[str, ...]:
+    policy = model.policy
+    if policy is None:
+        return (model.model_name, "no policy", "-", "-", "-", "-", "-", str(model.version_count), "-")
+    return (
+        model.model_name,
+        policy.champion,
+        nothing_as(policy.challenger),
+        f"{policy.challenger_weight} %",
+        nothing_as(policy.shadow),
+        str(policy.generation),
+        f"{policy.proxies_on_generation} of {policy.proxies}",
+        str(model.version_count),
+        ago(policy.updated_at),
+    )
+
+
+def _portrait(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
+    rows = [
+        (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
+    ]
+    table = a_table(
+        [
+            Column("version"),
+            Column("status"),
+            Column("protocol", drop=2),
+            Column("servers"),
+            Column("registered", drop=1),
+        ],
+        rows,
+    )
+    policy = model.policy
+    if policy is None:
+        advice = f"→ understudy model set {model.model_name} --champion VERSION serves it"
+        return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
+    head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
+    head.append(f"{policy.proxies_on_generation} of {policy.proxies} proxies")
+    head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
+    return [head, "", *_split_of(policy), "", facts(_settings_of(policy)), "", table]
+
+
+def _split_of(policy: PolicyRecord) -> list[Text]:
+    lines = [_bar(f"champion {policy.champion}", 100 - policy.challenger_weight, "green")]
+    if policy.challenger is not None:
+        lines.append(_bar(f"challenger {policy.challenger}", policy.challenger_weight, "yellow"))
+    if policy.shadow is not None:
+        lines.append(_bar(f"shadow {policy.shadow}", policy.shadow_percent, "blue").append(" is shown", "dim"))
+    return lines
+
+
+def _bar(label: str, percent: int, style: str) -> Text:
+    full = round(_BAR_CELLS * percent / 100)
+    # A share that is there must be seen, and one that is not whole must not look whole.
+    full = min(max(full, int(percent > 0)), _BAR_CELLS - int(percent < 100))  # noqa: PLR2004 - percent
+    bar = Text(f"  {label:<16} ").append("█" * full, style).append("░" * (_BAR_CELLS - full), "dim")
+    return bar.append(f" {percent:3d} %")
+
+
+def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
+    fallback = "the champion answers when the challenger fails" if policy.fallback else "off"
+    categories = ", ".join(f"{category}: {role}" for category, role in policy.category_roles.items())
+    return [
+        ("fallback", fallback),
+        ("salt", nothing_as(policy.salt, "none: the model's name is hashed")),
+        ("categories", nothing_as(categories, "none")),
+        ("previously", nothing_as(policy.previous_champion, "no other champion")),
+    ]

@@ -1,0 +1,182 @@
+"""``understudy version``: the trained artifacts of a model."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.text import Text
+
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson, DryRun
+from understudy.entrypoints.cli.registry import with_registry
+from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.lifecycle.registry import register_version
+from understudy.ports import NewVersion, VersionRecord
+
+app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "artifact_path": (str,),
+    "artifact_digest": (str, type(None)),
+    "framework": (str,),
+    "input_schema": (dict,),
+    "output_schema": (dict,),
+    "protocol": (str,),
+    "endpoints": (list,),
+    "metrics": (dict, type(None)),
+    "backend": (dict,),
+    "deterministic": (bool,),
+    "cache_ttl_seconds": (int,),
+    "timeout_ms": (int,),
+}
+_NEEDED = ("artifact_path", "framework", "input_schema")
+_EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
+VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
+
+
+@app.command()
+def register(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    source: Annotated[str, typer.Option("--from", metavar="FILE", help="A JSON file; - reads stdin.")],
+    endpoint: Annotated[
+        list[str] | None, typer.Option("--endpoint", metavar="HOST:PORT", help="A model server; repeat for replicas.")
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a version as staging; nothing is sent to it until a policy names it.
+
+    FILE has artifact_path, framework and input_schema, and may have artifact_digest, output_schema, protocol, endpoints,
+    metrics, backend, deterministic, cache_ttl_seconds and timeout_ms.
+    """
+    described = read_description(source)
+    if endpoint:
+        described["endpoints"] = endpoint
+    if protocol:
+        described["protocol"] = protocol
+    described["endpoints"] = tuple(described.get("endpoints", ()))
+    new = NewVersion(model_name=model, version=version, **described)
+    made = with_registry(lambda registry: register_version(registry, new, dry_run=dry_run))
+    if dry_run:
+        head = Text(f"Would register {model} {version}; nothing was written.", "bold")
+        then = "Run again without --dry-run to register it as staging."
+    else:
+        head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
+        then = f"→ understudy model set {model} --challenger {version} --weight 5 sends it a share of the calls"
+    document = {"version": {**version_document(made), "id": None if dry_run else made.id}, "dry_run": dry_run}
+    show(document, head, facts(_facts_of(made)), then, as_json=as_json)
+
+
+@app.command("list")
+def list_versions(
+    *,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of a model, or of all."""
+    found = with_registry(lambda registry: registry.list_versions(model))
+    rows = [
+        (
+            record.model_name,
+            record.version,
+            record.status,
+            record.protocol,
+            str(len(record.endpoints)),
+            record.framework,
+            ago(record.created_at),
+            str(record.id),
+        )
+        for record in found
+    ]
+    columns = [
+        Column("model"),
+        Column("version"),
+        Column("status"),
+        Column("protocol", drop=1),
+        Column("servers", drop=2, right=True),
+        Column("framework", drop=4),
+        Column("registered", drop=3),
+        Column("id", drop=1, right=True),
+    ]
+    text = a_table(columns, rows) if rows else f"No version{f' of {model}' if model else ''} is registered."
+    show({"versions": [version_document(record) for record in found]}, text, as_json=as_json)
+
+
+@app.command("show")
+def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = False) -> None:
+    """Show one version."""
+    record = with_registry(lambda registry: registry.show_version(model, version))
+    head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
+    show({"version": version_document(record)}, head, facts(_facts_of(record)), as_json=as_json)
+
+
+def version_document(record: VersionRecord) -> dict[str, Any]:
+    """Return a version as JSON."""
+    return record._asdict()
+
+
+def read_description(source: str) -> dict[str, Any]:
+    """Return the fields of a version that a JSON file gives.
+
+    Raises:
+        CommandRefused: It cannot be read, or a field is missing, unknown or of the wrong type.
+    """
+    try:
+        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        described = orjson.loads(content)
+    except OSError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{source} cannot be read: {problem.strerror}", "Name a file.") from None
+    except orjson.JSONDecodeError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{source} is not JSON: {problem}", f"For example: {_EXAMPLE}") from None
+    problems = problems_of(described)
+    if problems:
+        raise CommandRefused(
+            ExitCode.USAGE,
+            "\n  ".join([f"{source} does not describe a version:", *problems]),
+            f"For example: {_EXAMPLE}",
+        )
+    return dict(described)
+
+
+def problems_of(described: Any) -> list[str]:
+    """Return what is wrong with a description, all of it."""
+    if not isinstance(described, dict):
+        return ["it is not one JSON object"]
+    problems = [f"{name} is missing" for name in _NEEDED if name not in described]
+    for name, value in described.items():
+        if name not in _TYPES:
+            problems.append(f"{name} is no field of a version")
+        elif not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
+            problems.append(f"{name} is not {_TYPES[name][0].__name__}")
+    endpoints = described.get("endpoints", [])
+    if isinstance(endpoints, list) and not all(isinstance(target, str) for target in endpoints):
+        problems.append("endpoints is a list of host:port")
+    return problems
+
+
+def _facts_of(record: VersionRecord) -> list[tuple[str, str]]:
+    features = record.input_schema.get("features", [])
+    names = ", ".join(str(feature.get("name")) for feature in features if isinstance(feature, dict))
+    metrics = ", ".join(
+        f"{name} {value}" for name, value in (record.metrics or {}).items() if not isinstance(value, dict)
+    )
+    caching = f"{record.cache_ttl_seconds} s" if record.deterministic and record.cache_ttl_seconds else "off"
+    return [
+        ("artifact", record.artifact_path),
+        ("digest", nothing_as(record.artifact_digest)),
+        ("framework", record.framework),
+        ("protocol", record.protocol),
+        ("servers", ", ".join(record.endpoints) or "none yet"),
+        ("inputs", f"{len(features)}: {names}"),
+        ("output", orjson.dumps(record.output_schema).decode()),
+        ("metrics", nothing_as(metrics)),
+        ("cached for", caching),
+        ("time-out", f"{record.timeout_ms} ms"),
+    ]

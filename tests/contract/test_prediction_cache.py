@@ -1,0 +1,171 @@
+"""One behaviour, the in-process cache and the one in Redis."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from understudy.adapters.embedded_valkey import EmbeddedValkey
+from understudy.adapters.memory import MemoryCache
+from understudy.adapters.redis_cache import BREAKER_FAILURES, BREAKER_SECONDS, RedisCache
+from understudy.ports import PredictionCache
+
+TIMEOUT_SECONDS = 0.02
+
+
+class Errors:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def a_redis_cache(url: str, errors: Errors | None = None) -> RedisCache:
+    return RedisCache(url, timeout_seconds=TIMEOUT_SECONDS, now=time.monotonic, on_error=errors or Errors())
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def cache(request: pytest.FixtureRequest) -> AsyncIterator[PredictionCache]:
+    made: PredictionCache
+    if request.param == "memory":
+        made = MemoryCache(1_000_000)
+    else:
+        url = request.getfixturevalue("valkey_url")
+        async with Redis.from_url(url) as server:
+            await server.flushall()
+        made = a_redis_cache(url)
+    yield made
+    await made.close()
+
+
+async def stored(cache: PredictionCache, key: str) -> bytes | None:
+    """Return the value once it arrived: a write is queued, not awaited."""
+    for _ in range(100):
+        value = await cache.get(key)
+        if value is not None:
+            return value
+        await asyncio.sleep(0.005)
+    return None
+
+
+async def test_what_was_set_is_got(cache):
+    await cache.set("infer:1:a", b"one", 60)
+    await cache.set("infer:1:b", b"two", 60)
+
+    assert (await stored(cache, "infer:1:a"), await stored(cache, "infer:1:b")) == (b"one", b"two")
+
+
+async def test_what_was_never_set_is_none(cache):
+    assert await cache.get("infer:1:nothing") is None
+
+
+async def test_a_later_value_replaces_an_earlier_one(cache):
+    await cache.set("infer:1:a", b"one", 60)
+    assert await stored(cache, "infer:1:a") == b"one"
+
+    await cache.set("infer:1:a", b"two", 60)
+    await asyncio.sleep(0.05)
+
+    assert await cache.get("infer:1:a") == b"two"
+
+
+async def test_a_value_ends_with_its_time_to_live(cache):
+    await cache.set("infer:1:a", b"one", 1)
+    assert await stored(cache, "infer:1:a") == b"one"
+
+    await asyncio.sleep(1.1)
+
+    assert await cache.get("infer:1:a") is None
+
+
+async def test_callers_that_go_away_never_mix_up_the_others_values(cache):
+    for n in range(200):
+        await cache.set(f"infer:1:{n}", str(n).encode(), 60)
+    assert await stored(cache, "infer:1:199") == b"199"
+
+    asked = [asyncio.create_task(cache.get(f"infer:1:{n}")) for n in range(200)]
+    await asyncio.sleep(0)
+    for task in asked[::3]:
+        task.cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    for n, answer in enumerate(answers):
+        assert answer == str(n).encode() or (n % 3 == 0 and isinstance(answer, asyncio.CancelledError))
+
+
+async def test_a_value_of_another_type_is_a_miss(valkey_url):
+    async with Redis.from_url(valkey_url) as server:
+        await server.delete("infer:1:list")
+        await server.lpush("infer:1:list", "x")
+    cache = a_redis_cache(valkey_url)
+
+    assert await cache.get("infer:1:list") is None
+    await cache.close()
+
+
+async def test_a_redis_that_is_not_there_costs_little_and_then_nothing():
+    errors = Errors()
+    cache = a_redis_cache("redis://127.0.0.1:1", errors)
+
+    started = time.monotonic()
+    for n in range(50):
+        assert await cache.get(f"infer:1:{n}") is None
+        await cache.set(f"infer:1:{n}", b"x", 60)
+    spent = time.monotonic() - started
+
+    assert spent < 0.5
+    assert BREAKER_FAILURES <= errors.count <= 2 * BREAKER_FAILURES
+    await cache.close()
+
+
+async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterwards():
+    with EmbeddedValkey() as server:
+        cache = a_redis_cache(server.url)
+        await cache.set("infer:1:a", b"one", 60)
+        assert await stored(cache, "infer:1:a") == b"one"
+        assert server.pid is not None
+
+        os.kill(server.pid, signal.SIGSTOP)
+        longest = 0.0
+        for _ in range(2 * BREAKER_FAILURES):
+            started = time.monotonic()
+            assert await cache.get("infer:1:a") is None
+            longest = max(longest, time.monotonic() - started)
+        os.kill(server.pid, signal.SIGCONT)
+        await asyncio.sleep(BREAKER_SECONDS + 0.1)
+
+        assert longest < 2 * TIMEOUT_SECONDS + 0.05
+        assert await stored(cache, "infer:1:a") == b"one"
+        await cache.close()
+
+
+async def test_a_full_redis_loses_the_write_and_nothing_else():
+    with EmbeddedValkey() as server:
+        async with Redis.from_url(server.url) as admin:
+            await admin.config_set("maxmemory-policy", "noeviction")
+            await admin.config_set("maxmemory", "1")
+        cache = a_redis_cache(server.url)
+
+        await cache.set("infer:1:a", b"one", 60)
+        await asyncio.sleep(0.1)
+
+        assert await cache.get("infer:1:a") is None
+        await cache.close()
+
+
+async def test_one_turn_of_the_loop_is_one_command(valkey_url):
+    async with Redis.from_url(valkey_url) as server:
+        cache = a_redis_cache(valkey_url)
+        await cache.get("infer:1:warm")
+        before = (await server.info("commandstats")).get("cmdstat_mget", {"calls": 0})["calls"]
+
+        await asyncio.gather(*(cache.get(f"infer:1:{n}") for n in range(100)))
+
+        after = (await server.info("commandstats"))["cmdstat_mget"]["calls"]
+        assert after - before == 1
+        await cache.close()

@@ -1,0 +1,56 @@
+import asyncio
+from contextlib import suppress
+
+import pytest
+from builders import a_version
+
+from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
+from understudy.entrypoints.proxy.metrics_port import metrics_port
+
+
+async def fetch(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return answer
+
+
+async def test_a_scrape_sees_what_was_counted():
+    telemetry = PrometheusTelemetry()
+    telemetry.predicted(a_version("6"), "champion", "ok", 0.004, 0.31)
+    telemetry.count("fallbacks_total", "visits", "E503")
+    telemetry.set("policy_generation", 41, "visits")
+
+    async with metrics_port("127.0.0.1", 0, telemetry.exposition) as port:
+        page = (await fetch(port, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")).decode()
+
+    assert page.startswith("HTTP/1.1 200 OK")
+    assert 'predict_requests_total{model="visits",outcome="ok",role="champion",version="6"} 1.0' in page
+    assert 'predict_duration_seconds_bucket{le="0.005",model="visits",role="champion",version="6"} 1.0' in page
+    assert 'fallbacks_total{model="visits",reason="E503"} 1.0' in page
+    assert 'policy_generation{model="visits"} 41.0' in page
+
+
+@pytest.mark.parametrize("request_", [b"GET / HTTP/1.1\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\r\n\r\n"])
+async def test_the_port_answers_nothing_else(request_):
+    async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain")) as port:
+        assert (await fetch(port, request_)).startswith(b"HTTP/1.1 404")
+
+
+async def test_a_request_without_an_end_is_dropped_and_others_are_served():
+    async with metrics_port("127.0.0.1", 0, lambda: (b"x", "text/plain")) as port:
+        endless = asyncio.create_task(fetch(port, b"GET /metrics HTTP/1.1\r\n" + b"x: y\r\n" * 5_000))
+
+        assert (await fetch(port, b"GET /metrics HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nx")
+        with suppress(ConnectionError):
+            assert await endless == b""
+
+
+def test_every_metric_has_a_text_and_bounded_labels():
+    for text, labels, *_ in [*COUNTERS.values(), *GAUGES.values(), *HISTOGRAMS.values()]:
+        assert text.endswith(".")
+        assert not {"entity_id", "prediction_id", "path"} & set(labels)

@@ -1,0 +1,72 @@
+"""What the figures of a checkup mean."""
+
+import pytest
+
+from understudy.lifecycle.findings import State, judge_clock, judge_partitions, judge_proxy, judge_servers
+
+
+@pytest.mark.parametrize(
+    ("ahead_seconds", "round_trip_seconds", "state"),
+    [
+        (0.0, 0.001, State.GOOD),
+        (-0.2, 0.001, State.GOOD),
+        (0.3, 0.001, State.WARNING),
+        (-2.8, 0.001, State.PROBLEM),
+        (0.4, 0.5, State.GOOD),
+    ],
+)
+def test_a_clock_is_judged_by_what_the_round_trip_cannot_explain(ahead_seconds, round_trip_seconds, state):
+    assert judge_clock(ahead_seconds, round_trip_seconds).state is state
+
+
+def test_a_wrong_clock_says_by_how_much_and_in_which_direction():
+    assert judge_clock(2.8, 0.001).what == "2800 ms ahead of Postgres"
+    assert judge_clock(-2.8, 0.001).what == "2800 ms behind Postgres"
+
+
+@pytest.mark.parametrize(
+    ("last_month", "state"),
+    [
+        (None, State.PROBLEM),
+        ("2026-10", State.PROBLEM),
+        ("2026-11", State.WARNING),
+        ("2026-12", State.WARNING),
+        ("2027-01", State.GOOD),
+    ],
+)
+def test_partitions_are_judged_by_the_months_that_they_reach_ahead(last_month, state):
+    finding = judge_partitions(last_month, "2026-11")
+
+    assert finding.state is state
+    assert bool(finding.next_step) == (state is not State.GOOD)
+
+
+@pytest.mark.parametrize(
+    ("acts_on", "age_seconds", "state"),
+    [
+        ({"visits": 3, "digits": 1}, 1.0, State.GOOD),
+        ({"visits": 2, "digits": 1}, 1.0, State.WARNING),
+        ({"visits": 3}, 1.0, State.WARNING),
+        ({"visits": 3, "digits": 1}, 31.0, State.WARNING),
+    ],
+)
+def test_a_proxy_is_good_when_it_lives_and_acts_on_every_newest_generation(acts_on, age_seconds, state):
+    assert judge_proxy("vm:1", acts_on, {"visits": 3, "digits": 1}, age_seconds).state is state
+
+
+def test_a_proxy_that_is_behind_says_on_which_model():
+    assert "visits 2 instead of 3" in judge_proxy("vm:1", {"visits": 2}, {"visits": 3}, 1.0).what
+
+
+@pytest.mark.parametrize(
+    ("role", "servers", "ready", "state"),
+    [
+        ("champion", 2, True, State.GOOD),
+        ("champion", 2, False, State.PROBLEM),
+        ("champion", 0, False, State.PROBLEM),
+        ("challenger", 1, False, State.WARNING),
+        ("shadow", 0, False, State.WARNING),
+    ],
+)
+def test_a_champion_without_a_server_is_a_problem_and_another_role_a_warning(role, servers, ready, state):
+    assert judge_servers("visits", role, "1", servers, ready=ready).state is state
