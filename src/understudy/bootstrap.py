@@ -28,6 +28,7 @@ from understudy.serving.callers import Callers
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.reachability import ChampionWatch
 from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
@@ -40,7 +41,7 @@ class Parts:
 
     predictor: Predictor
     feed: PolicyFeed
-    callers: Callers
+    champions: ChampionWatch
     shadows: ShadowSet
     telemetry: PrometheusTelemetry
     in_flight: Callable[[], int] = lambda: 0
@@ -95,7 +96,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             ),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=partial(randbits, RANDOM_BITS)),
         )
-        parts = Parts(predictor, feed, callers, shadows, telemetry)
+        parts = Parts(predictor, feed, ChampionWatch(callers, time.monotonic), shadows, telemetry)
         _run_until_closed(_publish(parts), stack)
         yield parts
 

@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     docs: bool = True
     """Whether /docs and /openapi.json are served."""
 
+    version_headers: bool = True
+    """Whether answers name the version and role in headers; callers outside the house may not be meant to know."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
     batch_limit: int = Field(default=256, ge=1)
     drain_seconds: float = Field(default=3.0, ge=0)

@@ -44,7 +44,7 @@ async def postgres_store(database: asyncpg.Connection, database_url: str) -> Asy
 async def redis_store(valkey_url: str) -> AsyncIterator[FeatureStore]:
     client = Redis.from_url(valkey_url)
     for (model_name, entity_id), features in STORED.items():
-        mapping = {name: orjson.dumps(value).decode() for name, value in features.items()}
+        mapping: dict[Any, Any] = {name: orjson.dumps(value).decode() for name, value in features.items()}
         await client.hset(f"features:{model_name}:{entity_id}", mapping=mapping)
     store = RedisFeatureStore(valkey_url, timeout_seconds=1)
     yield store

@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-
 from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, register, sql
+
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey
 from understudy.adapters.migrations import upgrade
@@ -30,7 +31,7 @@ def own_postgres(short_path: Path) -> Iterator[EmbeddedPostgres]:
     server.remove()
 
 
-async def serve_visits(stack: Stack, database_url: str, **columns: int | None) -> int:
+async def serve_visits(stack: Stack, database_url: str, **columns: Any) -> int:
     """Migrate, register version 1 with one model server and make it the champion; returns its id."""
     await upgrade(database_url)
     version_id = await register(database_url, 1, [stack.start_model("visits:1")], **columns)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import asyncpg
-
 from e2e.load import Answer, Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
 
@@ -93,7 +92,8 @@ async def test_with_listen_cut_a_change_still_arrives_within_five_seconds(tmp_pa
 
 
 async def listener_pids(database_url: str) -> list[int]:
-    query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'understudy-listener' AND datname = current_database()"
+    listening = "application_name = 'understudy-listener' AND datname = current_database()"
+    query = f"SELECT pid FROM pg_stat_activity WHERE {listening}"
     pids = [row["pid"] for row in await sql(database_url, query)]
     assert len(pids) == 2
     return pids

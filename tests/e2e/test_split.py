@@ -2,9 +2,9 @@ import asyncio
 from hashlib import md5
 
 import orjson
-
 from e2e.load import Connection
 from e2e.stack import VISITS, a_stack, get, register, sql
+
 from understudy.adapters.example_models import example_rows
 
 ENTITIES = [f"customer-{n}" for n in range(10_000)]

@@ -51,6 +51,7 @@ async def test_a_request_without_an_end_is_dropped_and_others_are_served():
 
 
 def test_every_metric_has_a_text_and_bounded_labels():
-    for text, labels, *_ in [*COUNTERS.values(), *GAUGES.values(), *HISTOGRAMS.values()]:
+    histograms = [(text, labels) for text, labels, _ in HISTOGRAMS.values()]
+    for text, labels in [*COUNTERS.values(), *GAUGES.values(), *histograms]:
         assert text.endswith(".")
         assert not {"entity_id", "prediction_id", "path"} & set(labels)

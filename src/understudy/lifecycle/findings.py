@@ -73,7 +73,7 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
 
 def judge_servers(model: str, role: str, version: str, servers: int, *, ready: bool) -> Finding:
     """Judge the model servers of one role of one model."""
-    name = f"{role} {model} {version}"
+    name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
     if servers == 0:
         advice = f"Name one: INSERT INTO ModelEndpoint; understudy version show {model} {version} has the id."

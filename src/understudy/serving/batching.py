@@ -75,6 +75,10 @@ class BatchingCaller:
             self._dispatch()
         return await answer
 
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether the version's model servers say that they serve it."""
+        return await self.backend.ready(timeout_seconds)
+
     async def idle(self, timeout_seconds: float) -> None:
         """Wait until no call is in flight, at most ``timeout_seconds``."""
         if self._calls:

@@ -150,7 +150,7 @@ async def _examine_servers(policy: ServingPolicy, role: Role, version: ModelVers
         backend = connect(version)
     except BackendUnavailable as problem:
         return Finding(
-            f"{role} {policy.model_name} {version.version}", State.PROBLEM, problem.detail, problem.next_step
+            f"{policy.model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step
         )
     try:
         ready = await backend.ready(READY_SECONDS)

@@ -65,7 +65,8 @@ class Proxy:
                 telemetry=parts.telemetry,
                 needs_key=self.settings.needs_key,
                 batch_limit=self.settings.batch_limit,
-                new_id=lambda: token_hex(16),
+                new_id=partial(token_hex, 16),
+                version_headers=self.settings.version_headers,
             )
             parts.in_flight = partial(getattr, self.door, "in_flight")
             yield
@@ -203,7 +204,10 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
         if proxy.parts is None:
             raise PolicyNotLoaded
         feed = proxy.parts.feed
-        ready, detail = readiness(feed.snapshot, degraded=feed.degraded, age_seconds=feed.age_seconds)
+        reachable = feed.snapshot is not None and await proxy.parts.champions.any_reachable(feed.snapshot)
+        ready, detail = readiness(
+            feed.snapshot, reachable=reachable, degraded=feed.degraded, age_seconds=feed.age_seconds
+        )
         return _json(detail, 200 if ready else 503)
 
 

@@ -40,6 +40,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
             "preload_app": False,  # gRPC channels made before a fork crash the child
             "control_socket_disable": True,
             "child_exit": _forget_dead_worker,
+            "loglevel": "warning",
         }
         for name, value in options.items():
             self.cfg.set(name, value)

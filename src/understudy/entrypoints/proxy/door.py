@@ -40,6 +40,7 @@ class PredictDoor:
         needs_key: Whether callers must show a key.
         batch_limit: Most entities of a batch.
         new_id: Makes a request id for a caller who sent none; 32 hex digits.
+        version_headers: Whether the headers name version and role.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class PredictDoor:
         needs_key: bool,
         batch_limit: int,
         new_id: Callable[[], str],
+        version_headers: bool = True,
     ) -> None:
         self._predictor = predictor
         self._snapshot = snapshot
@@ -58,6 +60,7 @@ class PredictDoor:
         self._needs_key = needs_key
         self._batch_limit = batch_limit
         self._new_id = new_id
+        self._version_headers = version_headers
         self.in_flight = 0
 
     async def predict(
@@ -134,7 +137,7 @@ class PredictDoor:
         return False, orjson.dumps(receipt)
 
     def _reply(self, outcome: Outcome, asked: Honoured, path: str) -> Reply:
-        headers = [*receipt_headers(outcome), *self._common(asked)]
+        headers = [*receipt_headers(outcome, name_version=self._version_headers), *self._common(asked)]
         error = outcome.served.error
         if error is not None:
             return Reply(status_of(error), [*problem_headers(error), *headers], problem_body(error, path))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import quote
 
 from understudy.errors import HeaderInvalid
 from understudy.serving.predict import CacheResult, Outcome
@@ -24,6 +25,7 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_LABEL_CHARACTERS = "/:+@,;=!*'() "
 MAX_TIMEOUT_MS = 3_600_000
 
 
@@ -78,20 +80,24 @@ def _milliseconds(name: bytes, value: bytes) -> float:
     return int(value) / 1000
 
 
-def receipt_headers(outcome: Outcome) -> list[tuple[bytes, bytes]]:
-    """Return who answered and how, for answers and for errors after a route was known."""
+def receipt_headers(outcome: Outcome, *, name_version: bool) -> list[tuple[bytes, bytes]]:
+    """Return who answered and how, for answers and for errors after a route was known.
+
+    A version's label is percent-encoded where it holds more than a header may.
+    """
     served, seconds = outcome.served, outcome.seconds
     timing = (
         f"route;dur={seconds['route'] * 1000:.2f}, features;dur={seconds['features'] * 1000:.2f}, "
         f"cache;desc={served.cache}, upstream;dur={seconds['upstream'] * 1000:.2f}"
     )
     headers = [
-        (b"x-model-version", served.version.version.encode("latin-1", "replace")),
-        (b"x-model-role", outcome.role.value.encode()),
         (b"x-prediction-id", outcome.prediction_id.encode()),
         (b"x-policy-generation", b"%d" % outcome.generation),
         (b"server-timing", timing.encode()),
     ]
+    if name_version:
+        headers.append((b"x-model-version", quote(served.version.version, safe=_LABEL_CHARACTERS).encode()))
+        headers.append((b"x-model-role", outcome.role.value.encode()))
     if served.prediction is not None:
         headers.append((b"cache-status", _cache_status(served.cache, served.version.cache_ttl_seconds)))
     return headers

@@ -4,6 +4,7 @@ import os
 import tempfile
 from importlib import import_module
 
+from understudy.entrypoints.logs import log_as_json
 from understudy.settings import Settings
 
 
@@ -13,6 +14,8 @@ def serve(settings: Settings) -> int:
     The module is chosen here and imported late, because the metrics library decides at its import whether the processes
     of this run share their figures through files.
     """
+    log_as_json()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every reconnect is a line on standard error
     if settings.workers == 1:
         chosen = "single"
     else:

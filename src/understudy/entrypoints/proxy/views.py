@@ -126,16 +126,18 @@ def assignment(policy: ServingPolicy, entity_id: str, category: str | None) -> d
 
 
 def readiness(
-    snapshot: PolicySnapshot | None, *, degraded: bool, age_seconds: float | None
+    snapshot: PolicySnapshot | None, *, reachable: bool, degraded: bool, age_seconds: float | None
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether calls can be answered, and what the proxy knows of itself."""
     if snapshot is None:
         return False, {"status": "starting", "detail": "no policy has been read yet"}
     detail: dict[str, Any] = {
-        "status": "degraded" if degraded else "ready",
+        "status": ("degraded" if degraded else "ready") if reachable else "unreachable",
         "models": len(snapshot.policies),
         "policy_age_seconds": round(age_seconds, 3) if age_seconds is not None else None,
     }
+    if not reachable:
+        detail["detail"] = "no champion's model server answers"
     if snapshot.rejected:
         detail["rejected"] = dict(snapshot.rejected)
-    return True, detail
+    return reachable, detail

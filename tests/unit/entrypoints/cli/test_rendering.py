@@ -14,9 +14,10 @@ ROWS = [("visits", "1", "dana@example.org", "weekly retrain"), ("digits", "12", 
 
 
 def rendered(renderable, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, color_system=None, highlight=False, markup=False)
     console.print(renderable)
-    text = console.file.getvalue()
+    text = screen.getvalue()
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 

@@ -26,6 +26,7 @@ from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.reachability import ChampionWatch
 from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
@@ -59,7 +60,10 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
             versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
             document = {
-                "models": {"visits": policy_rows(versions=versions), "a/b": policy_rows(versions=versions)},
+                "models": {
+                    "visits": policy_rows(versions=versions),
+                    "a/b": policy_rows(champion_version=7, versions=[a_version_row("7/x", id=7, input_schema=schema)]),
+                },
                 "keys": [KEY],
             }
             settings = Settings(metrics_port=0, state_dir=tmp_path, **options)
@@ -91,7 +95,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     clocks=Clocks(time.monotonic, time.time, lambda: 1),
                 )
                 await feed.start()
-                yield Parts(predictor, feed, callers, shadows, telemetry)
+                yield Parts(predictor, feed, ChampionWatch(callers, time.monotonic), shadows, telemetry)
                 await feed.stop()
 
             app = create_app(settings, parts)

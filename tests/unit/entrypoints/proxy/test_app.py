@@ -122,7 +122,10 @@ async def test_an_unknown_model_is_404(start):
 async def test_a_model_name_may_hold_an_encoded_slash(start):
     proxy = await start()
 
-    assert (await proxy.client.post("/v1/models/a%2Fb/predict", json=BODY)).status_code == 200
+    response = await proxy.client.post("/v1/models/a%2Fb/predict", json=BODY)
+
+    assert response.status_code == 200
+    assert (response.json()["model"], response.headers["x-model-version"]) == ("a/b", "7/x")
 
 
 async def test_unknown_paths_and_methods_are_problems_too(start):
@@ -240,6 +243,26 @@ async def test_health_tells_liveness_from_readiness(start):
 
     assert (await proxy.client.get("/livez")).json()["status"] == "alive"
     assert (await proxy.client.get("/readyz")).json()["status"] == "ready"
+
+
+async def test_a_proxy_none_of_whose_champions_answers_is_not_ready_but_alive(start):
+    proxy = await start()
+    proxy.backends["1"].is_ready = proxy.backends["7/x"].is_ready = False
+
+    unready = await proxy.client.get("/readyz")
+
+    assert (unready.status_code, unready.json()["status"]) == (503, "unreachable")
+    assert (await proxy.client.get("/livez")).status_code == 200
+
+
+async def test_versions_can_be_kept_from_callers_outside(start):
+    proxy = await start(version_headers=False)
+
+    response = await proxy.client.post(PATH, json=BODY)
+
+    assert response.headers["x-prediction-id"]
+    assert "x-model-version" not in response.headers
+    assert "x-model-role" not in response.headers
 
 
 async def test_openapi_has_an_operation_id_a_summary_and_problems_for_every_route(start):

@@ -1,0 +1,38 @@
+"""Whether this proxy can answer anything at all: at least one champion's model server says that it is ready."""
+
+import asyncio
+from collections.abc import Callable
+
+from understudy.core.policy import PolicySnapshot
+from understudy.serving.callers import Callers
+
+MEMORY_SECONDS = 2.0
+PROBE_SECONDS = 0.5
+MOST_PROBES = 8
+"""Champions asked in one probe; with thousands of models the first that answers is enough."""
+
+
+class ChampionWatch:
+    """Asks champions for a sign of life, at most once in ``MEMORY_SECONDS`` however often it is asked itself."""
+
+    def __init__(self, callers: Callers, now: Callable[[], float]) -> None:
+        self._callers = callers
+        self._now = now
+        self._known_until = 0.0
+        self._reachable = False
+        self._asking = asyncio.Lock()
+
+    async def any_reachable(self, snapshot: PolicySnapshot) -> bool:
+        """Whether a champion answers; without any model there is nothing to miss."""
+        if not snapshot.policies:
+            return True
+        async with self._asking:
+            if self._now() >= self._known_until:
+                self._reachable = await self._probe(snapshot)
+                self._known_until = self._now() + MEMORY_SECONDS
+        return self._reachable
+
+    async def _probe(self, snapshot: PolicySnapshot) -> bool:
+        champions = [policy.champion for policy in snapshot.policies.values()][:MOST_PROBES]
+        answers = await asyncio.gather(*(self._callers.of(version).ready(PROBE_SECONDS) for version in champions))
+        return any(answers)

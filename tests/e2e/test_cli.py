@@ -1,0 +1,246 @@
+"""The command line as a person and a program use it, against a real Postgres."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from understudy.adapters.child_process import free_port
+from understudy.core.routing import bucket_of
+from understudy.entrypoints.cli.rendering import SCHEMA
+
+DESCRIPTION = {
+    "artifact_path": "s3://models/churn/1/model.onnx",
+    "framework": "sklearn",
+    "input_schema": {"features": [{"name": "age", "dtype": "float32", "min": 0, "max": 130}]},
+    "output_schema": {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1},
+    "metrics": {"auc": 0.71},
+    "endpoints": ["127.0.0.1:9000"],
+}
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        (line,) = self.out.splitlines()
+        document: dict[str, Any] = json.loads(line)
+        assert document["schema"] == SCHEMA
+        return document
+
+
+class CommandLine:
+    """Runs commands as processes of their own, with nobody before a terminal."""
+
+    def __init__(self, database_url: str, folder: Path, **more: str) -> None:
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("UNDERSTUDY_")},
+            "DATABASE_URL": database_url,
+            "COLUMNS": "80",
+            "NO_COLOR": "1",
+            **more,
+        }
+        self._folder = folder
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "understudy.entrypoints.cli", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=self._folder,
+            env=self._environment,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def register(self, version: str, *more: str) -> Done:
+        return self("version", "register", "churn", version, "--from", "-", *more, stdin=json.dumps(DESCRIPTION))
+
+
+@pytest.fixture
+def understudy(database_url: str, tmp_path: Path) -> CommandLine:
+    return CommandLine(database_url, tmp_path)
+
+
+async def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
+    dry = understudy.register("1", "--dry-run")
+    nothing = understudy("version", "list", "--json")
+    made = understudy.register("1", "--json")
+    listed = understudy("version", "list")
+    shown = understudy("version", "show", "churn", "1")
+
+    assert (dry.code, made.code, listed.code, shown.code) == (0, 0, 0, 0)
+    assert dry.out.startswith("Would register churn 1; nothing was written.")
+    assert nothing.document["versions"] == []
+    assert made.document["version"]["endpoints"] == ["127.0.0.1:9000"]
+    assert listed.out.splitlines()[2].split()[:4] == ["churn", "1", "staging", "oip"]
+    assert "s3://models/churn/1/model.onnx" in shown.out
+
+
+async def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: CommandLine):
+    understudy.register("1")
+
+    again = understudy.register("1")
+    nonsense = understudy("version", "register", "churn", "2", "--from", "-", stdin='{"framework": 7}')
+    unusable = {**DESCRIPTION, "input_schema": {"features": [{"name": "age", "dtype": "colour"}]}}
+    bad_schema = understudy("version", "register", "churn", "2", "--from", "-", stdin=json.dumps(unusable))
+    bad_target = understudy.register("2", "--endpoint", "http://127.0.0.1:9000/x")
+    missing = understudy("version", "show", "churn", "2")
+
+    assert [done.code for done in (again, nonsense, bad_schema, bad_target, missing)] == [5, 2, 2, 7, 4]
+    assert again.err.startswith("✖ E205")
+    assert "artifact_path is missing" in nonsense.err
+    assert "framework is not str" in nonsense.err
+    assert bad_schema.err.startswith("✖ E204")
+    assert "host:port" in bad_target.err
+    assert "it has: 1" in missing.err
+
+
+async def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
+    understudy.register("1")
+    understudy.register("2")
+
+    first = understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
+    second = understudy("model", "set", "churn", "--challenger", "2", "--weight", "10", "--reason", "try 2", "--yes")
+    listed = understudy("model", "list", "--json")
+    shown = understudy("model", "show", "churn")
+    audit = understudy("audit", "list", "churn", "--json")
+    explained = understudy("explain", "churn", "cust-42", "--json")
+
+    assert [done.code for done in (first, second, listed, shown, audit, explained)] == [0] * 6
+    assert listed.document["models"][0]["policy"]["challenger_weight"] == 10
+    assert "champion 1       ████████████████████████████████████░░░░  90 %" in shown.out
+    latest, oldest = audit.document["audit"]
+    assert (latest["reason"], latest["via"], latest["changes"]) == (
+        "try 2",
+        "cli",
+        {"challenger": [None, "2"], "challenger_weight": [0, 10]},
+    )
+    assert (oldest["action"], oldest["generation"]) == ("insert", 1)
+    assert explained.document["assignment"]["bucket"] == bucket_of("churn", "cust-42")
+
+
+async def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(understudy: CommandLine):
+    understudy.register("1")
+    understudy.register("2")
+    understudy("model", "set", "churn", "--champion", "1", "--challenger", "2", "--reason", "first")
+
+    without_reason = understudy("model", "set", "churn", "--weight", "5", "--yes")
+    without_yes = understudy("model", "set", "churn", "--weight", "5", "--reason", "x")
+    dry = understudy("model", "set", "churn", "--weight", "5", "--dry-run", "--json")
+    stale = understudy("model", "set", "churn", "--weight", "5", "--reason", "x", "--yes", "--expect-generation", "7")
+    after = understudy("model", "show", "churn", "--json")
+
+    assert (without_reason.code, without_yes.code, dry.code, stale.code) == (2, 2, 0, 5)
+    assert "--reason" in without_reason.err
+    assert "--yes" in without_yes.err
+    assert (dry.document["dry_run"], dry.document["changed"]) == (True, False)
+    assert "at generation 1, not 7" in stale.err
+    assert after.document["model"]["policy"]["generation"] == 1
+
+
+async def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: CommandLine):
+    understudy.register("1")
+    understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
+
+    refused = understudy("model", "set", "churn", "--weight", "130", "--reason", "x", "--yes")
+    as_json = understudy("model", "set", "churn", "--weight", "5", "--reason", "x", "--yes", "--json")
+
+    assert (refused.code, refused.out) == (7, "")
+    assert refused.err == (
+        "✖ E203 The database refused the change\n"
+        "  challenger_weight of churn is a percentage from 0 to 100, not 130\n"
+        "  → To send the challenger nothing: UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'\n"
+    )
+    error = json.loads(as_json.err)["error"]
+    assert (as_json.code, error["code"], error["exit_code"]) == (7, "E203", 7)
+    assert "has no challenger" in error["detail"]
+    assert "UPDATE ServingPolicy" in error["next"]
+
+
+async def test_a_change_by_plain_sql_is_in_the_audit_too(understudy: CommandLine, database: asyncpg.Connection):
+    understudy.register("1")
+    understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
+
+    await database.execute("UPDATE ServingPolicy SET fallback = FALSE WHERE model_name = 'churn'")
+
+    said = understudy("audit", "list").out
+    assert "churn generation 2" in said
+    assert "fallback True → False" in said
+
+
+async def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
+    made = understudy("key", "create", "--scope", "predict:churn", "--scope", "read", "--note", "web shop", "--json")
+    key_id, secret = made.document["credential"].split(".")
+    before = understudy("key", "list")
+    revoked = understudy("key", "revoke", key_id)
+    after = understudy("key", "list", "--json")
+    nonsense = understudy("key", "create", "--scope", "everything")
+
+    assert (made.code, revoked.code, nonsense.code) == (0, 0, 7)
+    assert key_id in before.out
+    assert "valid" in before.out
+    assert secret not in before.out + after.out
+    assert after.document["keys"][0]["revoked_at"] is not None
+    assert "everything" in nonsense.err
+
+
+async def test_the_schema_is_checked_and_upgraded(empty_database_url: str, tmp_path: Path):
+    understudy = CommandLine(empty_database_url, tmp_path)
+
+    behind = understudy("db", "check")
+    would = understudy("db", "upgrade", "--dry-run")
+    upgraded = understudy("db", "upgrade", "--json")
+    again = understudy("db", "upgrade", "--json")
+    good = understudy("db", "check")
+
+    assert [done.code for done in (behind, would, upgraded, again, good)] == [1, 0, 0, 0, 0]
+    assert behind.err.startswith("✖ E511")
+    assert "nothing was changed" in would.out
+    assert (upgraded.document["changed"], again.document["changed"]) == (True, False)
+
+
+async def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
+    port = free_port()
+    understudy.register("1", "--endpoint", f"127.0.0.1:{port}")
+    understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
+
+    done = understudy("doctor", "--json")
+
+    states = {finding["name"]: finding["state"] for finding in done.document["findings"]}
+    assert (done.code, done.document["problems"]) == (1, 1)
+    assert states["churn 1 champion"] == "problem"
+    assert {states[name] for name in ("config", "postgres", "clock", "schema", "partitions")} == {"good"}
+    assert states["proxies"] == "warning"
+
+
+async def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1(tmp_path: Path):
+    understudy = CommandLine(f"postgresql://nobody:secret-word@127.0.0.1:{free_port()}/none", tmp_path)
+
+    listed = understudy("model", "list")
+    doctor = understudy("doctor")
+
+    assert (listed.code, doctor.code) == (69, 1)
+    assert listed.err.startswith("✖ E510")
+    assert "✖ postgres" in doctor.out
+    assert "secret-word" not in listed.out + listed.err + doctor.out + doctor.err
+
+
+async def test_a_setting_that_cannot_be_used_is_named_and_its_value_is_not_repeated(tmp_path: Path):
+    understudy = CommandLine("postgresql://127.0.0.1:1/none", tmp_path, UNDERSTUDY_PORT="eighty-eighty")
+
+    done = understudy("model", "list")
+
+    assert done.code == 2
+    assert "UNDERSTUDY_PORT" in done.err
+    assert "eighty-eighty" not in done.err
