@@ -1,9 +1,12 @@
 """The command line as a person and a program use it, against a real Postgres."""
 
+import asyncio
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +15,7 @@ import pytest
 
 from understudy.adapters.child_process import free_port
 from understudy.core.routing import bucket_of
+from understudy.entrypoints.cli.main import run
 from understudy.entrypoints.cli.rendering import SCHEMA
 
 DESCRIPTION = {
@@ -38,41 +42,44 @@ class Done(NamedTuple):
 
 
 class CommandLine:
-    """Runs commands as processes of their own, with nobody before a terminal."""
+    """Runs command lines in this process (importing everything anew for each would take a second), without a terminal."""
 
-    def __init__(self, database_url: str, folder: Path, **more: str) -> None:
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("UNDERSTUDY_")},
-            "DATABASE_URL": database_url,
-            "COLUMNS": "80",
-            "NO_COLOR": "1",
-            **more,
-        }
-        self._folder = folder
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
 
     def __call__(self, *arguments: str, stdin: str = "") -> Done:
-        done = subprocess.run(
-            [sys.executable, "-m", "understudy.entrypoints.cli", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=self._folder,
-            env=self._environment,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        with self._monkeypatch.context() as patch:
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            self._capsys.readouterr()
+            code = run(arguments)
+        return Done(code, *self._capsys.readouterr())
 
     def register(self, version: str, *more: str) -> Done:
         return self("version", "register", "churn", version, "--from", "-", *more, stdin=json.dumps(DESCRIPTION))
 
 
 @pytest.fixture
-def understudy(database_url: str, tmp_path: Path) -> CommandLine:
-    return CommandLine(database_url, tmp_path)
+def on_database(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], CommandLine]:
+    """Makes the command line of a person whose ``DATABASE_URL`` is the argument."""
+
+    def made(url: str) -> CommandLine:
+        for name, value in {"DATABASE_URL": url, "COLUMNS": "80", "NO_COLOR": "1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        return CommandLine(capsys, monkeypatch)
+
+    return made
 
 
-async def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
+@pytest.fixture
+def understudy(database_url: str, on_database: Callable[[str], CommandLine]) -> CommandLine:
+    return on_database(database_url)
+
+
+def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
     dry = understudy.register("1", "--dry-run")
     nothing = understudy("version", "list", "--json")
     made = understudy.register("1", "--json")
@@ -87,7 +94,7 @@ async def test_a_version_is_registered_listed_and_shown(understudy: CommandLine)
     assert "s3://models/churn/1/model.onnx" in shown.out
 
 
-async def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: CommandLine):
+def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: CommandLine):
     understudy.register("1")
 
     again = understudy.register("1")
@@ -106,7 +113,7 @@ async def test_a_version_is_registered_once_and_only_when_it_can_be_used(underst
     assert "it has: 1" in missing.err
 
 
-async def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
+def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
     understudy.register("1")
     understudy.register("2")
 
@@ -130,7 +137,7 @@ async def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLi
     assert explained.document["assignment"]["bucket"] == bucket_of("churn", "cust-42")
 
 
-async def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(understudy: CommandLine):
+def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(understudy: CommandLine):
     understudy.register("1")
     understudy.register("2")
     understudy("model", "set", "churn", "--champion", "1", "--challenger", "2", "--reason", "first")
@@ -149,7 +156,7 @@ async def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it
     assert after.document["model"]["policy"]["generation"] == 1
 
 
-async def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: CommandLine):
+def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: CommandLine):
     understudy.register("1")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
 
@@ -168,18 +175,18 @@ async def test_a_refused_change_shows_the_databases_own_words_and_advice(underst
     assert "UPDATE ServingPolicy" in error["next"]
 
 
-async def test_a_change_by_plain_sql_is_in_the_audit_too(understudy: CommandLine, database: asyncpg.Connection):
+def test_a_change_by_plain_sql_is_in_the_audit_too(understudy: CommandLine, database_url: str):
     understudy.register("1")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
 
-    await database.execute("UPDATE ServingPolicy SET fallback = FALSE WHERE model_name = 'churn'")
+    asyncio.run(execute(database_url, "UPDATE ServingPolicy SET fallback = FALSE WHERE model_name = 'churn'"))
 
     said = understudy("audit", "list").out
     assert "churn generation 2" in said
     assert "fallback True → False" in said
 
 
-async def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
+def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
     made = understudy("key", "create", "--scope", "predict:churn", "--scope", "read", "--note", "web shop", "--json")
     key_id, secret = made.document["credential"].split(".")
     before = understudy("key", "list")
@@ -195,8 +202,8 @@ async def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
     assert "everything" in nonsense.err
 
 
-async def test_the_schema_is_checked_and_upgraded(empty_database_url: str, tmp_path: Path):
-    understudy = CommandLine(empty_database_url, tmp_path)
+def test_the_schema_is_checked_and_upgraded(empty_database_url: str, on_database: Callable[[str], CommandLine]):
+    understudy = on_database(empty_database_url)
 
     behind = understudy("db", "check")
     would = understudy("db", "upgrade", "--dry-run")
@@ -210,7 +217,7 @@ async def test_the_schema_is_checked_and_upgraded(empty_database_url: str, tmp_p
     assert (upgraded.document["changed"], again.document["changed"]) == (True, False)
 
 
-async def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
+def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
     port = free_port()
     understudy.register("1", "--endpoint", f"127.0.0.1:{port}")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
@@ -224,8 +231,8 @@ async def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandL
     assert states["proxies"] == "warning"
 
 
-async def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1(tmp_path: Path):
-    understudy = CommandLine(f"postgresql://nobody:secret-word@127.0.0.1:{free_port()}/none", tmp_path)
+def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1(on_database: Callable[[str], CommandLine]):
+    understudy = on_database(f"postgresql://nobody:secret-word@127.0.0.1:{free_port()}/none")
 
     listed = understudy("model", "list")
     doctor = understudy("doctor")
@@ -236,11 +243,31 @@ async def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1(t
     assert "secret-word" not in listed.out + listed.err + doctor.out + doctor.err
 
 
-async def test_a_setting_that_cannot_be_used_is_named_and_its_value_is_not_repeated(tmp_path: Path):
-    understudy = CommandLine("postgresql://127.0.0.1:1/none", tmp_path, UNDERSTUDY_PORT="eighty-eighty")
+def test_a_setting_that_cannot_be_used_is_named_and_its_value_is_not_repeated(
+    understudy: CommandLine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("UNDERSTUDY_PORT", "eighty-eighty")
 
     done = understudy("model", "list")
 
     assert done.code == 2
     assert "UNDERSTUDY_PORT" in done.err
     assert "eighty-eighty" not in done.err
+
+
+def test_the_installed_command_keeps_data_and_advice_apart(database_url: str, tmp_path: Path):
+    environment = {**os.environ, "DATABASE_URL": database_url}
+    command = [Path(sys.executable).with_name("understudy"), "version", "show", "churn", "1", "--json"]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment
+    )
+
+    assert (done.returncode, done.stdout) == (4, "")
+    assert json.loads(done.stderr)["error"]["code"] == "E206"
+
+
+async def execute(database_url: str, statement: str) -> None:
+    connection = await asyncpg.connect(database_url, timeout=10)
+    await connection.execute(statement)
+    await connection.close(timeout=5)

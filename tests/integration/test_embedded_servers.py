@@ -77,6 +77,18 @@ def test_a_killed_server_comes_back_with_its_committed_data_on_the_same_port(ser
     assert ask(again, "SELECT n FROM kept") == 7
 
 
+def test_a_server_that_crashed_by_itself_is_started_again(server):
+    url = server.start()
+    os.kill(server.pid, signal.SIGKILL)
+    while server.pid is not None:
+        time.sleep(0.01)
+
+    again = server.start()
+
+    assert again == url
+    assert ask(again, "SELECT 1") == 1
+
+
 def test_a_second_user_of_the_folder_joins_and_does_not_stop_what_is_not_its_own(server, short_path):
     url = server.start()
     guest = EmbeddedPostgres(short_path / "pg")

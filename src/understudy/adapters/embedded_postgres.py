@@ -177,6 +177,7 @@ class EmbeddedPostgres:
         """
         if self.pid is not None:
             return self.url
+        self.stop()  # it may have crashed: let go of what is left of it
         give_up = time.monotonic() + START_SECONDS
         self._data_dir.mkdir(parents=True, exist_ok=True)
         while not self._take_ownership():

@@ -7,7 +7,7 @@ from typing import Any
 from understudy.core.tensors import Datatype
 from understudy.errors import Violation
 
-_PYTHON_TYPES: dict[Datatype, tuple[type, ...]] = {
+JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
 } | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}
 """JSON values that an element may be; a whole number is a float too, true and false are no numbers."""
@@ -86,7 +86,7 @@ def _flatten(
 
 def problem_of(feature: Feature, value: Any) -> str | None:
     """Say what is wrong with one element, without repeating it; ``None`` when nothing is."""
-    if type(value) not in _PYTHON_TYPES[feature.datatype]:
+    if type(value) not in JSON_TYPES[feature.datatype]:
         return f"expected {_expected_element(feature)}"
     if feature.enum:
         return None if value in feature.enum else f"expected one of {', '.join(map(str, feature.enum))}"

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn
 
@@ -26,8 +26,32 @@ class PackedTensor(NamedTuple):
 
     spec: TensorSpec
     features: tuple[Feature, ...]
-    packer: struct.Struct | None
-    """For numbers: packs one row's elements, little-endian."""
+
+
+class PlainInput(NamedTuple):
+    """The short way for the commonest input: one tensor of single numbers, all of them in the request.
+
+    ``checks`` has for each feature its name, the JSON types it takes, and its least and greatest value.
+    """
+
+    packer: struct.Struct
+    checks: tuple[tuple[str, tuple[type, ...], float, float], ...]
+
+    def row_of(self, values: Mapping[str, Any]) -> Row | None:
+        """Return the row; ``None`` when anything is unusual, so that the long way can say what."""
+        checks = self.checks
+        if len(values) != len(checks):
+            return None
+        elements = []
+        for name, types, least, greatest in checks:
+            value = values.get(name)
+            if type(value) not in types or not least <= value <= greatest:  # type: ignore[operator]  # a number by now
+                return None
+            elements.append(value)
+        try:
+            return (self.packer.pack(*elements),)
+        except (OverflowError, struct.error):
+            return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +63,7 @@ class InputSchema:
     packed: tuple[PackedTensor, ...]
     by_name: Mapping[str, Feature]
     stored_names: tuple[str, ...]
-    single_row: struct.Struct | None = field(default=None)
-    """Set when the whole input is one tensor of single numbers: then one ``pack`` assembles it."""
+    plain: PlainInput | None = None
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -53,6 +76,9 @@ class InputSchema:
         Raises:
             InputInvalid: With every violation, each at its JSON pointer under ``/inputs``.
         """
+        row = self.plain.row_of(values) if self.plain is not None else None
+        if row is not None:
+            return Assembled(row, digest_of(row), ())
         violations: list[Violation] = []
         merged: dict[str, Any] = {}
         defaulted: list[str] = []
@@ -86,11 +112,6 @@ class InputSchema:
         return Assembled(row, digest_of(row), tuple(defaulted))
 
     def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
-        if self.single_row is not None:
-            try:
-                return (self.single_row.pack(*merged.values()),)
-            except (OverflowError, struct.error):
-                pass
         parts: list[bytes] = []
         for tensor in self.packed:
             chunks = [

@@ -21,11 +21,11 @@ An empty ``output_schema`` takes the server's first output, any shape.
 
 import struct
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from understudy.core.features import Feature, checked, problem_of
-from understudy.core.schema import InputSchema, OutputSchema, PackedTensor
+from understudy.core.features import JSON_TYPES, Feature, checked, problem_of
+from understudy.core.schema import InputSchema, OutputSchema, PackedTensor, PlainInput
 from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.errors import SchemaInvalid, Violation
 
@@ -55,21 +55,17 @@ def compile_input_schema(document: Any) -> InputSchema:
         packed = _compile_tensors(document["tensors"], by_name)
     else:
         packed = tuple(
-            _packed(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,)) for feature in features
+            PackedTensor(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,)) for feature in features
         )
     if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
         raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
-    one = packed[0]
-    single = (
-        one.packer if len(packed) == 1 and one.features == features and not any(f.shape for f in features) else None
-    )
     return InputSchema(
         features=features,
         batch=batch,
         packed=packed,
         by_name=by_name,
         stored_names=tuple(feature.name for feature in features if feature.stored),
-        single_row=single,
+        plain=_plain(features, packed),
     )
 
 
@@ -176,7 +172,7 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
         shape = _shape(entry["shape"], f"{place}.shape") if "shape" in entry else (size,)
         if prod(shape) != size:
             raise SchemaInvalid(f"{place}.shape: {list(shape)} has {prod(shape)} elements, its features have {size}")
-        packed.append(_packed(TensorSpec(entry["name"], datatype, shape), features))
+        packed.append(PackedTensor(TensorSpec(entry["name"], datatype, shape), features))
     if len({tensor.spec.name for tensor in packed}) != len(packed):
         raise SchemaInvalid(f"{where}: two tensors have one name")
     if used != set(by_name):
@@ -194,9 +190,23 @@ def _check_convertible(feature: Feature, datatype: Datatype, where: str) -> None
         )
 
 
-def _packed(spec: TensorSpec, features: tuple[Feature, ...]) -> PackedTensor:
-    packer = None if spec.datatype is Datatype.BYTES else struct.Struct(f"<{spec.size}{spec.datatype.letter}")
-    return PackedTensor(spec, features, packer)
+def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> PlainInput | None:
+    spec = packed[0].spec
+    single_numbers = all(
+        not feature.shape and not feature.enum and feature.datatype is not Datatype.BYTES for feature in features
+    )
+    if len(packed) > 1 or packed[0].features != features or not single_numbers:
+        return None
+    checks = tuple(
+        (
+            feature.name,
+            JSON_TYPES[feature.datatype],
+            -inf if feature.minimum is None else feature.minimum,
+            inf if feature.maximum is None else feature.maximum,
+        )
+        for feature in features
+    )
+    return PlainInput(struct.Struct(f"<{spec.size}{spec.datatype.letter}"), checks)
 
 
 def _only(document: Mapping[str, Any], permitted: set[str], where: str) -> None:

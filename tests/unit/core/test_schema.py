@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from builders import an_input_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.schema import InputSchema
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.core.tensors import Datatype, split_bytes_elements
 from understudy.errors import InputInvalid, SchemaInvalid
@@ -192,3 +194,21 @@ def test_an_output_schema_that_cannot_be_used_says_where():
 def test_an_empty_output_schema_accepts_anything():
     assert compile_output_schema(None) == compile_output_schema({})
     assert compile_output_schema({"dtype": "FP32"}).datatype is Datatype.FP32
+
+
+any_json = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3) | st.just([1])
+
+
+@given(st.dictionaries(st.sampled_from(["age", "income", "other"]), any_json))
+def test_the_short_way_and_the_long_way_agree(values):
+    features = [{"name": "age", "dtype": "float32", "min": 0, "max": 130}, {"name": "income", "dtype": "float64"}]
+    schema = compile_input_schema({"features": features, "tensors": [{"name": "t", "features": ["age", "income"]}]})
+    assert schema.plain is not None
+
+    def outcome(chosen: InputSchema) -> object:
+        try:
+            return chosen.assemble(values)
+        except InputInvalid as refused:
+            return refused.violations
+
+    assert outcome(schema) == outcome(replace(schema, plain=None))

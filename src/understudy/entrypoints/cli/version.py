@@ -53,8 +53,8 @@ def register(
 ) -> None:
     """Register a version as staging; nothing is sent to it until a policy names it.
 
-    FILE has artifact_path, framework and input_schema, and may have artifact_digest, output_schema, protocol, endpoints,
-    metrics, backend, deterministic, cache_ttl_seconds and timeout_ms.
+    FILE has artifact_path, framework and input_schema, and may have artifact_digest, output_schema, protocol,
+    endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms.
     """
     described = read_description(source)
     if endpoint:

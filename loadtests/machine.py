@@ -1,0 +1,64 @@
+"""This machine: who runs on which core, and how much processor time a server has used."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+SERVER_CORE = 0
+"""Where the server under test runs, alone."""
+LOAD_CORE = 1
+"""Where everything else runs: load, model servers, upstreams, Postgres."""
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_USER, _CHILDREN_SYSTEM = 11, 14
+"""Fields of ``/proc/PID/stat`` behind the command's name: utime, stime, and the same of children waited for."""
+
+
+def what_is_missing() -> list[str]:
+    """Return what keeps the benchmark from running here, each with its remedy."""
+    found = [
+        f"{program}: install the Debian package {program} (apt-get install {program})"
+        for program in ("wrk", "nginx")
+        if find_program(program) is None
+    ]
+    if not Path("/proc/self/task").is_dir():
+        return [*found, "/proc: the benchmark runs on Linux only"]
+    if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
+        found.append("two processor cores, number 0 and 1: one for the server under test, one for the load")
+    return found
+
+
+def find_program(name: str) -> str | None:
+    """Return a program's path; Debian keeps nginx where only root's ``PATH`` looks."""
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Bind this thread to a core; processes started inside stay there with all their threads."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return user and system time of these processes and all below them, ended ones included."""
+    return sum(_cpu_seconds_of_tree(pid) for pid in pids)
+
+
+def _cpu_seconds_of_tree(pid: int) -> float:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        own = sum(map(int, fields[_USER : _CHILDREN_SYSTEM + 1])) / _TICKS_PER_SECOND
+        return own + sum(_cpu_seconds_of_tree(child) for child in _children_of(pid))
+    return 0.0
+
+
+def _children_of(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for listed in lists for child in listed.read_text().split()]
