@@ -28,7 +28,7 @@ from understudy import __version__
 RESULTS = Path(__file__).with_name("results")
 _QUICK = {"rounds": 2, "seconds": 2}
 _WARM_UP_SECONDS = 1
-_SHADOW_SHARE = 0.6
+_SHADOW_SHARE = 0.75
 """Seconds of a steady round for one second of a round under load."""
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.stack import wait_for_port
+
 from loadtests.machine import find_program
 from understudy.adapters.child_process import end, free_port
 
@@ -90,7 +91,7 @@ def constant_upstreams(folder: Path) -> Iterator[Nginx]:
 
 @contextmanager
 def splitting_proxy(folder: Path, upstreams: Nginx) -> Iterator[Nginx]:
-    """A/B by ``split_clients`` on the first of its two ports; on the second, ``mirror`` sends each call to the shadow."""
+    """A/B by ``split_clients`` on the first of its two ports; on the second, ``mirror`` copies each call."""
     names = ("champion", "challenger", "shadow")
     blocks = [_UPSTREAM.format(name=name, port=port) for name, port in zip(names, upstreams.ports, strict=True)]
     split, mirror = free_port(), free_port()

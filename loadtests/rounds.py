@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import orjson
 import uvloop
-
 from e2e.load import Load, run_load
+
 from loadtests.machine import cpu_seconds
 from loadtests.scene import PREDICT, Scene
 from loadtests.wrk import Answered, run_wrk
@@ -109,9 +109,14 @@ class ShadowRounds:
     hanging: list[Percentiles] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
 
-    def ratio(self, rounds: list[Percentiles], name: str) -> float:
-        """Return the median of ``p50_ms`` or ``p99_ms`` in ``rounds`` over that without a shadow."""
-        return median(getattr(one, name) for one in rounds) / median(getattr(one, name) for one in self.without)
+    def ratio(self, rounds: list[Percentiles]) -> Percentiles:
+        """Return the medians of ``rounds`` over those without a shadow."""
+        with_shadow, without = _medians(rounds), _medians(self.without)
+        return Percentiles(with_shadow.p50_ms / without.p50_ms, with_shadow.p99_ms / without.p99_ms)
+
+
+def _medians(rounds: list[Percentiles]) -> Percentiles:
+    return Percentiles(median(one.p50_ms for one in rounds), median(one.p99_ms for one in rounds))
 
 
 def measure_shadow(scene: Scene, rounds: int, seconds: float) -> ShadowRounds:

@@ -57,7 +57,7 @@ class Stub:
         self._calls = 0
         self._rows = 0
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+    def handlers(self) -> dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]:
         """Return the handler of each method by its full path."""
         infer = self._answering(_oip_rows, oip_answer)
         answers = {
@@ -86,18 +86,19 @@ class Stub:
         return b"%d %d" % (self._calls, self._rows)
 
 
-class _ByPath(grpc.GenericRpcHandler[bytes, bytes]):
-    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]) -> None:
+class _ByPath(grpc.GenericRpcHandler):
+    def __init__(self, handlers: dict[str, "grpc.RpcMethodHandler[bytes, bytes]"]) -> None:
         self._handlers = handlers
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
         return self._handlers.get(handler_call_details.method)
 
 
 def counts_of(port: int) -> tuple[int, int]:
     """Return how many calls and rows a running stub has had."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        calls, rows = channel.unary_unary(COUNTS)(b"", timeout=5).split()
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(COUNTS)
+        calls, rows = call(b"", timeout=5).split()
     return int(calls), int(rows)
 
 

@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
 
 class CommandLine:
-    """Runs command lines in this process (importing everything anew for each would take a second), without a terminal."""
+    """Runs command lines in this process (importing everything anew for each takes a second), without a terminal."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capsys = capsys
@@ -167,7 +167,8 @@ def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: C
     assert refused.err == (
         "✖ E203 The database refused the change\n"
         "  challenger_weight of churn is a percentage from 0 to 100, not 130\n"
-        "  → To send the challenger nothing: UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'\n"
+        "  → To send the challenger nothing: "
+        "UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'\n"
     )
     error = json.loads(as_json.err)["error"]
     assert (as_json.code, error["code"], error["exit_code"]) == (7, "E203", 7)
@@ -202,7 +203,9 @@ def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
     assert "everything" in nonsense.err
 
 
-def test_the_schema_is_checked_and_upgraded(empty_database_url: str, on_database: Callable[[str], CommandLine]):
+def test_the_schema_is_checked_and_upgraded(
+    empty_database_url: str, on_database: Callable[[str], CommandLine]
+):
     understudy = on_database(empty_database_url)
 
     behind = understudy("db", "check")

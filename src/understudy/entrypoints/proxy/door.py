@@ -19,6 +19,8 @@ from understudy.errors import UnderstudyError
 from understudy.ports import Telemetry
 from understudy.serving.predict import Outcome, Predictor
 
+INLINE_BYTES = 32_768
+"""A longer body is parsed in a thread: a hostile one may take half a second, and other callers must not wait for it."""
 JSON = (b"content-type", b"application/json")
 
 
@@ -72,7 +74,7 @@ class PredictDoor:
         try:
             asked = read_headers(raw_headers)
             self._admit(asked, model_name, forced_version)
-            request = parse_predict(body)
+            request = parse_predict(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse_predict, body)
             outcome = await self._predictor.predict(
                 model_name, request, timeout_seconds=asked.timeout_seconds, forced_version=forced_version
             )
@@ -89,7 +91,7 @@ class PredictDoor:
         try:
             asked = read_headers(raw_headers)
             self._admit(asked, model_name, None)
-            members = parse_batch(body, self._batch_limit)
+            members = await asyncio.to_thread(parse_batch, body, self._batch_limit)
             answers = await asyncio.gather(*(self._member(model_name, member, asked, path) for member in members))
         except UnderstudyError as problem:
             return self.refuse(problem, path, asked)
