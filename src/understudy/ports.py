@@ -83,7 +83,7 @@ class PolicyChange(NamedTuple):
 
 
 class PolicySource(Protocol):
-    """Where policies come from."""
+    """Where policies come from. Every call may also raise ``MigrationNeeded`` where the tables are not there."""
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         """Return the rows of these models, or of all with ``None``. A named model without policy has ``policy: None``.

@@ -16,7 +16,7 @@ from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.memory_registry import MemoryPolicySource
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.core.policy import PolicySnapshot, apply_document
-from understudy.errors import RegistryUnavailable
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports import PolicyChange, PolicySource
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
@@ -406,7 +406,7 @@ async def _backends_of(server: EmbeddedPostgres) -> list[int]:
 async def test_a_killed_postgres_is_read_again_once_it_is_back(short_path: Path):
     with EmbeddedPostgres(short_path / "pg") as server:
         source = PostgresPolicySource(server.url, timeout_seconds=2)
-        with pytest.raises(RegistryUnavailable):  # no migration ran here
+        with pytest.raises(MigrationNeeded):
             await source.load()
         server.kill()
         with pytest.raises(RegistryUnavailable):
@@ -414,6 +414,6 @@ async def test_a_killed_postgres_is_read_again_once_it_is_back(short_path: Path)
 
         server.start()
 
-        with pytest.raises(RegistryUnavailable, match="servingpolicy"):
+        with pytest.raises(MigrationNeeded, match="servingpolicy"):
             await source.load()
         await source.close()

@@ -4,9 +4,11 @@ import asyncio
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +128,8 @@ def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
 
     assert [done.code for done in (first, second, listed, shown, audit, explained)] == [0] * 6
     assert listed.document["models"][0]["policy"]["challenger_weight"] == 10
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "…" not in shown.out
     assert "champion 1       ████████████████████████████████████░░░░  90 %" in shown.out
     latest, oldest = audit.document["audit"]
     assert (latest["reason"], latest["via"], latest["changes"]) == (
@@ -203,9 +207,7 @@ def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
     assert "everything" in nonsense.err
 
 
-def test_the_schema_is_checked_and_upgraded(
-    empty_database_url: str, on_database: Callable[[str], CommandLine]
-):
+def test_the_schema_is_checked_and_upgraded(empty_database_url: str, on_database: Callable[[str], CommandLine]):
     understudy = on_database(empty_database_url)
 
     behind = understudy("db", "check")
@@ -260,7 +262,7 @@ def test_a_setting_that_cannot_be_used_is_named_and_its_value_is_not_repeated(
 
 def test_the_installed_command_keeps_data_and_advice_apart(database_url: str, tmp_path: Path):
     environment = {**os.environ, "DATABASE_URL": database_url}
-    command = [Path(sys.executable).with_name("understudy"), "version", "show", "churn", "1", "--json"]
+    command = [str(Path(sys.executable).with_name("understudy")), "version", "show", "churn", "1", "--json"]
 
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment
@@ -268,6 +270,38 @@ def test_the_installed_command_keeps_data_and_advice_apart(database_url: str, tm
 
     assert (done.returncode, done.stdout) == (4, "")
     assert json.loads(done.stderr)["error"]["code"] == "E206"
+
+
+@pytest.mark.parametrize(("typed", "code", "weight"), [("churn", 0, 5), ("chrun", 2, 0)])
+def test_a_person_confirms_a_change_of_traffic_by_typing_the_models_name(
+    understudy: CommandLine, tmp_path: Path, typed: str, code: int, weight: int
+):
+    understudy.register("1")
+    understudy.register("2")
+    understudy("model", "set", "churn", "--champion", "1", "--challenger", "2", "--reason", "first")
+
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-m", "understudy.entrypoints.cli", "model", "set", "churn", "--weight", "5"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=tmp_path) as asked:
+        os.close(terminal)
+        said = read_until(ours, b"pass --yes")
+        os.write(ours, f"{typed}\n".encode())
+        read_until(ours, b"\0")
+        assert asked.wait(30) == code
+    os.close(ours)
+
+    assert "This moves production traffic: challenger_weight 0 → 5" in said.decode()
+    policy = understudy("model", "show", "churn", "--json").document["model"]["policy"]
+    assert policy["challenger_weight"] == weight
+
+
+def read_until(terminal: int, mark: bytes) -> bytes:
+    """Read what a terminal shows up to a mark, or to its end."""
+    said = b""
+    with suppress(OSError):  # Linux' way to say that nobody writes any more
+        while mark not in said and (piece := os.read(terminal, 4_096)):
+            said += piece
+    return said
 
 
 async def execute(database_url: str, statement: str) -> None:

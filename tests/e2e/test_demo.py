@@ -23,19 +23,19 @@ START_SECONDS, STOP_SECONDS = 60.0, 30.0
 OWN = {"DATABASE_URL", "REDIS_URL"}
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "understudy.entrypoints.cli", "demo", "--state-dir", str(folder), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={name: value for name, value in os.environ.items() if name not in OWN},
+        env={**{name: value for name, value in os.environ.items() if name not in OWN}, **environment},
     )
 
 
 @contextmanager
-def a_demo(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    demo = start(folder, "--json", *arguments)
+def a_demo(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    demo = start(folder, "--json", *arguments, **environment)
     try:
         assert demo.stdout is not None
         line = demo.stdout.readline()
@@ -105,6 +105,15 @@ def test_a_demo_started_again_keeps_the_policy_that_people_made(short_path: Path
         roles = {predict(running["proxy"], number)["role"] for number in range(60)}
 
     assert roles == {"champion"}
+
+
+def test_a_demo_uses_the_servers_that_the_environment_names(short_path: Path, database_url: str, valkey_url: str):
+    with a_demo(short_path, "--workers", "2", DATABASE_URL=database_url, REDIS_URL=valkey_url) as (_, running):
+        said = predict(running["proxy"], 1)
+
+    assert (said["model"], running["database_url"], running["redis_url"]) == ("visits", database_url, valkey_url)
+    assert {"postgres", "valkey"} & set(running["pids"]) == set()
+    assert not (short_path / "postgres").exists()
 
 
 def test_a_demo_that_is_killed_leaves_no_process_behind(short_path: Path):

@@ -11,7 +11,7 @@ from sqlalchemy import NullPool
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from understudy.errors import RegistryUnavailable
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 
 VENDOR_ERRORS = (
     OSError,
@@ -70,12 +70,27 @@ def make_engine(database_url: str, *, timeout_seconds: float, application_name: 
 
 @asynccontextmanager
 async def translated(what: str, timeout_seconds: float | None = None) -> AsyncIterator[None]:
-    """Turn every vendor error inside into ``RegistryUnavailable``, and end the block after ``timeout_seconds``."""
+    """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
+
+    A table or column that is not there is ``MigrationNeeded``; everything else ``RegistryUnavailable``.
+    """
     try:
         async with asyncio.timeout(timeout_seconds):
             yield
     except VENDOR_ERRORS as problem:
-        raise RegistryUnavailable(f"{what}: {str(problem) or type(problem).__name__}") from problem
+        # SQLAlchemy keeps asyncpg's error as the cause of its own, whose text also holds the statement.
+        cause = problem if isinstance(problem, asyncpg.PostgresError) else _asyncpg_error(problem)
+        said = str(cause) or type(cause).__name__
+        if isinstance(cause, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
+            raise MigrationNeeded(f"{what}: {said}") from problem
+        raise RegistryUnavailable(f"{what}: {said}") from problem
+
+
+def _asyncpg_error(problem: BaseException) -> BaseException:
+    cause: BaseException | None = problem
+    while cause is not None and not isinstance(cause, asyncpg.PostgresError):
+        cause = cause.__cause__
+    return cause or problem
 
 
 def _keep_alive(connection: asyncpg.Connection) -> None:

@@ -79,9 +79,13 @@ def judge_servers(model: str, role: str, version: str, servers: int, *, ready: b
         advice = f"Name one: INSERT INTO ModelEndpoint; understudy version show {model} {version} has the id."
         return Finding(name, state, "has no model server", advice)
     if not ready:
-        what = f"none of its {servers} model servers says that it serves it"
+        what = f"served by none of its {_count(servers)}"
         return Finding(name, state, what, f"understudy version show {model} {version} shows where they should be.")
-    return Finding(name, State.GOOD, f"served by {servers} model server{'s' if servers > 1 else ''}")
+    return Finding(name, State.GOOD, f"served by {_count(servers)}")
+
+
+def _count(servers: int) -> str:
+    return f"{servers} model server{'' if servers == 1 else 's'}"
 
 
 def _months(month: str) -> int:

@@ -13,6 +13,8 @@ from understudy.ports import PolicyChange, PolicySource, SnapshotFile, Telemetry
 
 RETRY_SECONDS = 1.0
 """Longest pause between two attempts to reach Postgres."""
+REPORT_SECONDS = 10.0
+"""Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
 INLINE_MODELS = 50
 """More changed models than this are compiled in a thread, so that the event loop never stops for them."""
 
@@ -57,7 +59,7 @@ class PolicyFeed:
         self._wake = asyncio.Event()
         self._fresh_at: float | None = None
         self._unsaved = False
-        self._unreported = False
+        self._report_due_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -158,7 +160,8 @@ class PolicyFeed:
         models = {} if complete else dict(self._document["models"])
         models.update(document["models"])
         self._document = {"models": models, "keys": document.get("keys", self._document["keys"])}
-        self._unsaved = self._unreported = True
+        self._unsaved = True
+        self._report_due_at = 0.0
         self._publish(after, document["models"])
 
     async def _follow_up(self) -> None:
@@ -168,13 +171,16 @@ class PolicyFeed:
             if self._unsaved:
                 self._unsaved = False
                 await asyncio.to_thread(self._file.write, self._document)
-            if self._unreported and self.snapshot is not None and not self.degraded:
-                generations = {name: policy.generation for name, policy in self.snapshot.policies.items()}
-                try:
-                    await self._source.report(self._instance, generations)
-                    self._unreported = False
-                except RegistryError:
-                    self._degrade()
+            if self._now() >= self._report_due_at and self.snapshot is not None and not self.degraded:
+                await self._report(self.snapshot)
+
+    async def _report(self, snapshot: PolicySnapshot) -> None:
+        self._report_due_at = self._now() + REPORT_SECONDS
+        generations = {name: policy.generation for name, policy in snapshot.policies.items()}
+        try:
+            await self._source.report(self._instance, generations)
+        except RegistryError:
+            self._degrade()
 
     # -- what others see -----------------------------------------------------------------------------------------------
 

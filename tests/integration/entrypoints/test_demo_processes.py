@@ -13,9 +13,9 @@ import pytest
 from understudy.adapters.child_process import free_port, is_alive
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
+from understudy.entrypoints.demo.ports import PortClaims, is_free
 from understudy.entrypoints.demo.processes import Watchdog, start_child
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.run import is_free
 from understudy.entrypoints.demo.state import StateFolder, read_running
 
 SLEEP = "import time; time.sleep(60)"
@@ -181,3 +181,16 @@ def test_a_port_is_free_until_somebody_listens(tmp_path: Path):
         listener.communicate(b"\n", timeout=5)
 
     assert (before, during) == (True, False)
+
+
+def test_two_demos_do_not_take_the_same_port():
+    port = free_port()
+    first, second = PortClaims(), PortClaims()
+
+    taken = first.take_or_another(port)
+    other = second.take_or_another(port)
+
+    assert (taken == port, other != port, second.take(port)) == (True, True, False)
+    first.release()
+    assert second.take(port)
+    second.release()

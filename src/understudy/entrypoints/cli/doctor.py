@@ -3,9 +3,11 @@
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from understudy.adapters import migrations
@@ -46,9 +48,7 @@ def doctor(*, as_json: AsJson = False) -> None:
     verdict = (
         f"{_count(problems, 'problem')}, {_count(warnings, 'warning')}." if problems or warnings else "All is well."
     )
-    width = max(len(finding.name) for finding in findings)
-    lines = (finding_text(finding, width) for finding in findings)
-    show(document, *lines, Text(verdict, "bold"), as_json=as_json)
+    show(document, findings_table(findings), Text(verdict, "bold"), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)
 
 
@@ -79,13 +79,19 @@ def config_finding(settings: Settings) -> Finding:
     return Finding("config", State.GOOD, what)
 
 
-def finding_text(finding: Finding, width: int) -> Text:
-    """Return a finding as a line, with what to do next below it."""
-    mark, style = _MARKS[finding.state]
-    text = Text().append(f"{mark} ", style).append(f"{finding.name:<{width}}  ", "bold").append(finding.what)
-    if finding.next_step and finding.state is not State.GOOD:
-        text.append(f"\n    → {finding.next_step}", "cyan")
-    return text
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Return a line for each finding, with what to do next below it."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        mark, style = _MARKS[finding.state]
+        text = Text(finding.what)
+        if finding.next_step and finding.state is not State.GOOD:
+            text.append(f"\n→ {finding.next_step}", "cyan")
+        grid.add_row(Text(mark, style), finding.name, text)
+    return grid
 
 
 def _postgres_finding(checkup: PostgresCheckup) -> Finding:

@@ -16,6 +16,7 @@ from understudy.adapters.embedded_postgres import find_installations
 from understudy.entrypoints.demo.run import CUSTOMER, Demo, first_request
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 
+_SQL = ('    -c "UPDATE ServingPolicy SET challenger_weight = 50', "        WHERE model_name = 'visits'\"")
 WIDTH = 78
 READY_WIDTH, SECONDS_WIDTH = 80, 7
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
@@ -43,7 +44,7 @@ class Scene:
         self._stood = time.monotonic()
         if calls_per_second:
             self._print(
-                Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, real rows")
+                Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, held-out rows")
             )
         self._print(Text(f"\nReady in {self._stood - self._began:.1f} s. First prediction:\n", "bold green"))
         self._print(Text(curl_command(demo.proxy_url, first_request())))
@@ -88,12 +89,12 @@ class Scene:
 
 
 def traffic_line(recent: Recent, total: int, failed: int) -> Text:
-    """Return the figures of the latest calls in one line."""
-    text = Text("  ").append(f"last {WINDOW_SECONDS:.0f} s", "dim")
+    """Return the figures of the latest seconds' calls, and of all calls those that failed, in one line."""
+    text = Text("  ").append(f"{WINDOW_SECONDS:.0f} s", "dim")
     for name, calls in recent.by_role.most_common(4):
         text.append(f"  {name} {100 * calls / recent.calls:.0f} %", "green" if name == "champion" else "yellow")
-    text.append(f"  p50 {recent.p50_ms:.1f}  p99 {recent.p99_ms:.1f} ms")
-    return text.append(f"  {total} calls, {failed} failed", "red" if failed else "dim")
+    text.append(f"  p50/p99 {recent.p50_ms:.1f}/{recent.p99_ms:.1f} ms")
+    return text.append(f"  {failed} of {total} failed", "red" if failed else "dim")
 
 
 def curl_command(proxy_url: str, request: Mapping[str, Any], width: int = WIDTH) -> str:
@@ -123,18 +124,17 @@ def places(demo: Demo) -> list[tuple[str, str]]:
         ("metrics", demo.metrics_url),
         ("database", demo.database_url),
         ("cache", demo.redis_url or "inside the proxy"),
-        ("data, logs", str(demo.state_dir)),
+        ("state", str(demo.state_dir)),
     ]
 
 
 def next_commands(demo: Demo) -> list[str]:
     """Return what to try next; the first one changes the split with plain SQL."""
-    statement = "UPDATE ServingPolicy SET challenger_weight = 50 WHERE model_name = 'visits'"
     psql = find_psql()
     if psql is None:
         change = ["  understudy model set visits --weight 50 --yes --reason 'looks good'"]
     else:
-        change = [f"  {shlex.quote(psql)} {demo.database_url} \\", f'    -c "{statement}"']
+        change = [f"  {shlex.quote(psql)} {demo.database_url} \\", *_SQL]
     return [
         *change,
         "  understudy model show visits",

@@ -136,12 +136,17 @@ async def start_child(
 
 
 async def watch_children(children: Sequence[Child], on_end: Callable[[Child, int], None]) -> None:
-    """Call ``on_end`` for each child that ends, until all have or the caller cancels."""
+    """Call ``on_end`` for each child that ends, until all have; what it raises ends the watch."""
 
     async def watch(child: Child) -> None:
         on_end(child, await child.ended())
 
-    await asyncio.gather(*map(watch, children))
+    try:
+        async with asyncio.TaskGroup() as group:  # not gather, which would let the others go on after an error
+            for child in children:
+                group.create_task(watch(child))
+    except BaseExceptionGroup as problems:
+        raise problems.exceptions[0] from None
 
 
 def ending(status: int) -> str:

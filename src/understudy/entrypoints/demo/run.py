@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -14,18 +13,17 @@ from typing import Any
 
 import orjson
 
-from understudy.adapters.child_process import free_port
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
 from understudy.adapters.example_models import example_rows
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
+from understudy.entrypoints.demo.ports import LOOPBACK, PortClaims
 from understudy.entrypoints.demo.processes import Child, Watchdog, ending, start_child
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
 from understudy.errors import RegistryUnavailable
 
-LOOPBACK = "127.0.0.1"
 READY_SECONDS = 30.0
 CALL_SECONDS = 2.0
 POLL_SECONDS = 0.03
@@ -182,8 +180,10 @@ class _Starter:
 
     async def _open_proxy(self) -> None:
         began = time.monotonic()
-        self.demo.proxy_port = self._proxy_port()
-        self.demo.metrics_port = WANTED_METRICS_PORT if is_free(WANTED_METRICS_PORT) else free_port()
+        claims = PortClaims()
+        self._stack.callback(claims.release)
+        self.demo.proxy_port = self._proxy_port(claims)
+        self.demo.metrics_port = claims.take_or_another(WANTED_METRICS_PORT)
         environment = {
             "DATABASE_URL": self.demo.database_url,
             "UNDERSTUDY_STATE_DIR": str(self._folder.proxy),
@@ -201,11 +201,11 @@ class _Starter:
         await _until_ready(proxy, self.demo.proxy_port)
         self._on_ready("proxy", f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs", time.monotonic() - began)
 
-    def _proxy_port(self) -> int:
+    def _proxy_port(self, claims: PortClaims) -> int:
         wanted = self._options.port
         if wanted is None:
-            return WANTED_PORT if is_free(WANTED_PORT) else free_port()
-        if not is_free(wanted):
+            return claims.take_or_another(WANTED_PORT)
+        if not claims.take(wanted):
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
         return wanted
 
@@ -291,14 +291,3 @@ async def first_prediction(demo: Demo) -> bytes:
     finally:
         await client.close()
     raise DemoRefused(f"the proxy gave no prediction: {said}", f"Read {demo.state_dir / 'logs' / 'proxy.log'}.")
-
-
-def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of the loopback address."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True

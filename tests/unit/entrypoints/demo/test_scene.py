@@ -71,7 +71,7 @@ def test_on_a_terminal_the_figures_are_one_line_that_is_renewed():
             scene.show_traffic(recent, total=total, failed=0)
 
     last, *_ = reversed(screen.getvalue().split("\r\x1b[2K"))
-    assert "2 calls, 0 failed" in last
+    assert "0 of 2 failed" in last
     assert screen.getvalue().count("\n") == 1
 
 

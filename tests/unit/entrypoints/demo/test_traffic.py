@@ -32,7 +32,7 @@ def test_the_line_shows_shares_of_the_latest_calls_and_all_failures():
 
     line = traffic_line(summary_of(calls), total=1_204, failed=2).plain
 
-    assert line == "  last 10 s  champion 75 %  challenger 25 %  p50 4.0  p99 4.0 ms  1204 calls, 2 failed"
+    assert line == "  10 s  champion 75 %  challenger 25 %  p50/p99 4.0/4.0 ms  2 of 1204 failed"
 
 
 def test_calls_older_than_ten_seconds_are_forgotten():

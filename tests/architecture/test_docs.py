@@ -1,0 +1,236 @@
+"""The reference pages name everything that the code has, and nothing that it has not."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from understudy.adapters.backends import TOKEN_PREFIX
+from understudy.adapters.example_models import example_version
+from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
+from understudy.core.request import parse_predict
+from understudy.core.schema_reader import compile_input_schema, compile_output_schema
+from understudy.entrypoints.cli.failure import ExitCode, exit_code_for
+from understudy.entrypoints.cli.main import NOUNS, load
+from understudy.entrypoints.proxy.problems import STATUS
+from understudy.errors import leaf_errors
+from understudy.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+DECISIONS = sorted((DOCS / "adr").glob("[0-9]*.md"))
+
+
+def shown_path(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def page(name: str) -> str:
+    return (DOCS / "reference" / name).read_text(encoding="utf-8")
+
+
+def table_rows(name: str) -> list[list[str]]:
+    """Return the cells of every table row of a reference page whose first cell is code or a code of an error."""
+    lines = [line.strip() for line in page(name).splitlines() if re.match(r"\| (`|E\d)", line)]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
+
+
+def named_in(cell: str) -> tuple[str, ...]:
+    """Return what stands between backticks."""
+    return tuple(re.findall(r"`([^`]+)`", cell))
+
+
+def section(name: str, title: str) -> str:
+    return page(name).split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def variable_of(field: str) -> str:
+    alias = Settings.model_fields[field].validation_alias
+    return alias if isinstance(alias, str) else f"UNDERSTUDY_{field.upper()}"
+
+
+def default_text(default: Any) -> str:
+    if isinstance(default, SecretStr):
+        return default.get_secret_value()
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "none" if default is None else str(default)
+
+
+def test_every_setting_is_documented_with_its_default_and_no_other_is():
+    documented = {named_in(row[0])[0]: row[1].strip("`") for row in table_rows("settings.md")}
+
+    known = {
+        variable_of(name): default_text(field.default)
+        for name, field in Settings.model_fields.items()
+        if field.default is not PydanticUndefined
+    }
+    made = {variable_of(name) for name, field in Settings.model_fields.items() if field.default is PydanticUndefined}
+
+    assert {name: default for name, default in documented.items() if name not in made} == known
+    assert made <= documented.keys()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown_path)
+def test_a_page_names_no_variable_that_nothing_reads(path):
+    known = {variable_of(name) for name in Settings.model_fields} | {"UNDERSTUDY_TEST_POSTGRES"}
+
+    named = set(re.findall(r"UNDERSTUDY_[A-Z][A-Z_]*[A-Z]", path.read_text(encoding="utf-8")))
+
+    assert {name for name in named - known if not name.startswith(TOKEN_PREFIX)} == set()
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def known_metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
+    counters = {name: ("counter", labels) for name, (_, labels) in COUNTERS.items()}
+    gauges = {name: ("gauge", labels) for name, (_, labels) in GAUGES.items()}
+    histograms = {name: ("histogram", labels) for name, (_, labels, _) in HISTOGRAMS.items()}
+    return {**counters, **gauges, **histograms, "build_info": ("gauge", ("version",))}
+
+
+def test_every_metric_is_documented_with_its_kind_and_labels_and_no_other_is():
+    rows = [row for row in table_rows("metrics.md") if row[1] in {"counter", "gauge", "histogram"}]
+
+    documented = {named_in(row[0])[0]: (row[1], named_in(row[2])) for row in rows}
+
+    assert documented == known_metrics()
+
+
+def test_the_page_for_a_scrape_has_the_documented_metrics_and_no_other():
+    exposition = PrometheusTelemetry().exposition()[0].decode()
+
+    shown = {name for name in re.findall(r"^# TYPE (\S+) ", exposition, re.MULTILINE) if not name.endswith("_created")}
+
+    assert shown == set(known_metrics())
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_error_is_documented_with_its_statuses_and_no_other_is():
+    documented = {
+        row[0]: (named_in(row[1])[0], int(row[2]), int(row[3])) for row in table_rows("errors.md") if row[0][0] == "E"
+    }
+
+    known = {error.code: (error.__name__, STATUS[error], int(exit_code_for(error))) for error in leaf_errors()}
+
+    assert documented == known
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown_path)
+def test_a_page_names_no_error_code_that_there_is_not(path):
+    named = set(re.findall(r"\bE\d{3}\b", path.read_text(encoding="utf-8")))
+
+    assert named <= {error.code for error in leaf_errors()}
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def known_commands() -> dict[str, set[str]]:
+    """Return each command line with its options."""
+    found: dict[str, set[str]] = {}
+    for noun in NOUNS:
+        command = load(noun)
+        verbs = getattr(command, "commands", None)
+        for name, verb in {noun: command}.items() if verbs is None else verbs.items():
+            options = [parameter for parameter in verb.params if parameter.param_type_name == "option"]
+            words = f"understudy {noun}" if verbs is None else f"understudy {noun} {name}"
+            found[words] = {option for one in options for option in (*one.opts, *one.secondary_opts)}
+    return found
+
+
+def test_every_command_is_documented_with_its_options_and_no_other_is():
+    rows = [row for row in table_rows("cli.md") if row[0].startswith("`understudy ")]
+
+    documented = {named_in(row[0])[0]: set(named_in(row[2])) for row in rows}
+
+    assert documented == known_commands()
+
+
+def test_every_exit_code_is_documented_and_no_other_is():
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", section("cli.md", "Exit codes"), re.MULTILINE)}
+
+    assert documented == {int(code) for code in ExitCode}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown_path)
+def test_a_command_that_a_page_shows_exists_with_its_options(path):
+    known = known_commands()
+    blocks = re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+    for words in re.findall(r"^(?:[A-Z_]+=\S+ )*(understudy .*)$", "".join(blocks), re.MULTILINE):
+        command = max((name for name in known if f"{words} ".startswith(f"{name} ")), key=len, default=None)
+        assert command is not None, words
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= known[command], words
+
+
+# -- examples and links ------------------------------------------------------------------------------------------------
+
+
+def schema_examples() -> list[dict[str, Any]]:
+    blocks = re.findall(r"```json\n(.*?)```", section("schema.md", "Worked examples"), re.DOTALL)
+    return [orjson.loads(block) for block in blocks]
+
+
+def test_the_worked_examples_cover_each_protocol_and_compile():
+    examples = schema_examples()
+
+    for example in examples:
+        assert compile_input_schema(example["input_schema"]).features
+        assert compile_output_schema(example["output_schema"]) is not None
+
+    assert {example["protocol"] for example in examples} == {"oip", "tfserving", "torchserve"}
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", DOCS / "reference" / "http.md"], ids=shown_path)
+def test_the_first_request_that_a_page_shows_is_one_that_the_demo_answers(path):
+    shown = re.search(r'\{"entity_id": "customer-42",\s+"inputs": \{[^}]*\}\}', path.read_text(encoding="utf-8"))
+
+    assert shown is not None
+    request = parse_predict(shown.group().encode())
+    schema = compile_input_schema(example_version("visits", 1).input_schema)
+    assert schema.assemble(request.inputs).digest
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown_path)
+def test_every_relative_link_of_a_page_resolves(path):
+    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+
+    for link in links:
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+def test_there_are_decisions_and_their_list_names_each():
+    index = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
+
+    assert DECISIONS
+    assert re.findall(r"\((\d[^)]+\.md)\)", index) == [path.name for path in DECISIONS]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_has_its_four_headings(path):
+    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert headings == ["Context", "Decision", "Measured", "Consequences"]
