@@ -60,7 +60,6 @@ def a_policy(
         shadow=shadow,
         category_roles=category_roles or {},
         versions={version.version: version for version in named},
-        stored_names=tuple(name for version in named for name in version.input_schema.stored_names),
         **changes,
     )
 

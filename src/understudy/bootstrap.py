@@ -50,9 +50,7 @@ class Parts:
         """Set the gauges that nobody else sets."""
         self.telemetry.set("requests_in_flight", self.in_flight())
         self.telemetry.set("shadow_in_flight", len(self.shadows))
-        age = self.feed.age_seconds
-        if age is not None:
-            self.telemetry.set("policy_age_seconds", age)
+        self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)
 
 
 @asynccontextmanager
@@ -77,15 +75,18 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         callers = Callers(connect, partial(_make_caller, settings))
         stack.push_async_callback(callers.close)
         feed = await _open_feed(settings, telemetry, callers, stack)
+        shared_cache = _open_shared_cache(settings, telemetry, stack)
+        features = _open_features(settings, stack)
         shadows = ShadowSet(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
+        # Last opened, so first closed: shadow calls still need everything above.
         stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
 
         predictor = Predictor(
             snapshot=lambda: feed.snapshot,
             callers=callers,
-            memory_cache=MemoryCache(settings.memory_cache_bytes),
-            shared_cache=_open_shared_cache(settings, telemetry, stack),
-            features=_open_features(settings, stack),
+            memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
+            shared_cache=shared_cache,
+            features=features,
             spool=spool,
             shadows=shadows,
             telemetry=telemetry,

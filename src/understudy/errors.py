@@ -170,8 +170,9 @@ class DeadlineExceeded(ServingError):
     title = "The deadline passed"
     hint = "Allow more time with x-request-timeout-ms, or look at the stage that the detail names."
 
-    def __init__(self, stage: str, budget_seconds: float) -> None:
-        super().__init__(f"{budget_seconds * 1000:.0f} ms were allowed; time ran out in stage {stage!r}")
+    def __init__(self, stage: str, budget_seconds: float | None = None) -> None:
+        allowed = "" if budget_seconds is None else f"{budget_seconds * 1000:.0f} ms were allowed; "
+        super().__init__(f"{allowed}time ran out in stage {stage!r}")
         self.stage = stage
 
 

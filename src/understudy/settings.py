@@ -29,13 +29,12 @@ class Settings(BaseSettings):
     """1: one uvicorn. More: gunicorn with uvicorn-worker."""
     auth: bool | None = None
     """Whether predict and read calls need a key; by default yes, unless ``host`` is a loopback address."""
-    docs: bool = True
-    """Whether /docs and /openapi.json are served."""
+    docs: bool | None = None
+    """Whether /docs and /openapi.json are served; by default only when ``host`` is a loopback address."""
 
     version_headers: bool = True
     """Whether answers name the version and role in headers; callers outside the house may not be meant to know."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
-    batch_limit: int = Field(default=256, ge=1)
     drain_seconds: float = Field(default=3.0, ge=0)
 
     memory_cache_bytes: int = Field(default=32 * 1_048_576, ge=0)
@@ -74,8 +73,16 @@ class Settings(BaseSettings):
     """This machine's name in ProxyInstance; the process id is added."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether only this machine can call."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+    @property
     def needs_key(self) -> bool:
         """Whether callers must show a key."""
-        if self.auth is not None:
-            return self.auth
-        return self.host not in ("127.0.0.1", "localhost", "::1")
+        return self.auth if self.auth is not None else not self.is_local
+
+    @property
+    def shows_docs(self) -> bool:
+        """Whether the API's documentation is served."""
+        return self.docs if self.docs is not None else self.is_local

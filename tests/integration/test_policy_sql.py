@@ -124,6 +124,14 @@ NONSENSE = {
         "UPDATE ModelVersion SET input_schema = '{{}}' WHERE id = {v.first}",
         "version v1 of churn was deployed: its input_schema does not change any more",
     ),
+    "another reading of the output": (
+        "UPDATE ModelVersion SET output_schema = '{{\"score_index\": 0}}' WHERE id = {v.first}",
+        "version v1 of churn was deployed: its output_schema does not change any more",
+    ),
+    "another model behind the version": (
+        "UPDATE ModelVersion SET backend = '{{\"model_name\": \"x\"}}' WHERE id = {v.first}",
+        "version v1 of churn was deployed: its backend does not change any more",
+    ),
     "another artifact": ("UPDATE ModelVersion SET artifact_path = 'x' WHERE id = {v.first}", "its artifact_path does"),
     "another label": ("UPDATE ModelVersion SET version = 'v9' WHERE id = {v.first}", "its version does not change"),
     "rewriting the audit": ("UPDATE PolicyAudit SET actor = 'nobody'", "no row of it changes"),

@@ -94,8 +94,6 @@ class ServingPolicy:
     generation: int = 1
     rollout_id: int | None = None
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
-    stored_names: tuple[str, ...] = ()
-    """Features that the champion, the challenger or the shadow take from the feature store."""
 
     @property
     def bucket_key(self) -> str:
@@ -189,14 +187,12 @@ def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[st
     if champion is None:
         msg = f"the policy of {model_name!r} names no champion"
         raise SchemaInvalid(msg)
-    challenger, shadow = named(policy["challenger_version"]), named(policy["shadow_version"])
-    routed = [version for version in (champion, challenger, shadow) if version is not None]
     return ServingPolicy(
         model_name=model_name,
         champion=champion,
-        challenger=challenger,
+        challenger=named(policy["challenger_version"]),
         challenger_weight=int(policy["challenger_weight"]),
-        shadow=shadow,
+        shadow=named(policy["shadow_version"]),
         shadow_percent=int(policy["shadow_percent"]),
         fallback=bool(policy["fallback"]),
         salt=policy["salt"],
@@ -204,7 +200,6 @@ def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[st
         generation=int(policy["generation"]),
         rollout_id=policy["rollout_id"],
         versions=versions,
-        stored_names=tuple(dict.fromkeys(name for version in routed for name in version.input_schema.stored_names)),
     )
 
 

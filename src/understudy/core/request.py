@@ -7,6 +7,7 @@ from understudy.core.strict_json import parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
 
 MAX_ENTITY_ID = 255
+MAX_BATCH = 256
 _FIELDS = frozenset({"entity_id", "inputs", "category"})
 
 
@@ -29,12 +30,12 @@ def parse_predict(body: bytes) -> PredictRequest:
     return predict_request_of(parse(body))
 
 
-def parse_batch(body: bytes, limit: int) -> list[PredictRequest | UnderstudyError]:
+def parse_batch(body: bytes) -> list[PredictRequest | UnderstudyError]:
     """Read the body of a batch; a member that cannot be read is its error, the others are kept.
 
     Raises:
         MalformedBody: If the body is not JSON.
-        BatchInvalid: If it holds no list of 1 to ``limit`` members.
+        BatchInvalid: If it holds no list of 1 to :data:`MAX_BATCH` members.
     """
     document = parse(body)
     if not isinstance(document, dict) or not isinstance(document.get("entities"), list):
@@ -43,8 +44,8 @@ def parse_batch(body: bytes, limit: int) -> list[PredictRequest | UnderstudyErro
     if extra:
         raise BatchInvalid('the only field of a batch is "entities"')
     members = document["entities"]
-    if not 1 <= len(members) <= limit:
-        raise BatchInvalid(f"a batch has 1 to {limit} entities, this one {len(members)}")
+    if not 1 <= len(members) <= MAX_BATCH:
+        raise BatchInvalid(f"a batch has 1 to {MAX_BATCH} entities, this one {len(members)}")
     return [_member_of(member) for member in members]
 
 

@@ -128,7 +128,7 @@ class BatchingCaller:
     async def _infer(self, rows: list[Row], deadline: float) -> list[Prediction]:
         budget = deadline - self._now()
         if budget <= 0:
-            raise DeadlineExceeded("upstream", 0)
+            raise DeadlineExceeded("queue")
         tensor = await self.backend.infer(rows, budget)
         return predictions_of(self.version.output_schema, tensor, len(rows), batch=self._batches)
 

@@ -11,6 +11,8 @@ from contextlib import closing, suppress
 from datetime import datetime
 from itertools import count
 
+import structlog
+
 from understudy.core.spool_format import row_starts
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports import (
@@ -21,6 +23,8 @@ from understudy.ports import (
     Telemetry,
     WriteOutcome,
 )
+
+_log = structlog.get_logger(__name__)
 
 MAX_BACK_OFF_SECONDS = 1.0
 _BATCH_BYTES = 2 * 1_048_576
@@ -68,16 +72,27 @@ class LogShipper:
         """Ship until cancelled; while the database is away, wait longer and longer, at most a second."""
         pause = self._interval_seconds
         next_look = 0.0
+        failing_since: float | None = None
         while True:
             try:
                 await self._ship_own()
                 if time.monotonic() >= next_look:
                     await self._ship_orphans()
                     next_look = time.monotonic() + self._orphan_seconds
-                pause = self._interval_seconds
-            except _NOT_NOW:
+                pause, failing_since = self._interval_seconds, None
+            except _NOT_NOW as problem:
                 pause = min(MAX_BACK_OFF_SECONDS, pause * 2)
+                if failing_since is None:
+                    failing_since = self._now()
+                    _log.warning("prediction_log.waiting", problem=str(problem))
+                self._count_failure(problem, failing_since)
             await asyncio.sleep(pause)
+
+    def _count_failure(self, problem: Exception, since: float) -> None:
+        """Count it, and let the oldest row's age go on growing although nothing can be read of it."""
+        self._telemetry.count("prediction_log_errors_total", getattr(problem, "code", "disk"))
+        if self._shelf.own.unshipped_bytes > 0:
+            self._telemetry.set("prediction_log_oldest_seconds", max(0.0, self._now() - since))
 
     async def drain(self, timeout_seconds: float) -> None:
         """Ship what is left of the own spool, after :meth:`run` was cancelled; the rest stays on disk."""

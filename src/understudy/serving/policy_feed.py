@@ -58,6 +58,7 @@ class PolicyFeed:
         self._reload_all = False
         self._wake = asyncio.Event()
         self._fresh_at: float | None = None
+        self._began_at = now()
         self._unsaved = False
         self._report_due_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,6 +67,11 @@ class PolicyFeed:
     def age_seconds(self) -> float | None:
         """How long ago Postgres last confirmed the snapshot; ``None`` before it ever did."""
         return None if self._fresh_at is None else self._now() - self._fresh_at
+
+    @property
+    def stale_seconds(self) -> float:
+        """As :attr:`age_seconds`, but counted from the start of this process while Postgres never answered."""
+        return self._now() - (self._began_at if self._fresh_at is None else self._fresh_at)
 
     async def start(self) -> None:
         """Read the policies once, from Postgres or else from the file, then keep them fresh in the background."""
@@ -199,4 +205,5 @@ class PolicyFeed:
             if policy is not None:
                 self._telemetry.set("policy_generation", policy.generation, name)
                 self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
+            if policy is not None or name in snapshot.rejected:
                 self._telemetry.set("policy_rejected", float(name in snapshot.rejected), name)

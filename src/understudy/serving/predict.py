@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -113,7 +113,7 @@ class Predictor:
         *,
         snapshot: Callable[[], PolicySnapshot | None],
         callers: Callers,
-        memory_cache: PredictionCache,
+        memory_cache: PredictionCache | None,
         shared_cache: PredictionCache | None,
         features: FeatureStore | None,
         spool: PredictionSpool,
@@ -126,6 +126,7 @@ class Predictor:
         self._callers = callers
         self._memory_cache = memory_cache
         self._shared_cache = shared_cache
+        self._has_cache = memory_cache is not None or shared_cache is not None
         self._features = features
         self._spool = spool
         self._shadows = shadows
@@ -162,8 +163,7 @@ class Predictor:
         call = _Call(self._new_id(), policy, route, request, started + budget, budget)
         routed = clock()
 
-        if policy.stored_names:
-            call = await self._with_features(call)
+        call = await self._with_features(call, _names_for(policy, route))
         fetched = clock()
 
         served, fallback_from = await self._serve(call)
@@ -171,7 +171,7 @@ class Predictor:
 
         role = route.role if fallback_from is None else Role.CHAMPION
         self._log(call, role, served, fallback_from, ended - started)
-        if route.reason is not Reason.FORCED and is_shadowed(policy, request.entity_id):
+        if self._wants_shadow(call, served):
             self._shadows.offer(policy.model_name, lambda: self._shadow(call))
         seconds = {"route": routed - started, "features": fetched - routed, "upstream": ended - fetched}
         return Outcome(call.prediction_id, route, served, role, policy.generation, fallback_from, seconds)
@@ -190,9 +190,11 @@ class Predictor:
 
     # -- features ------------------------------------------------------------------------------------------------------
 
-    async def _with_features(self, call: _Call) -> _Call:
-        """Return the call with what the store has of the features that the request leaves out."""
-        names = [name for name in call.policy.stored_names if name not in call.request.inputs]
+    async def _with_features(self, call: _Call, wanted: Sequence[str]) -> _Call:
+        """Return the call with what the store has of those features that the request leaves out."""
+        if not wanted:
+            return call
+        names = [name for name in wanted if name not in call.request.inputs]
         if not names:
             return call
         if self._features is None:
@@ -239,6 +241,8 @@ class Predictor:
                 prediction, cache = await self._answer(version, assembled, deadline)
         except TimeoutError:
             return Served(version, assembled, None, DeadlineExceeded("upstream", call.budget_seconds))
+        except DeadlineExceeded as problem:
+            return Served(version, assembled, None, DeadlineExceeded(problem.stage, call.budget_seconds))
         except ServingError as problem:
             return Served(version, assembled, None, problem)
         return Served(version, assembled, prediction, None, cache)
@@ -248,7 +252,7 @@ class Predictor:
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction of this input, or ask the model servers; concurrent misses ask once."""
         caller = self._callers.of(version)
-        if not version.caches:
+        if not version.caches or not self._has_cache:
             return await caller.call(assembled.row, deadline), CacheResult.BYPASS
         key = f"infer:{version.id}:{assembled.digest}"
         cached = await self._cached(version, key, assembled.digest)
@@ -262,23 +266,25 @@ class Predictor:
         return prediction, CacheResult.MISS
 
     async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
-        value = await self._memory_cache.get(key)
-        if value is not None:
-            return decode_cached(version.output_schema, version.id, digest, value)
+        if self._memory_cache is not None:
+            value = await self._memory_cache.get(key)
+            if value is not None:
+                return decode_cached(version.output_schema, version.id, digest, value)
         if self._shared_cache is None:
             return None
         value = await self._shared_cache.get(key)
         if value is None:
             return None
         found = decode_cached(version.output_schema, version.id, digest, value)
-        if found is not None:
+        if found is not None and self._memory_cache is not None:
             ttl = min(version.cache_ttl_seconds, self._limits.redis_hit_ttl_seconds)
             await self._memory_cache.set(key, value, ttl)
         return found
 
     async def _store(self, version: ModelVersion, key: str, digest: str, prediction: Prediction) -> None:
         value = encode_cached(version.id, digest, prediction)
-        await self._memory_cache.set(key, value, version.cache_ttl_seconds)
+        if self._memory_cache is not None:
+            await self._memory_cache.set(key, value, version.cache_ttl_seconds)
         if self._shared_cache is not None:
             await self._shared_cache.set(key, value, version.cache_ttl_seconds)
 
@@ -321,6 +327,12 @@ class Predictor:
             defaulted=assembled.defaulted if assembled is not None else (),
         )
 
+    def _wants_shadow(self, call: _Call, served: Served) -> bool:
+        """A forced call is nobody's traffic, and a request that its caller must correct has nothing to compare."""
+        if call.route.reason is Reason.FORCED or isinstance(served.error, RequestError):
+            return False
+        return is_shadowed(call.policy, call.request.entity_id)
+
     async def _shadow(self, call: _Call) -> None:
         """Ask the shadow what it would have answered, and log that under its own version."""
         version = call.policy.shadow
@@ -329,12 +341,24 @@ class Predictor:
         started = self._clocks.monotonic()
         budget = min(version.timeout_seconds, self._limits.shadow_timeout_seconds)
         shadow_call = call._replace(deadline=started + budget, budget_seconds=budget)
+        own_names = version.input_schema.stored_names
+        if own_names and own_names != _names_for(call.policy, call.route):
+            # Fetched here and not with the caller's: a feature that only the shadow wants must delay nobody.
+            shadow_call = await self._with_features(shadow_call._replace(stored=None, feature_error=None), own_names)
         served = await self._serve_version(shadow_call, version, shadow_call.deadline)
         seconds = self._clocks.monotonic() - started
         word = _outcome_word(served.error, None)
         score = served.prediction.score if served.prediction is not None else None
         self._telemetry.predicted(version, Role.SHADOW, word, seconds, score)
         self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
+
+
+def _names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
+    """Return the stored features that the call may need: its version's, and the champion's if that may stand in."""
+    names = route.version.input_schema.stored_names
+    if route.role is not Role.CHALLENGER or not policy.fallback:
+        return names
+    return tuple(dict.fromkeys(names + policy.champion.input_schema.stored_names))
 
 
 def _version_named(policy: ServingPolicy, label: str | None) -> ModelVersion | None:

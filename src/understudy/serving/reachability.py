@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from understudy.core.policy import PolicySnapshot
+from understudy.core.policy import ModelVersion, PolicySnapshot
+from understudy.errors import BackendUnavailable
 from understudy.serving.callers import Callers
 
 MEMORY_SECONDS = 2.0
@@ -34,5 +35,10 @@ class ChampionWatch:
 
     async def _probe(self, snapshot: PolicySnapshot) -> bool:
         champions = [policy.champion for policy in snapshot.policies.values()][:MOST_PROBES]
-        answers = await asyncio.gather(*(self._callers.of(version).ready(PROBE_SECONDS) for version in champions))
-        return any(answers)
+        return any(await asyncio.gather(*(self._is_ready(version) for version in champions)))
+
+    async def _is_ready(self, version: ModelVersion) -> bool:
+        try:
+            return await self._callers.of(version).ready(PROBE_SECONDS)
+        except BackendUnavailable:  # it cannot even be connected: a token that is not set, say
+            return False

@@ -107,7 +107,7 @@ def test_a_body_that_is_no_object_is_malformed():
 
 
 def test_a_batch_keeps_its_good_members():
-    good, bad, worse = parse_batch(b'{"entities":[{"entity_id":"a","inputs":{}},{"inputs":{}},7]}', 256)
+    good, bad, worse = parse_batch(b'{"entities":[{"entity_id":"a","inputs":{}},{"inputs":{}},7]}')
 
     assert good == ("a", {}, None)
     assert isinstance(bad, EntityIdInvalid)
@@ -115,8 +115,16 @@ def test_a_batch_keeps_its_good_members():
 
 
 @pytest.mark.parametrize(
-    "body", [b"[]", b"{}", b'{"entities":[]}', b'{"entities":{}}', b'{"entities":[1],"x":1}', b'{"entities":[1,2,3]}']
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b'{"entities":[]}',
+        b'{"entities":{}}',
+        b'{"entities":[1],"x":1}',
+        b'{"entities":[' + b"1," * 256 + b"1]}",
+    ],
 )
 def test_a_batch_that_is_none_is_refused(body):
     with pytest.raises(BatchInvalid):
-        parse_batch(body, 2)
+        parse_batch(body)

@@ -430,3 +430,44 @@ async def test_an_input_schema_without_a_batch_dimension_is_served_row_by_row():
 
     assert [score_of(outcome) for outcome in outcomes] == [float(n) for n in range(20)]
     assert {len(call) for call in stage.backends["1"].calls} == {1}
+
+
+async def test_a_request_that_is_refused_is_not_shown_to_the_shadow():
+    stage = Stage(a_policy(shadow=a_version("4")))
+
+    await stage.ask(inputs={"age": "x"})
+    await stage.shadows.drain(1)
+
+    assert stage.rows == []
+    assert stage.backends["4"].calls == []
+
+
+async def test_features_that_only_the_shadow_wants_delay_nobody():
+    store = Stored({"income": 10, "visits": 1}, seconds=0.03)
+    shadow = a_version("4", input_schema=STORED_SCHEMA, deterministic=False)
+    stage = Stage(a_policy(champion=a_version("1"), shadow=shadow), store)
+    inputs = {"age": 1, "income": 2}
+
+    started = time.monotonic()
+    await stage.ask(inputs=inputs)
+    spent = time.monotonic() - started
+    await stage.shadows.drain(1)
+
+    assert spent < 0.02
+    assert [row.score for row in stage.rows] == [3.0, 4.0]
+
+
+async def test_a_forced_version_gets_the_stored_features_of_its_own():
+    policy = a_policy(challenger=a_version("2", input_schema=STORED_SCHEMA), challenger_weight=1)
+    stage = Stage(policy, Stored({"income": 10, "visits": 100}))
+
+    assert score_of(await stage.ask(inputs={"age": 1}, forced_version="2")) == 111.0
+
+
+async def test_without_any_cache_the_version_is_asked_every_time():
+    stage = Stage(a_policy())
+    stage.predictor._has_cache = False  # noqa: SLF001 - as with both caches turned off
+
+    outcomes = [await stage.ask(), await stage.ask()]
+
+    assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2

@@ -18,7 +18,7 @@ from understudy.core.policy import PolicySnapshot, ServingPolicy
 from understudy.core.request import MAX_ENTITY_ID
 from understudy.entrypoints.proxy.door import PredictDoor, Reply
 from understudy.entrypoints.proxy.headers import Honoured, read_headers
-from understudy.entrypoints.proxy.lane import App, PredictLane, Receive, Send, read_body, send_reply
+from understudy.entrypoints.proxy.lane import App, ClientGone, PredictLane, Receive, Send, read_body, send_reply
 from understudy.entrypoints.proxy.lane import Scope as AsgiScope
 from understudy.entrypoints.proxy.metrics_port import metrics_port
 from understudy.entrypoints.proxy.openapi import BATCH, FORCED, PREDICT, READ
@@ -64,7 +64,6 @@ class Proxy:
                 snapshot=self.snapshot,
                 telemetry=parts.telemetry,
                 needs_key=self.settings.needs_key,
-                batch_limit=self.settings.batch_limit,
                 new_id=partial(token_hex, 16),
                 version_headers=self.settings.version_headers,
             )
@@ -131,8 +130,8 @@ def create_app(
         version=__version__,
         summary="One predict call in; a champion or a challenger answers; every answer is logged.",
         lifespan=proxy.lifespan,
-        docs_url="/docs" if settings.docs else None,
-        openapi_url="/openapi.json" if settings.docs else None,
+        docs_url="/docs" if settings.shows_docs else None,
+        openapi_url="/openapi.json" if settings.shows_docs else None,
         redoc_url=None,
     )
     _add_predict_routes(api, proxy)
@@ -144,7 +143,10 @@ def create_app(
 
 def _add_predict_routes(api: FastAPI, proxy: Proxy) -> None:
     async def through_door(request: Request, answer: str, **names: Any) -> Response:
-        body = await read_body(request.receive, proxy.settings.body_limit_bytes)
+        try:
+            body = await read_body(request.receive, proxy.settings.body_limit_bytes)
+        except ClientGone:
+            return Response(status_code=400)  # to nobody
         if proxy.door is None:
             raise PolicyNotLoaded
         call = getattr(proxy.door, answer)
@@ -195,11 +197,13 @@ def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
 
 def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/livez", **READ["livez"])
+    @api.head("/livez", include_in_schema=False)
     @api.get("/startupz", include_in_schema=False)
     async def livez() -> Response:
         return _json({"status": "alive", "version": __version__})
 
     @api.get("/readyz", **READ["readyz"])
+    @api.head("/readyz", include_in_schema=False)
     async def readyz() -> Response:
         if proxy.parts is None:
             raise PolicyNotLoaded

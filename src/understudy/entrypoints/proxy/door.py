@@ -40,7 +40,6 @@ class PredictDoor:
         snapshot: Where the keys are.
         telemetry: Counts what was refused before a route was known.
         needs_key: Whether callers must show a key.
-        batch_limit: Most entities of a batch.
         new_id: Makes a request id for a caller who sent none; 32 hex digits.
         version_headers: Whether the headers name version and role.
     """
@@ -52,7 +51,6 @@ class PredictDoor:
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
         needs_key: bool,
-        batch_limit: int,
         new_id: Callable[[], str],
         version_headers: bool = True,
     ) -> None:
@@ -60,7 +58,6 @@ class PredictDoor:
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._needs_key = needs_key
-        self._batch_limit = batch_limit
         self._new_id = new_id
         self._version_headers = version_headers
         self.in_flight = 0
@@ -91,7 +88,7 @@ class PredictDoor:
         try:
             asked = read_headers(raw_headers)
             self._admit(asked, model_name, None)
-            members = await asyncio.to_thread(parse_batch, body, self._batch_limit)
+            members = await asyncio.to_thread(parse_batch, body)
             answers = await asyncio.gather(*(self._member(model_name, member, asked, path) for member in members))
         except UnderstudyError as problem:
             return self.refuse(problem, path, asked)

@@ -258,6 +258,8 @@ BEGIN
                         WHEN NEW.version IS DISTINCT FROM OLD.version THEN 'version'
                         WHEN NEW.artifact_path IS DISTINCT FROM OLD.artifact_path THEN 'artifact_path'
                         WHEN NEW.input_schema IS DISTINCT FROM OLD.input_schema THEN 'input_schema'
+                        WHEN NEW.output_schema IS DISTINCT FROM OLD.output_schema THEN 'output_schema'
+                        WHEN NEW.backend IS DISTINCT FROM OLD.backend THEN 'backend'
                         WHEN NEW.id IS DISTINCT FROM OLD.id THEN 'id'
                         WHEN OLD.artifact_digest IS NOT NULL
                              AND NEW.artifact_digest IS DISTINCT FROM OLD.artifact_digest THEN 'artifact_digest' END;
