@@ -59,6 +59,10 @@ triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe and TensorFlow
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
+.PHONY: bench
+bench: $(VENV)/.dev ## Processor time of a predict call beside nginx and an empty ASGI application (3 minutes)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench
+
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train

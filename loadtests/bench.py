@@ -7,6 +7,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def main() -> int:
     if problems:
         print("the benchmark needs", *problems, sep="\n  ", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # everything started is stopped
     with on_core(LOAD_CORE), _folder() as folder, a_scene(folder, asked.protocol) as scene:
         return _measure(scene, asked)
 

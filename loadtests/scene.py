@@ -42,7 +42,7 @@ _LOG_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Scene:
-    """What runs. Versions are ids; ``stub_ports`` are in their order."""
+    """What runs: where to send calls, whose processor time counts, and the versions' ids."""
 
     database_url: str
     proxy_url: str

@@ -107,6 +107,7 @@ def _make_caller(settings: Settings, version: ModelVersion, make_backend: Connec
         version,
         make_backend(version),
         concurrency=settings.backend_concurrency,
+        gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,
         queue_rows=settings.backend_queue_rows,
         now=time.monotonic,

@@ -46,8 +46,10 @@ class Settings(BaseSettings):
     feature_table: str | None = None
     """Online features as a Postgres table (or view) with columns model_name, entity_id, features (JSONB)."""
 
-    backend_concurrency: int = Field(default=4, ge=1)
-    """Calls of one version in flight before waiting rows leave together as one batch."""
+    backend_concurrency: int = Field(default=2, ge=1)
+    """Calls of one version in flight before rows wait for company."""
+    backend_gap_seconds: float = Field(default=0.002, ge=0)
+    """Longest wait of a row for company; 0 sends every row at once."""
     backend_batch_rows: int = Field(default=128, ge=1)
     backend_queue_rows: int = Field(default=4_096, ge=1)
     """Rows of one version that may wait; more are refused with 503."""

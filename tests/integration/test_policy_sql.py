@@ -129,7 +129,7 @@ NONSENSE = {
         "version v1 of churn was deployed: its output_schema does not change any more",
     ),
     "another model behind the version": (
-        "UPDATE ModelVersion SET backend = '{{\"model_name\": \"x\"}}' WHERE id = {v.first}",
+        'UPDATE ModelVersion SET backend = \'{{"model_name": "x"}}\' WHERE id = {v.first}',
         "version v1 of churn was deployed: its backend does not change any more",
     ),
     "another artifact": ("UPDATE ModelVersion SET artifact_path = 'x' WHERE id = {v.first}", "its artifact_path does"),

@@ -32,6 +32,7 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports import FeatureStore, PredictionCache, PredictionSpool, Telemetry
+from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.shadows import ShadowSet
 from understudy.serving.single_flight import SingleFlight
@@ -233,14 +234,8 @@ class Predictor:
             assembled = version.input_schema.assemble(call.request.inputs, call.stored)
         except InputInvalid as problem:
             return Served(version, None, None, _blame(problem, version, call.feature_error))
-        remaining = deadline - self._clocks.monotonic()
-        if remaining <= 0:
-            return Served(version, assembled, None, DeadlineExceeded("features", call.budget_seconds))
         try:
-            async with asyncio.timeout(remaining):
-                prediction, cache = await self._answer(version, assembled, deadline)
-        except TimeoutError:
-            return Served(version, assembled, None, DeadlineExceeded("upstream", call.budget_seconds))
+            prediction, cache = await self._answer(version, assembled, deadline)
         except DeadlineExceeded as problem:
             return Served(version, assembled, None, DeadlineExceeded(problem.stage, call.budget_seconds))
         except ServingError as problem:
@@ -250,10 +245,20 @@ class Predictor:
     async def _answer(
         self, version: ModelVersion, assembled: Assembled, deadline: float
     ) -> tuple[Prediction, CacheResult]:
-        """Return the cached prediction of this input, or ask the model servers; concurrent misses ask once."""
+        """Return the cached prediction of this input, or ask the model servers."""
         caller = self._callers.of(version)
         if not version.caches or not self._has_cache:
             return await caller.call(assembled.row, deadline), CacheResult.BYPASS
+        try:
+            async with asyncio.timeout(deadline - self._clocks.monotonic()):
+                return await self._answer_through_cache(version, assembled, deadline, caller)
+        except TimeoutError:
+            raise DeadlineExceeded("upstream") from None
+
+    async def _answer_through_cache(
+        self, version: ModelVersion, assembled: Assembled, deadline: float, caller: BatchingCaller
+    ) -> tuple[Prediction, CacheResult]:
+        """Return the cached prediction of this input; concurrent misses ask the model servers once."""
         key = f"infer:{version.id}:{assembled.digest}"
         cached = await self._cached(version, key, assembled.digest)
         if cached is not None:

@@ -30,10 +30,21 @@ def echo(rows: Sequence[Row]) -> Tensor:
 
 
 def a_caller(
-    backend: MemoryBackend, *, concurrency: int = 2, batch_rows: int = 8, queue_rows: int = 1000
+    backend: MemoryBackend,
+    *,
+    concurrency: int = 2,
+    gap_seconds: float = 10.0,
+    batch_rows: int = 8,
+    queue_rows: int = 1000,
 ) -> BatchingCaller:
     return BatchingCaller(
-        a_version(), backend, concurrency=concurrency, batch_rows=batch_rows, queue_rows=queue_rows, now=time.monotonic
+        a_version(),
+        backend,
+        concurrency=concurrency,
+        gap_seconds=gap_seconds,
+        batch_rows=batch_rows,
+        queue_rows=queue_rows,
+        now=time.monotonic,
     )
 
 
@@ -50,6 +61,38 @@ async def test_an_idle_version_is_called_at_once_and_a_busy_one_in_batches():
 
     assert answers == [float(n) for n in range(18)]
     assert [len(call) for call in backend.calls] == [1, 1, 8, 8]
+
+
+async def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
+    backend = MemoryBackend(echo, delay_seconds=0.3)
+    caller = a_caller(backend, concurrency=1, gap_seconds=0.02)
+
+    async def timed(value: float) -> float:
+        started = time.monotonic()
+        await caller.call(row_of(value), started + 5)
+        return time.monotonic() - started
+
+    calls = []
+    for number in range(40):
+        calls.append(asyncio.create_task(timed(float(number))))
+        await asyncio.sleep(0.005)
+    slowest = max(await asyncio.gather(*calls))
+
+    assert slowest < 0.3 + 0.02 + 0.05
+    # 40 rows in 0.2 s: a call each 0.02 s or so, never one a row.
+    assert 5 <= len(backend.calls) <= 14
+
+
+async def test_rows_left_over_from_a_full_batch_leave_without_waiting_for_a_call_to_end():
+    backend = MemoryBackend(echo, delay_seconds=0.3)
+    caller = a_caller(backend, concurrency=1, gap_seconds=0.01)
+    deadline = time.monotonic() + 5
+
+    calls = [asyncio.create_task(caller.call(row_of(float(n)), deadline)) for n in range(12)]
+    await asyncio.sleep(0.1)
+
+    assert [len(call) for call in backend.calls] == [1, 8, 3]
+    await asyncio.gather(*calls)
 
 
 @settings(max_examples=50, deadline=None)

@@ -89,7 +89,13 @@ class Stage:
 
     def _make(self, version: ModelVersion, connect: Any) -> BatchingCaller:
         return BatchingCaller(
-            version, connect(version), concurrency=4, batch_rows=32, queue_rows=100, now=time.monotonic
+            version,
+            connect(version),
+            concurrency=2,
+            gap_seconds=0.002,
+            batch_rows=32,
+            queue_rows=100,
+            now=time.monotonic,
         )
 
     async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:

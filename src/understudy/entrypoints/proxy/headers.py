@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -96,11 +97,16 @@ def receipt_headers(outcome: Outcome, *, name_version: bool) -> list[tuple[bytes
         (b"server-timing", timing.encode()),
     ]
     if name_version:
-        headers.append((b"x-model-version", quote(served.version.version, safe=_LABEL_CHARACTERS).encode()))
+        headers.append((b"x-model-version", _header_of(served.version.version)))
         headers.append((b"x-model-role", outcome.role.value.encode()))
     if served.prediction is not None:
         headers.append((b"cache-status", _cache_status(served.cache, served.version.cache_ttl_seconds)))
     return headers
+
+
+@lru_cache(maxsize=4_096)
+def _header_of(label: str) -> bytes:
+    return quote(label, safe=_LABEL_CHARACTERS).encode()
 
 
 def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:

@@ -17,6 +17,7 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "log_config": None,
     "server_header": False,
+    "proxy_headers": False,  # nothing here asks who the caller's own proxy says the caller is
     "timeout_keep_alive": KEEP_ALIVE_SECONDS,
 }
 

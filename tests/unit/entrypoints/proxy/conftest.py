@@ -108,7 +108,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def _make_caller(version: ModelVersion, connect: Any) -> BatchingCaller:
-    return BatchingCaller(version, connect(version), concurrency=4, batch_rows=32, queue_rows=1000, now=time.monotonic)
+    return BatchingCaller(
+        version, connect(version), concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
+    )
 
 
 @asynccontextmanager
