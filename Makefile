@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
+# A company's own certificate authority is in the system's store.
+export UV_SYSTEM_CERTS ?= true
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
 EDITABLE := $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 
