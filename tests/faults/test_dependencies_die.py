@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -129,27 +130,28 @@ async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_time
         await serve_visits(stack, database_url, cache_ttl_seconds=0)
         shadow = await register(database_url, 4, [stack.start_model("visits:4,hang")])
         port = stack.start_proxy(shadow_limit=32)
-        without, with_shadow = Load(), Load()
         await run_load(port, VISITS, body_of, per_second=150, seconds=1)
-        for _ in range(3):
+        without: list[Load] = []
+        with_shadow: list[Load] = []
+        for _ in range(5):
             # Alternating, because the machine's own noise is larger than what is looked for.
-            await sql(database_url, "UPDATE ServingPolicy SET shadow_version = NULL WHERE model_name = 'visits'")
-            await asyncio.sleep(0.3)
-            await run_load(port, VISITS, body_of, per_second=150, seconds=3, load=without)
-            await sql(database_url, "UPDATE ServingPolicy SET shadow_version = $1 WHERE model_name = 'visits'", shadow)
-            await asyncio.sleep(0.3)
-            await run_load(port, VISITS, body_of, per_second=150, seconds=3, load=with_shadow)
-        await logged_ids(database_url, set(with_shadow.prediction_ids()))
+            for shadow_id, loads in ((None, without), (shadow, with_shadow)):
+                change = "UPDATE ServingPolicy SET shadow_version = $1 WHERE model_name = 'visits'"
+                await sql(database_url, change, shadow_id)
+                await asyncio.sleep(0.3)
+                loads.append(await run_load(port, VISITS, body_of, per_second=150, seconds=2))
+        answered = {identifier for load in with_shadow for identifier in load.prediction_ids()}
+        await logged_ids(database_url, answered)
         await asyncio.sleep(1)
         statuses = await sql(
             database_url, "SELECT status, count(*) AS n FROM PredictionLog WHERE role = 'shadow' GROUP BY status"
         )
 
-    ratio = with_shadow.percentile_seconds(99) / without.percentile_seconds(99)
-    print(f"hanging shadow: champion p99 with / without = {ratio:.2f}")
-    assert without.failed == with_shadow.failed == []
+    slow_with, slow_without = (median(load.percentile_seconds(95) for load in x) for x in (with_shadow, without))
+    print(f"hanging shadow: champion p95 with / without = {slow_with / slow_without:.2f}, median of 5 rounds")
+    assert [load.failed for load in without + with_shadow] == [[]] * 10
     assert {row["status"] for row in statuses} == {"timeout"}
-    # 32 at a time, 0.5 s each, for 9 s and the last ones' time-out: never more than the set's bound lets through.
-    assert 0 < sum(row["n"] for row in statuses) <= 32 * (9 / 0.5 + 3)
-    # The bound of 1.1 is measured by `make bench`; here is only what noise on two shared cores cannot explain.
-    assert ratio < 3
+    # 32 at a time, 0.5 s each, for 10 s and each round's last ones: never more than the set's bound lets through.
+    assert 0 < sum(row["n"] for row in statuses) <= 32 * (10 / 0.5 + 5)
+    # The p99 and its bound of 1.1 are measured by `make bench`; a shadow that a caller waited for would cost 0.5 s here.
+    assert slow_with < slow_without + 0.1

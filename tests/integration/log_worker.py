@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import structlog
 from spooled_rows import a_row
 
 from understudy.adapters.postgres_log import PostgresPredictionStore
@@ -46,4 +47,6 @@ async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    # Standard output is for the promises alone.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))

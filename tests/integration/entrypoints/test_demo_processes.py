@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -133,13 +134,13 @@ async def test_calls_share_a_connection_and_survive_its_loss():
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        for _ in range(2):
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0] or b"0")
-            body = await reader.readexactly(size)
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        await writer.drain()
-        writer.close()
+        with closing(writer), suppress(asyncio.IncompleteReadError):
+            for _ in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0] or b"0")
+                body = await reader.readexactly(size)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            await writer.drain()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         client = KeepAliveClient("127.0.0.1", server.sockets[0].getsockname()[1])
@@ -148,6 +149,7 @@ async def test_calls_share_a_connection_and_survive_its_loss():
             await client.post("/x", b"three", 2.0)
         answers.append(await client.post("/x", b"four", 2.0))
         await client.close()
+        await asyncio.sleep(0.05)  # lets the other end of the connection close too
 
     assert [answer.body for answer in answers] == [b"one", b"two", b"four"]
     assert connections == 2
