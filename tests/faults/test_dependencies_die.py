@@ -153,5 +153,5 @@ async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_time
     assert {row["status"] for row in statuses} == {"timeout"}
     # 32 at a time, 0.5 s each, for 10 s and each round's last ones: never more than the set's bound lets through.
     assert 0 < sum(row["n"] for row in statuses) <= 32 * (10 / 0.5 + 5)
-    # The p99 and its bound of 1.1 are measured by `make bench`; a shadow that a caller waited for would cost 0.5 s here.
+    # `make bench` measures the p99 and its bound of 1.1; a shadow that a caller waited for would cost 0.5 s here.
     assert slow_with < slow_without + 0.1
