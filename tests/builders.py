@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.core.policy import ModelVersion, Role, ServingPolicy, version_from_row
+from understudy.core.prediction import PredictionRow
 
 FEATURES = ("age", "income")
 
@@ -80,3 +81,14 @@ def policy_rows(**changes: Any) -> dict[str, Any]:
     }
     versions = changes.pop("versions", [a_version_row("1"), a_version_row("2"), a_version_row("3")])
     return {"policy": {**policy, **changes}, "versions": versions}
+
+
+class KeptRows:
+    """A spool that keeps the rows as they are, for tests to look at."""
+
+    def __init__(self) -> None:
+        self.rows: list[PredictionRow] = []
+
+    def append(self, row: PredictionRow) -> bool:
+        self.rows.append(row)
+        return True

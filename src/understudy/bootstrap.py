@@ -3,15 +3,14 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from secrets import randbits
-from typing import Any
 
-from understudy.adapters.backends import connect
-from understudy.adapters.memory import MemoryCache
+from understudy.adapters.backends import connect, replicas_of
+from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.postgres_log import PostgresPredictionStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
@@ -22,7 +21,8 @@ from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.adapters.spool import Spool
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
-from understudy.ports import ConnectBackend, FeatureStore, PredictionCache
+from understudy.ports import FeatureStore, PredictionCache
+from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.log_shipper import LogShipper
@@ -41,6 +41,7 @@ class Parts:
 
     predictor: Predictor
     feed: PolicyFeed
+    callers: Callers
     champions: ChampionWatch
     shadows: ShadowSet
     telemetry: PrometheusTelemetry
@@ -51,6 +52,12 @@ class Parts:
         self.telemetry.set("requests_in_flight", self.in_flight())
         self.telemetry.set("shadow_in_flight", len(self.shadows))
         self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)
+        for caller in self.callers.opened():
+            replicas = replicas_of(caller.backend)
+            if replicas is not None:
+                labels = (caller.version.model_name, caller.version.version)
+                self.telemetry.set("replicas_ejected", replicas.ejected, *labels)
+                self.telemetry.set("upstream_in_flight", replicas.in_flight, *labels)
 
 
 @asynccontextmanager
@@ -72,7 +79,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         stack.callback(spool.close)
         await _open_shipper(settings, spool, telemetry, stack)
 
-        callers = Callers(connect, partial(_make_caller, settings))
+        callers = Callers(partial(_make_caller, settings))
         stack.push_async_callback(callers.close)
         feed = await _open_feed(settings, telemetry, callers, stack)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
@@ -97,15 +104,15 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             ),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=partial(randbits, RANDOM_BITS)),
         )
-        parts = Parts(predictor, feed, ChampionWatch(callers, time.monotonic), shadows, telemetry)
-        _run_until_closed(_publish(parts), stack)
+        parts = Parts(predictor, feed, callers, ChampionWatch(callers, time.monotonic), shadows, telemetry)
+        _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         yield parts
 
 
-def _make_caller(settings: Settings, version: ModelVersion, make_backend: ConnectBackend) -> BatchingCaller:
+def _make_caller(settings: Settings, version: ModelVersion) -> BatchingCaller:
     return BatchingCaller(
         version,
-        make_backend(version),
+        connect(version),
         concurrency=settings.backend_concurrency,
         gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,
@@ -129,7 +136,7 @@ async def _open_shipper(
         interval_seconds=settings.log_interval_seconds,
     )
     stack.push_async_callback(shipper.drain, settings.drain_seconds)
-    _run_until_closed(shipper.run(), stack)
+    _run_until_closed("log_shipper", shipper.run, telemetry, stack)
 
 
 async def _open_feed(
@@ -143,7 +150,9 @@ async def _open_feed(
     stack.push_async_callback(source.close)
     feed = PolicyFeed(
         source,
-        JsonSnapshotFile(settings.state_dir / "policy.json"),
+        JsonSnapshotFile(
+            settings.state_dir / "policy.json", partial(telemetry.count, "policy_snapshot_failures_total")
+        ),
         telemetry,
         instance=f"{settings.instance}:{os.getpid()}",
         poll_seconds=settings.policy_poll_seconds,
@@ -177,15 +186,21 @@ def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | 
             settings.feature_redis_url.get_secret_value(), timeout_seconds=settings.feature_timeout_seconds
         )
     elif settings.feature_table is not None:
-        store = PostgresFeatureStore(settings.database_url.get_secret_value(), settings.feature_table)
+        store = PostgresFeatureStore(
+            settings.database_url.get_secret_value(),
+            settings.feature_table,
+            timeout_seconds=settings.feature_timeout_seconds,
+        )
     else:
         return None
     stack.push_async_callback(store.close)
     return store
 
 
-def _run_until_closed(work: Coroutine[Any, Any, None], stack: AsyncExitStack) -> None:
-    task = asyncio.get_running_loop().create_task(work)
+def _run_until_closed(
+    name: str, work: Callable[[], Awaitable[None]], telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> None:
+    task = asyncio.get_running_loop().create_task(run_forever(name, work, telemetry))
 
     async def end() -> None:
         task.cancel()

@@ -9,6 +9,7 @@ UnderstudyError
 │   ├── HeaderInvalid      E104 a header that Understudy honours has an unusable value
 │   ├── BatchInvalid       E105 the batch is empty, too long, or not a list
 │   ├── QueryInvalid       E106 a query parameter has an unusable value
+│   ├── RequestTimedOut    E107 the body did not arrive in time
 │   ├── UnknownModel       E201 no serving policy for this model
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
@@ -110,6 +111,12 @@ class QueryInvalid(InputInvalid):
     hint = "Correct each parameter that errors[] names; GET /docs shows what they take."
 
 
+class RequestTimedOut(RequestError):
+    code = "E107"
+    title = "The request did not arrive in time"
+    hint = "Send the body at once; UNDERSTUDY_RECEIVE_SECONDS is how long the proxy waits for it."
+
+
 class UnknownModel(RequestError):
     code = "E201"
     title = "No such model"
@@ -200,7 +207,9 @@ class Overloaded(ServingError):
 class InternalFault(ServingError):
     code = "E500"
     title = "Understudy failed to handle the request"
-    hint = "This is a defect of Understudy: report it with the x-request-id; the proxy's log has the cause."
+    hint = (
+        "This is a defect of Understudy: report it with the x-request-id; the proxy's log has the cause under that id."
+    )
 
 
 class RegistryError(UnderstudyError):

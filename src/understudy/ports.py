@@ -1,6 +1,7 @@
 """One Protocol per outside thing: reading this page tells what Understudy depends on.
 
-Every port has a real adapter and an in-memory twin in ``adapters/memory.py``; both pass the port's contract suite.
+Each has a real adapter; those that the request and its background work meet have an in-memory twin as well
+(``adapters/memory_*.py``), and both pass the port's contract suite.
 Errors that a port may raise are named on its methods; an adapter lets no vendor's error through.
 """
 
@@ -17,10 +18,16 @@ from understudy.core.tensors import Row, Tensor
 class ModelBackend(Protocol):
     """The model servers of one version."""
 
+    @property
+    def rows_per_call(self) -> int | None:
+        """Most rows that one call of :meth:`infer` takes; ``None``: as many as wanted."""
+        ...
+
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """Return the tensor that the version's ``output_schema`` names, for all ``rows`` in one call.
 
-        Several rows only when the version's ``input_schema`` declares a batch dimension.
+        Several rows only when the version's ``input_schema`` declares a batch dimension, and :attr:`rows_per_call` at
+        most.
 
         Raises:
             BackendUnavailable: No replica answers.
@@ -488,4 +495,8 @@ class Telemetry(Protocol):
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set the gauge ``name``."""
+        ...
+
+    def forget(self, name: str, *labels: str) -> None:
+        """Drop the series of the gauge ``name`` with these labels, if there is one: what it measured is gone."""
         ...

@@ -264,10 +264,12 @@ async def running(
 
 
 class TcpRelay:
-    """Forwards TCP to a server and can cut every connection with a reset."""
+    """Forwards TCP to a server, later if told so, and can cut every connection with a reset."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, *, connect_seconds: float = 0.0) -> None:
         self.port = 0
+        self.connections = 0
+        self._connect_seconds = connect_seconds
         self._target_port = target_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -286,6 +288,8 @@ class TcpRelay:
         assert self._server is not None
         self._server.close()
         self.cut()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
@@ -297,15 +301,19 @@ class TcpRelay:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        self._writers |= {writer, other_writer}
+        self.connections += 1
+        writers = {writer}
         try:
+            await asyncio.sleep(self._connect_seconds)
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+            writers.add(other_writer)
+            self._writers |= writers
             await asyncio.gather(_pump(reader, other_writer), _pump(other_reader, writer))
         finally:
-            self._writers -= {writer, other_writer}
+            self._writers -= writers
             self._tasks.discard(task)
-            writer.close()
-            other_writer.close()
+            for opened in writers:
+                opened.close()
 
 
 class StreamResetter:

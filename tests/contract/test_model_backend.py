@@ -12,8 +12,8 @@ import grpc
 import numpy as np
 import pytest
 
-from understudy.adapters.backends import connect
-from understudy.adapters.memory import MemoryBackend
+from understudy.adapters.backends import connect, replicas_of
+from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.tensors import Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
@@ -122,9 +122,8 @@ class Subject:
 
     async def all_calls_end(self) -> bool:
         async def ended() -> bool:
-            twin = isinstance(self._server, MemoryBackend)
-            held: Any = self._server if twin else self.backend.replicas  # type: ignore[attr-defined]  # all adapters do
-            return bool(held.in_flight == 0)
+            held = self._server if isinstance(self._server, MemoryBackend) else replicas_of(self.backend)
+            return held is not None and held.in_flight == 0
 
         return await eventually(ended, SECOND)
 
@@ -165,11 +164,24 @@ async def test_one_row_gets_its_answer_with_a_leading_batch_dimension(subject: S
 
 
 async def test_the_rows_of_a_batch_are_answered_in_their_order(subject: Subject):
-    rows = [a_row(n, 0, 0) for n in range(40)]
+    count = subject.backend.rows_per_call or 40
+    rows = [a_row(n, 0, 0) for n in range(count)]
 
     tensor = await subject.backend.infer(rows, LOAD_SECONDS)
 
-    assert (tensor.shape, tensor.values.tolist()) == ((40,), list(range(40)))
+    assert (tensor.shape, tensor.values.tolist()) == ((count,), list(range(count)))
+
+
+@pytest.mark.parametrize("kind", ["memory", "torchserve"])
+async def test_more_rows_than_one_call_takes_are_a_mistake_of_the_caller(kind: str):
+    twin = MemoryBackend(linear, rows_per_call=1)
+    backend = twin if kind == "memory" else connect(a_version("127.0.0.1:1", adapter=kind))
+
+    with pytest.raises(ValueError, match="1"):
+        await backend.infer([ROW, ROW], LOAD_SECONDS)
+
+    assert (backend.rows_per_call, twin.calls) == (1, [])
+    await backend.close()
 
 
 async def test_calls_at_the_same_time_each_get_their_own_answer(subject: Subject):
@@ -259,20 +271,20 @@ async def test_raw_and_typed_answers_are_read_alike(adapter: str, form: str):
     async with serving(adapter) as (backend, server):
         server.behaviour.typed = form == "typed"
 
-        tensor = await backend.infer([ROW, a_row(0, 0, 1)], LOAD_SECONDS)
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
 
-        assert (tensor.datatype.is_float, tensor.shape, tensor.values.tolist()) == (True, (2,), [SCORE, 100.0])
+        assert (tensor.datatype.is_float, tensor.shape, tensor.values.tolist()) == (True, (1,), [SCORE])
 
 
 @every_adapter
 async def test_strings_go_there_and_come_back(adapter: str):
     async with serving(adapter, inputs=WORDS, output="label") as (backend, _):
-        words = ["größe", "", "ab"]
+        words = ["größe", "", "ab"][: backend.rows_per_call]
 
         tensor = await backend.infer([word_row(word) for word in words], LOAD_SECONDS)
 
         assert tensor.datatype is Datatype.BYTES
-        assert [value.decode() for value in tensor.values] == ["GRÖSSE", "", "AB"]
+        assert [value.decode() for value in tensor.values] == [word.upper() for word in words]
 
 
 @every_adapter
@@ -305,7 +317,7 @@ async def test_a_version_without_batch_sends_its_shape_as_it_is(adapter: str):
 @every_adapter
 async def test_several_rows_for_a_version_without_batch_are_a_mistake_of_the_caller(adapter: str):
     async with serving(adapter, inputs={**NUMBERS, "batch": False}) as (backend, _):
-        with pytest.raises(ValueError, match="without a batch dimension"):
+        with pytest.raises(ValueError, match=r"without a batch dimension|too many values"):
             await backend.infer([ROW, ROW], LOAD_SECONDS)
 
 
@@ -608,7 +620,63 @@ async def test_a_call_that_the_server_cancels_is_unavailable_and_cancels_nobody(
             await backend.infer([ROW], LOAD_SECONDS)
 
 
-async def test_refused_calls_never_eject_a_replica():
+CANNOT_SERVE = ["NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "PERMISSION_DENIED"]
+
+
+@pytest.mark.parametrize("code", CANNOT_SERVE)
+async def test_a_replica_that_cannot_serve_the_version_is_replaced_by_the_other_and_ejected(code: str):
+    async with (
+        running(Behaviour(code=grpc.StatusCode[code]), Behaviour()) as (one, other),
+        connected(a_version(one.endpoint, other.endpoint)) as backend,
+    ):
+        one.behaviour.ready = False
+        for _ in range(20):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert (other.completed, one.calls, backend.replicas.ejected) == (20, 3, 1)
+
+
+@pytest.mark.parametrize("code", CANNOT_SERVE)
+async def test_the_only_replica_that_cannot_serve_the_version_is_asked_once_and_unavailable(code: str):
+    async with serving("oip") as (backend, server):
+        server.behaviour.code = grpc.StatusCode[code]
+        for _ in range(6):
+            with pytest.raises(BackendUnavailable, match=code):
+                await backend.infer([ROW], LOAD_SECONDS)
+
+        assert (server.calls, backend.replicas.ejected) == (6, 0)
+
+
+async def test_a_replica_that_refuses_every_call_is_ejected_while_the_other_answers():
+    async with (
+        running(Behaviour(code=grpc.StatusCode.INTERNAL), Behaviour()) as (one, other),
+        connected(a_version(one.endpoint, other.endpoint)) as backend,
+    ):
+        calls = [backend.infer([ROW], LOAD_SECONDS) for _ in range(200)]
+        outcomes = [await asyncio.gather(call, return_exceptions=True) for call in calls]
+        refused = [outcome for (outcome,) in outcomes if isinstance(outcome, BadAnswer)]
+
+        assert backend.replicas.ejected == 1
+        assert 5 <= len(refused) == one.calls < 40
+        assert other.completed == 200 - len(refused)
+
+
+@pytest.mark.parametrize(
+    "details", ["SERVER: Received message larger than max (9 vs. 4)", "gRPC message exceeds maximum size 4: 9"]
+)
+async def test_a_message_over_the_servers_limit_is_the_calls_fault_and_not_the_replicas(details: str):
+    async with running(Behaviour(), Behaviour()) as servers:
+        for server in servers:
+            server.behaviour.code, server.behaviour.details = grpc.StatusCode.RESOURCE_EXHAUSTED, details
+        async with connected(a_version(*(server.endpoint for server in servers))) as backend:
+            for _ in range(12):
+                with pytest.raises(BadAnswer, match="RESOURCE_EXHAUSTED"):
+                    await backend.infer([ROW], LOAD_SECONDS)
+
+            assert (backend.replicas.ejected, sum(server.calls for server in servers)) == (0, 12)
+
+
+async def test_calls_that_every_replica_refuses_eject_none_and_are_not_repeated():
     async with running(Behaviour(), Behaviour()) as servers:
         for server in servers:
             server.behaviour.code = grpc.StatusCode.INTERNAL

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.memory_registry import MemoryPolicySource
+from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.core.policy import PolicySnapshot, apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
@@ -346,6 +346,83 @@ async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
     await source.report("here", {})
 
     assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
+
+
+async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, database, database_url):
+    loop = asyncio.get_running_loop()
+    await source.load()
+    other = await asyncpg.connect(database_url)
+    await other.execute("BEGIN; LOCK TABLE ProxyInstance")
+    reporting = asyncio.create_task(source.report("proxy-1", {}))
+    await _until(lambda: _connections(database, "understudy-report"), 1)
+    await database.execute("UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'")
+    began = loop.time()
+
+    told = await source.changed_since_last_poll()
+    document = await source.load(told)
+
+    assert loop.time() - began < 0.5
+    assert document["models"]["churn"]["policy"]["challenger_weight"] == 0
+    await other.execute("ROLLBACK")
+    await reporting
+    other.terminate()
+
+
+async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_world, database, database_url):
+    source = PostgresPolicySource(database_url, timeout_seconds=0.5)
+    other = await asyncpg.connect(database_url)
+    await other.execute("BEGIN; LOCK TABLE ProxyInstance")
+
+    with pytest.raises(RegistryUnavailable):
+        await source.report("proxy-1", {})
+
+    await _until(lambda: _connections(database, "understudy-report"), 0)
+    other.terminate()
+
+
+async def test_a_kept_connection_that_is_dead_without_a_sign_costs_a_second(source, database):
+    loop = asyncio.get_running_loop()
+    await source.load()
+    await database.execute("UPDATE ServingPolicy SET challenger_weight = 9 WHERE model_name = 'churn'")
+    frozen = await database.fetchval(_PID, "understudy-policies")
+    os.kill(frozen, signal.SIGSTOP)
+    began = loop.time()
+    try:
+        told = await source.changed_since_last_poll()
+        document = await source.load(told)
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+
+    assert loop.time() - began < 2
+    assert document["models"]["churn"]["policy"]["challenger_weight"] == 9
+
+
+async def test_reading_everything_does_not_rely_on_a_connection_that_may_be_dead(source, database):
+    loop = asyncio.get_running_loop()
+    await source.load()
+    frozen = await database.fetchval(_PID, "understudy-policies")
+    os.kill(frozen, signal.SIGSTOP)
+    began = loop.time()
+    try:
+        document = await source.load()
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+
+    assert loop.time() - began < 0.9
+    assert document["models"].keys() == {"churn", "fraud"}
+
+
+_PID = "SELECT pid FROM pg_stat_activity WHERE application_name = $1 AND datname = current_database()"
+
+
+async def _connections(database: asyncpg.Connection, application_name: str) -> int:
+    return len(await database.fetch(_PID, application_name))
+
+
+async def _until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
+    async with asyncio.timeout(3):
+        while await count() != wanted:  # noqa: ASYNC110 - Postgres announces none of it
+            await asyncio.sleep(0.01)
 
 
 async def test_ten_thousand_models_are_read_within_two_seconds(source, database):

@@ -10,8 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from understudy.adapters.embedded_valkey import EmbeddedValkey
-from understudy.adapters.memory import MemoryCache
-from understudy.adapters.redis_cache import BREAKER_FAILURES, BREAKER_SECONDS, RedisCache
+from understudy.adapters.memory_cache import MemoryCache
+from understudy.adapters.redis_cache import RedisCache
+from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.ports import PredictionCache
 
 TIMEOUT_SECONDS = 0.02
@@ -119,7 +120,7 @@ async def test_a_redis_that_is_not_there_costs_little_and_then_nothing():
     spent = time.monotonic() - started
 
     assert spent < 0.5
-    assert BREAKER_FAILURES <= errors.count <= 2 * BREAKER_FAILURES
+    assert FAILURES_TO_OPEN <= errors.count <= 2 * FAILURES_TO_OPEN
     await cache.close()
 
 
@@ -132,12 +133,12 @@ async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterward
 
         os.kill(server.pid, signal.SIGSTOP)
         longest = 0.0
-        for _ in range(2 * BREAKER_FAILURES):
+        for _ in range(2 * FAILURES_TO_OPEN):
             started = time.monotonic()
             assert await cache.get("infer:1:a") is None
             longest = max(longest, time.monotonic() - started)
         os.kill(server.pid, signal.SIGCONT)
-        await asyncio.sleep(BREAKER_SECONDS + 0.1)
+        await asyncio.sleep(OPEN_SECONDS + 0.1)
 
         assert longest < 2 * TIMEOUT_SECONDS + 0.05
         assert await stored(cache, "infer:1:a") == b"one"

@@ -10,12 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import orjson
 import pytest
 from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, register, sql
+from redis.asyncio import Redis
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey
+from understudy.adapters.example_models import example_rows, example_version
 from understudy.adapters.migrations import upgrade
 
 
@@ -123,6 +126,64 @@ async def test_redis_gone_under_load_fails_nobody(tmp_path, database_url, fault)
 
     assert load.failed == []
     assert_each_answer_is_logged_once(load, logged)
+
+
+STORED = "chronic_diseases"
+FEATURE_BUDGET_SECONDS = 0.05
+
+
+def with_a_stored_feature() -> str:
+    """The example's schema, but one of its features is in the store, and 0 where the store has none."""
+    schema = example_version("visits", 1).input_schema
+    features = [
+        {**feature, "source": "store", "default": 0} if feature["name"] == STORED else feature
+        for feature in schema["features"]
+    ]
+    return orjson.dumps({**schema, "features": features}).decode()
+
+
+async def test_a_frozen_feature_store_costs_a_moment_and_no_answer(tmp_path, database_url):
+    rows = [(row.entity_id, dict(row.inputs)) for row in example_rows()]
+    stored = {entity: inputs.pop(STORED) for entity, inputs in rows}
+    bodies = [orjson.dumps({"entity_id": entity, "inputs": inputs}) for entity, inputs in rows]
+    with EmbeddedValkey() as valkey, a_stack(tmp_path, database_url) as stack:
+        async with Redis.from_url(valkey.url) as client, client.pipeline() as pipe:
+            for entity, value in stored.items():
+                pipe.hset(f"features:visits:{entity}", STORED, str(value))
+            await pipe.execute()
+        await serve_visits(stack, database_url, input_schema=with_a_stored_feature(), cache_ttl_seconds=0)
+        port = stack.start_proxy(feature_redis_url=valkey.url, feature_timeout_seconds=FEATURE_BUDGET_SECONDS)
+        load = Load()
+        running = asyncio.create_task(
+            run_load(port, VISITS, lambda number: bodies[number % len(bodies)], per_second=150, seconds=5.2, load=load)
+        )
+        await asyncio.sleep(1)
+        assert valkey.pid is not None
+        os.kill(valkey.pid, signal.SIGSTOP)
+        frozen_at = time.monotonic()
+        await asyncio.sleep(2.2)
+        os.kill(valkey.pid, signal.SIGCONT)
+        thawed_at = time.monotonic()
+        await running
+        logged = await logged_ids(database_url, set(load.prediction_ids()))
+        flagged = await sql(database_url, "SELECT prediction_id::text AS id, defaulted FROM PredictionLog")
+
+    before = [answer for answer in load.answers if answer.sent < frozen_at - 2 * FEATURE_BUDGET_SECONDS]
+    during = [answer for answer in load.answers if frozen_at + 1 < answer.sent < thawed_at - FEATURE_BUDGET_SECONDS]
+    after = [answer for answer in load.answers if answer.sent > thawed_at + 1]
+    typical_seconds = median(answer.seconds for answer in during)
+    print(f"frozen feature store: {typical_seconds * 1000:.1f} ms at the median, of 50 ms that each look-up may take")
+    assert load.failed == []
+    assert_each_answer_is_logged_once(load, logged)
+    # The first connections may take longer to open than a request waits.
+    assert sum("defaulted" in answer.json for answer in before) < len(before) / 2
+    assert [answer.json["defaulted"] for answer in during] == [[STORED]] * len(during)
+    assert len(during) > 100
+    assert typical_seconds < FEATURE_BUDGET_SECONDS / 2
+    assert len(after) > 50
+    assert sum("defaulted" in answer.json for answer in after) < len(after) / 2
+    in_log = {row["id"] for row in flagged if orjson.loads(row["defaulted"] or "[]")}
+    assert in_log == {answer.json["prediction_id"] for answer in load.answers if answer.json.get("defaulted")}
 
 
 async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_timeout(tmp_path, database_url):

@@ -29,6 +29,8 @@ class Silent:
 
     def set(self, *_: Any) -> None: ...
 
+    def forget(self, *_: Any) -> None: ...
+
 
 async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
     spool = Spool(state, limit_bytes=1 << 26, segment_bytes=20_000, sync_seconds=0.1)

@@ -458,7 +458,6 @@ def a_version(protocol: Protocol, port: int, number: int, **backend: Any) -> Mod
         id=number,
         model_name="visits",
         version=str(number),
-        status="champion",
         protocol=protocol,
         endpoints=(f"127.0.0.1:{port}",),
         input_schema=compile_input_schema(example.input_schema),

@@ -60,7 +60,7 @@ async def test_every_column_arrives_as_it_was(store, database, version_id):
     assert found["same"]
     assert found["entity_id"] == row.entity_id
     assert str(found["prediction_id"]) == row.prediction_id
-    assert found["predicted_at"] == datetime.fromtimestamp(row.predicted_at, UTC)
+    assert abs(found["predicted_at"] - datetime.fromtimestamp(row.predicted_at, UTC)) <= timedelta(microseconds=1)
     assert (found["role"], found["status"], found["error_code"]) == ("shadow", "timeout", "E504")
     assert (found["latency_ms"], found["latency_us"]) == (12, 12_999)
     assert (found["score"], found["rollout_id"], found["cache_hit"]) == (None, 5, True)
@@ -162,6 +162,22 @@ async def test_a_connection_that_was_ended_is_opened_again(store, database, vers
         await store.write(batch)
 
     assert (await store.write(batch)).outcome is WriteOutcome.WRITTEN
+
+
+async def test_a_url_in_sqlalchemys_spelling_is_understood(database_url, version_id):
+    store = PostgresPredictionStore(database_url.replace("postgresql://", "postgresql+asyncpg://"), timeout_seconds=2.0)
+
+    result = await store.write(a_batch(a_row(1, version_id=version_id)._replace(predicted_at=time.time())))
+
+    assert result.outcome is WriteOutcome.WRITTEN
+    await store.close()
+
+
+async def test_a_url_of_something_else_is_refused_as_that():
+    store = PostgresPredictionStore("mysql://127.0.0.1:1/nowhere", timeout_seconds=2.0)
+
+    with pytest.raises(RegistryUnavailable, match="DATABASE_URL"):
+        await store.committed(SPOOL)
 
 
 async def test_without_a_server_it_says_so_at_once():

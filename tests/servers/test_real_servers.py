@@ -19,7 +19,7 @@ from understudy.adapters.backends import connect
 from understudy.adapters.oip import OipBackend
 from understudy.adapters.tfserving import TfServingBackend
 from understudy.adapters.torchserve import TorchServeBackend
-from understudy.core.outputs import predictions_of
+from understudy.core.outputs import Prediction, predictions_of
 from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
@@ -178,9 +178,14 @@ def rows_of(version: ModelVersion, rows: Sequence[Sequence[float]]) -> list[Row]
 
 async def scores_of(backend: Any, version: ModelVersion, rows: Sequence[Sequence[float]]) -> list[float | None]:
     """Everything between a caller's features and the score it gets, but for the HTTP."""
-    tensor = await backend.infer(rows_of(version, rows), CALL_SECONDS)
-    predictions = predictions_of(version.output_schema, tensor, len(rows), batch=version.input_schema.batch)
-    return [prediction.score for prediction in predictions]
+    packed, scores = rows_of(version, rows), []
+    size = backend.rows_per_call or len(packed)
+    for start in range(0, len(packed), size):
+        some = packed[start : start + size]
+        tensor = await backend.infer(some, CALL_SECONDS)
+        predictions = predictions_of(version.output_schema, tensor, len(some), batch=version.input_schema.batch)
+        scores += [prediction.score for prediction in predictions if isinstance(prediction, Prediction)]
+    return scores
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 
-from understudy.adapters.grpc_replicas import Metadata
+from understudy.adapters.grpc_replicas import Metadata, ReplicaSet
 from understudy.adapters.oip import OipBackend
 from understudy.adapters.tfserving import TfServingBackend
 from understudy.adapters.torchserve import TorchServeBackend
@@ -31,6 +31,11 @@ def connect(version: ModelVersion, environment: Mapping[str, str] = os.environ) 
         BackendUnavailable: If ``token_env`` names a variable that may not be sent or is not set.
     """
     return _BACKENDS[version.protocol](version, _metadata_of(version, environment))
+
+
+def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
+    """Return the replicas behind a backend that :func:`connect` made, for whoever watches them."""
+    return backend.replicas if isinstance(backend, OipBackend | TfServingBackend | TorchServeBackend) else None
 
 
 def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metadata:

@@ -19,8 +19,8 @@ from understudy.core.replicas import (
     Outcome,
     RetryBudget,
     choose_replica,
-    health_after,
     health_after_probe,
+    healths_after,
 )
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 
@@ -51,11 +51,20 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.service_config_disable_resolution", 1),
 )
 
-_FAILURES = {
+_OUTCOMES = {
     grpc.StatusCode.UNAVAILABLE: Outcome.UNAVAILABLE,
     grpc.StatusCode.CANCELLED: Outcome.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.LATE,
+    # Said at once and for every call: as refusals they would draw all calls to the replica that is least busy.
+    grpc.StatusCode.NOT_FOUND: Outcome.UNABLE,
+    grpc.StatusCode.UNIMPLEMENTED: Outcome.UNABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Outcome.UNABLE,
+    grpc.StatusCode.UNAUTHENTICATED: Outcome.UNABLE,
+    grpc.StatusCode.PERMISSION_DENIED: Outcome.UNABLE,
 }
+"""What a status says about the replica; all others are refusals of the call."""
+_TOO_LARGE = ("larger than max", "exceeds maximum size")
+"""What gRPC (C and Go; Java) writes into RESOURCE_EXHAUSTED for one message over a limit, ours or the server's."""
 _RESET = "Received RST_STREAM"
 """What gRPC writes into the details when the peer broke off the stream; the code is INTERNAL for most reasons."""
 
@@ -81,8 +90,13 @@ class ServerTraits(NamedTuple):
 USUAL_TRAITS = ServerTraits()
 
 
-class _ReplicaDown(Exception):
-    """The replica did not take or finish the call."""
+class _NotTaken(Exception):
+    """The replica did not take or finish the call; another one may."""
+
+    def __init__(self, outcome: Outcome, code: grpc.StatusCode) -> None:
+        super().__init__(code.name)
+        self.outcome = outcome
+        self.code = code
 
 
 class _Replica:
@@ -123,7 +137,8 @@ class ReplicaSet:
         self._draw = draw
         self._replicas: list[_Replica] | None = None
         self._closed = False
-        self._healths: list[Health] = [HEALTHY] * len(self._endpoints)
+        self._all_healthy = [HEALTHY] * len(self._endpoints)
+        self._healths: list[Health] = self._all_healthy.copy()
         self._in_flight: list[int] = [0] * len(self._endpoints)
         self._retries = RetryBudget()
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -140,10 +155,10 @@ class ReplicaSet:
         return sum(health.ejected for health in self._healths)
 
     async def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
-        """Return the answer of one replica; a replica that is down is replaced by another once.
+        """Return the answer of one replica; one that is down or cannot serve the version is replaced by another once.
 
         Raises:
-            BackendUnavailable: No replica took the call.
+            BackendUnavailable: No replica took the call; the message carries the last one's gRPC code.
             DeadlineExceeded: ``timeout_seconds`` passed.
             BadAnswer: A replica refused the call; the message carries the gRPC code, not the server's text.
         """
@@ -152,12 +167,12 @@ class ReplicaSet:
         index = self._choose()
         try:
             return await self._attempt(index, method, request, deadline, timeout_seconds)
-        except _ReplicaDown as down:
-            index = self._choose_again(index, down)
+        except _NotTaken as not_taken:
+            index = self._choose_again(index, not_taken)
         try:
             return await self._attempt(index, method, request, deadline, timeout_seconds)
-        except _ReplicaDown as down:
-            raise _unavailable() from down.__cause__
+        except _NotTaken as not_taken:
+            raise _unavailable(not_taken) from not_taken.__cause__
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica says that it serves the version; a connection that is being made is waited for."""
@@ -194,16 +209,17 @@ class ReplicaSet:
             raise BackendUnavailable("no model server is registered for the model version")
         return index
 
-    def _choose_again(self, failed: int, down: _ReplicaDown) -> int:
+    def _choose_again(self, failed: int, not_taken: _NotTaken) -> int:
         """Return where a call goes that a replica did not take.
 
-        Without another one the same is asked once more: the connection may have broken under the call (as it does when
-        a load balancer between us restarts), and if the replica is down that is known in the same millisecond.
+        Without another one a replica that is down is asked once more: the connection may have broken under the call (as
+        it does when a load balancer between us restarts), and if not that is known in the same millisecond. One that
+        said itself that it cannot would say it again.
         """
-        if not self._retries.allows:
-            raise _unavailable() from down.__cause__
-        self._retries = self._retries.after_retry()
         other = choose_replica(self._healths, self._in_flight, self._draw(), avoid=failed)
+        if not self._retries.allows or (other is None and not_taken.outcome is Outcome.UNABLE):
+            raise _unavailable(not_taken) from not_taken.__cause__
+        self._retries = self._retries.after_retry()
         return failed if other is None else other
 
     # -- calling -------------------------------------------------------------------------------------------------------
@@ -259,12 +275,14 @@ class ReplicaSet:
             return Outcome.REFUSED
         if _RESET in details:
             return Outcome.UNAVAILABLE
-        return _FAILURES.get(error.code(), Outcome.REFUSED)
+        if any(mark in details for mark in _TOO_LARGE):
+            return Outcome.REFUSED
+        return _OUTCOMES.get(error.code(), Outcome.REFUSED)
 
     def _record(self, index: int, outcome: Outcome) -> None:
-        if outcome is Outcome.ANSWERED and self._healths[index] is HEALTHY:
+        if outcome is Outcome.ANSWERED and self._healths == self._all_healthy:
             return
-        self._healths[index] = health_after(self._healths, index, outcome, self._now())
+        self._healths = healths_after(self._healths, index, outcome, self._now())
 
     # -- probing -------------------------------------------------------------------------------------------------------
 
@@ -296,15 +314,15 @@ def _closed() -> BackendUnavailable:
     return BackendUnavailable("the connections to the model version are closed")
 
 
-def _unavailable() -> BackendUnavailable:
-    return BackendUnavailable("no model server of the version takes the call")
+def _unavailable(not_taken: _NotTaken) -> BackendUnavailable:
+    return BackendUnavailable(f"no model server of the version takes the call ({not_taken.code.name})")
 
 
 def _translated(error: grpc.aio.AioRpcError, outcome: Outcome, budget_seconds: float) -> Exception:
     if outcome is Outcome.LATE:
         return DeadlineExceeded("upstream", budget_seconds)
-    if outcome is Outcome.UNAVAILABLE:
-        return _ReplicaDown()
+    if outcome.is_failure:
+        return _NotTaken(outcome, error.code())
     return BadAnswer(f"the model server refused the call with {error.code().name}")
 
 

@@ -32,3 +32,7 @@ class MemoryTelemetry:
     def set(self, name: str, value: float, *labels: str) -> None:
         """See :class:`understudy.ports.Telemetry`."""
         self.gauges[name, *labels] = value
+
+    def forget(self, name: str, *labels: str) -> None:
+        """See :class:`understudy.ports.Telemetry`."""
+        self.gauges.pop((name, *labels), None)

@@ -46,6 +46,8 @@ class OipBackend:
     inputs as typed lists instead of raw bytes. TorchServe ignores raw inputs, so there typed is the default.
     """
 
+    rows_per_call: int | None = None
+
     def __init__(self, version: ModelVersion, metadata: Metadata = ()) -> None:
         service_path = str(version.backend.get("service_path", OIP_SERVICE))
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -39,10 +39,17 @@ def normal_dsn(database_url: str) -> str:
     return dsn
 
 
-async def connect(database_url: str, *, timeout_seconds: float, application_name: str) -> asyncpg.Connection:
+async def connect(
+    database_url: str,
+    *,
+    timeout_seconds: float,
+    application_name: str,
+    server_settings: Mapping[str, str] | None = None,
+) -> asyncpg.Connection:
     """Open a connection that gives up on each command after ``timeout_seconds``, and on a silent peer within 10 s.
 
-    No prepared statement is kept, so that it also works through a pooler in transaction mode.
+    No prepared statement is kept, so that it also works through a pooler in transaction mode (without
+    ``server_settings``, parameters of the session that a pooler may refuse).
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
@@ -53,7 +60,7 @@ async def connect(database_url: str, *, timeout_seconds: float, application_name
             timeout=timeout_seconds,
             command_timeout=timeout_seconds,
             statement_cache_size=0,
-            server_settings={"application_name": application_name},
+            server_settings={"application_name": application_name, **(server_settings or {})},
         )
     _keep_alive(connection)
     return connection

@@ -3,13 +3,15 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import asyncpg
 import orjson
 
+from understudy.adapters.feature_reads import FeatureReads
 from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect
-from understudy.errors import FeaturesUnavailable, UnderstudyError
+from understudy.errors import FeaturesUnavailable, RegistryError
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 CONNECT_SECONDS = 1.0
@@ -18,18 +20,18 @@ CONNECT_SECONDS = 1.0
 class PostgresFeatureStore:
     """Implements ``ports.FeatureStore``; one indexed read a fetch.
 
-    At most ``connections`` reads run at once; the others wait inside their own time-out. A connection whose read failed
-    or was cut short is dropped, never used again. While Postgres refuses connections, a new attempt is made at most
-    every tenth of a second, so that requests fail at once instead of queueing behind attempts.
+    At most ``connections`` reads run at once; the others wait for their turn. A connection whose read failed or was cut
+    short is dropped, never used again.
     """
 
-    def __init__(self, database_url: str, table: str, *, connections: int = 8) -> None:
+    def __init__(self, database_url: str, table: str, *, connections: int = 8, timeout_seconds: float = 0.05) -> None:
         """Prepare; no connection is opened before the first fetch.
 
         Args:
             database_url: Of a role that may read the table.
             table: Its name, or schema and name: ``features.online``. Unquoted, so in lower case.
             connections: The most that are open at once.
+            timeout_seconds: When a read counts as failed, whoever waits for it; also the longest wait for a turn.
 
         Raises:
             FeaturesUnavailable: ``table`` is not a name.
@@ -46,20 +48,19 @@ class PostgresFeatureStore:
         self._url = database_url
         self._idle: list[asyncpg.Connection] = []
         self._turns = asyncio.Semaphore(connections)
-        self._refused_until = 0.0
+        self._timeout_seconds = timeout_seconds
+        self._reads = FeatureReads(
+            timeout_seconds, failures=(*VENDOR_ERRORS, RegistryError), refusals=(asyncpg.DataError,)
+        )
         self._closed = False
 
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
         """See :class:`understudy.ports.FeatureStore`."""
-        try:
-            async with asyncio.timeout(timeout_seconds), self._turns:
-                text = await self._read(model_name, entity_id, list(names))
-        except FeaturesUnavailable:
-            raise
-        except (*VENDOR_ERRORS, UnderstudyError) as problem:
-            raise FeaturesUnavailable(f"the feature store failed: {type(problem).__name__}") from problem
+        if self._closed:
+            raise FeaturesUnavailable("the feature store is closed")
+        text = await self._reads.run(partial(self._read, model_name, entity_id, list(names)), timeout_seconds)
         if text is None:
             return {}
         try:
@@ -69,37 +70,33 @@ class PostgresFeatureStore:
         return features
 
     async def close(self) -> None:
-        """Drop the connections; fetches in progress fail or finish."""
+        """Drop the connections; reads in progress end."""
         self._closed = True
+        await self._reads.close()
         while self._idle:
             self._idle.pop().terminate()
 
     async def _read(self, *arguments: Any) -> str | None:
-        connection = await self._connected()
+        async with asyncio.timeout(self._timeout_seconds):
+            await self._turns.acquire()
+        try:
+            return await self._query_with(await self._connection(), *arguments)
+        finally:
+            self._turns.release()
+
+    async def _query_with(self, connection: asyncpg.Connection, *arguments: Any) -> str | None:
         try:
             text: str | None = await connection.fetchval(self._query, *arguments)
         except BaseException:
             # Not returned: after a time-out or an error its state is unknown.
             connection.terminate()
             raise
-        if self._closed:
-            connection.terminate()
-        else:
-            self._idle.append(connection)
+        self._idle.append(connection)
         return text
 
-    async def _connected(self) -> asyncpg.Connection:
-        if self._closed:
-            raise FeaturesUnavailable("the feature store is closed")
+    async def _connection(self) -> asyncpg.Connection:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        now = asyncio.get_running_loop().time()
-        if now < self._refused_until:
-            raise FeaturesUnavailable("the feature store's Postgres cannot be reached")
-        try:
-            return await connect(self._url, timeout_seconds=CONNECT_SECONDS, application_name="understudy-features")
-        except UnderstudyError:
-            self._refused_until = asyncio.get_running_loop().time() + 0.1
-            raise
+        return await connect(self._url, timeout_seconds=CONNECT_SECONDS, application_name="understudy-features")

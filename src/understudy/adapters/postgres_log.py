@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import asyncpg
 
+from understudy.adapters.postgres_connection import connect
 from understudy.core.spool_format import follows
 from understudy.errors import MigrationNeeded, RegistryUnavailable, UnderstudyError
 from understudy.ports import SpooledBatch, WriteOutcome, WriteResult
@@ -44,12 +45,13 @@ class PostgresPredictionStore:
     """Ships over one connection of its own, opened at the first call and again after each failure.
 
     Args:
-        dsn: Of a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update ``SpoolOffset``.
+        database_url: With a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update
+            ``SpoolOffset``.
         timeout_seconds: Longest time of one call; Postgres itself gives up earlier, so that its reason is heard.
     """
 
-    def __init__(self, dsn: str, *, timeout_seconds: float) -> None:
-        self._dsn = dsn
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
         self._timeout_seconds = timeout_seconds
         self._connection: asyncpg.Connection | None = None
         self._in_use = asyncio.Lock()
@@ -143,7 +145,7 @@ class PostgresPredictionStore:
         raise AssertionError("the last attempt returns or raises")
 
     async def _with_connection(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        connection = self._connection or await self._connect()
+        connection = self._connection or await self._open()
         # Kept only after an end that leaves it usable: in a cancelled or failed COPY nobody knows what is on the wire.
         self._connection = None
         try:
@@ -163,14 +165,13 @@ class PostgresPredictionStore:
         else:
             connection.terminate()
 
-    async def _connect(self) -> asyncpg.Connection:
+    async def _open(self) -> asyncpg.Connection:
         milliseconds = self._timeout_seconds * 1000
-        return await asyncpg.connect(
-            self._dsn,
-            timeout=self._timeout_seconds,
-            command_timeout=self._timeout_seconds,
+        return await connect(
+            self._database_url,
+            timeout_seconds=self._timeout_seconds,
+            application_name="understudy-log",
             server_settings={
-                "application_name": "understudy-log",
                 "lock_timeout": f"{milliseconds * _LOCK_SHARE:.0f}",
                 "statement_timeout": f"{milliseconds * _STATEMENT_SHARE:.0f}",
             },

@@ -1,11 +1,13 @@
 """``PolicySource`` over Postgres: reads the policy document, polls for changes, listens for them.
 
-Two connections, because a connection that listens must be free to hear: one for queries, opened when needed, and one
-for ``LISTEN``, which must go to Postgres itself and not through a pooler in transaction mode.
+Three kinds of connections, so that none waits for another: one for queries, opened when needed and kept; one for
+``LISTEN``, which must be free to hear, and go to Postgres itself and not through a pooler in transaction mode; one for
+each report, closed again.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -17,7 +19,10 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
 
 CHANNEL = "understudy_policy"
+KEPT_SECONDS = 1.0
+"""Longest answer over a connection that was kept: it may be dead without a sign. A new one then has all the time."""
 FORGET_INSTANCE_AFTER = "1 day"
+_STATEMENT_SHARE = 0.8
 POLICY_COLUMNS = (
     "champion_version",
     "challenger_version",
@@ -84,21 +89,22 @@ _REPORT = f"""
 
 
 class PostgresPolicySource:
-    """Reads policies from a registry. Safe for use by several tasks; every call ends within its time-out."""
+    """Reads policies from a registry. Safe for use by several tasks."""
 
     def __init__(self, database_url: str, *, timeout_seconds: float = 5.0, heartbeat_seconds: float = 2.0) -> None:
         """Prepare; no connection is opened before the first call.
 
         Args:
             database_url: Of Postgres itself; ``LISTEN`` does not work through a pooler in transaction mode.
-            timeout_seconds: The longest that one call may take, connecting included.
+            timeout_seconds: The longest that one call may take on a new connection, connecting included; before that,
+                a call may lose ``KEPT_SECONDS`` on a kept one.
             heartbeat_seconds: How often the listening connection is asked for a sign of life, and how long it may take.
         """
         self._url = database_url
         self._timeout_seconds = timeout_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._lock = asyncio.Lock()
-        self._connection: asyncpg.Connection | None = None
+        self._kept: asyncpg.Connection | None = None
         self._horizon: str | None = None
         self._told: Mapping[str, str] = {}
         self._pending: set[str] = set()
@@ -106,10 +112,15 @@ class PostgresPolicySource:
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         """See :meth:`understudy.ports.PolicySource.load`; the keys are always part of the document."""
         named = None if model_names is None else [name for name in model_names if name]
-        async with translated("policies cannot be read", self._timeout_seconds), self._lock:
+        async with translated("policies cannot be read"), self._lock:
+            if named is None:
+                self._drop()  # reading everything is rare and takes long: not on a connection that may be dead
             rows = await self._fetch(_DOCUMENT, named)
             # under the lock: what a poll tells after this read stays to be loaded
             self._pending.difference_update(self._pending if named is None else named, [""])
+            if named is None:
+                self._horizon = next(versions[0] for name, text, versions in rows if name is None and text is None)
+                self._told = {}
         models: dict[str, Any] = {name: {"policy": None, "versions": []} for name in named or ()}
         keys = []
         for name, text, versions in rows:
@@ -117,8 +128,6 @@ class PostgresPolicySource:
                 models[name] = {"policy": orjson.loads(text), "versions": _decoded_versions(versions)}
             elif text is not None:
                 keys.append(orjson.loads(text))
-            elif named is None:
-                self._horizon, self._told = versions[0], {}
         return {"models": models, "keys": keys}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
@@ -129,7 +138,7 @@ class PostgresPolicySource:
         (another database was restored into this place), everything counts as changed. A model is told again until it
         was loaded.
         """
-        async with translated("policy changes cannot be read", self._timeout_seconds), self._lock:
+        async with translated("policy changes cannot be read"), self._lock:
             rows = await self._fetch(_CHANGES, self._horizon or "0")
             written = {name: xid for name, xid in rows if name is not None}
             self._pending.update(name for name, xid in written.items() if self._told.get(name) != xid)
@@ -156,11 +165,16 @@ class PostgresPolicySource:
 
     async def report(self, instance: str, generations: Mapping[str, int]) -> None:
         """See :meth:`understudy.ports.PolicySource.report`; instances not seen for a day are forgotten."""
-        async with translated("the instance cannot be reported", self._timeout_seconds), self._lock:
-            await self._fetch(_REPORT, instance, orjson.dumps(dict(generations)).decode())
+        async with translated("the instance cannot be reported", self._timeout_seconds):
+            connection = await self._open("understudy-report")
+            try:
+                await connection.execute(_REPORT, instance, orjson.dumps(dict(generations)).decode())
+                await connection.close()
+            finally:
+                connection.terminate()
 
     async def close(self) -> None:
-        """Drop the connection; a :meth:`listen` in progress ends when its task is cancelled."""
+        """Drop the query connection; a :meth:`listen` in progress ends when its task is cancelled."""
         self._drop()
 
     async def _heartbeat(self, connection: asyncpg.Connection, lost: asyncio.Event) -> None:
@@ -174,20 +188,40 @@ class PostgresPolicySource:
             raise RegistryUnavailable("the listening connection was closed by the other end")
 
     async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
+        """Ask over the kept connection, briefly; when there is none, or it fails, over a new one."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with suppress(*VENDOR_ERRORS):
+                return await self._ask(kept, min(KEPT_SECONDS, self._timeout_seconds), query, arguments)
+        async with asyncio.timeout(self._timeout_seconds):
+            connection = await self._open("understudy-policies")
+            return await self._ask(connection, self._timeout_seconds, query, arguments)
+
+    async def _ask(
+        self, connection: asyncpg.Connection, timeout_seconds: float, query: str, arguments: Sequence[Any]
+    ) -> list[Any]:
         try:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await connect(
-                    self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-policies"
-                )
-            return await self._connection.fetch(query, *arguments)
-        except (*VENDOR_ERRORS, asyncio.CancelledError):
-            self._drop()  # a connection in an unknown state is not used again
+            rows = await connection.fetch(query, *arguments, timeout=timeout_seconds)
+        except BaseException:
+            connection.terminate()  # nobody knows in which state it is
             raise
+        self._kept = connection
+        return rows
+
+    async def _open(self, application_name: str) -> asyncpg.Connection:
+        # Postgres gives up by itself as well: it does not notice that we left while a statement waits for a lock.
+        milliseconds = self._timeout_seconds * 1000 * _STATEMENT_SHARE
+        return await connect(
+            self._url,
+            timeout_seconds=self._timeout_seconds,
+            application_name=application_name,
+            server_settings={"statement_timeout": f"{milliseconds:.0f}"},
+        )
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
-        self._connection = None
+        if self._kept is not None:
+            self._kept.terminate()
+        self._kept = None
 
 
 def _decoded_versions(texts: Sequence[str]) -> list[Any]:

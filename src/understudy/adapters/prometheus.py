@@ -23,16 +23,20 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "feature_fetch_total": ("Feature store look-ups.", ("outcome",)),
     "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
     "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
+    "policy_snapshot_failures_total": ("Policies that could not be saved on disk.", ()),
     "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
+    "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
     "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
     "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
-    "policy_rejected": ("1 while a model's newest rows cannot be used.", ("model",)),
+    "policy_rejected": ("1 while a model's newest rows cannot be used, or not all of them.", ("model",)),
     "challenger_weight_ratio": ("Configured share of the challenger.", ("model",)),
+    "replicas_ejected": ("Replicas of a version that get no calls now.", ("model", "version")),
+    "upstream_in_flight": ("Calls to a version's model servers under way.", ("model", "version")),
     "requests_in_flight": ("Predict calls under way.", ()),
     "shadow_in_flight": ("Shadow calls under way.", ()),
     "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
@@ -93,13 +97,24 @@ class PrometheusTelemetry:
         """Set a gauge."""
         _child(self._gauges[name], labels).set(value)
 
+    def forget(self, name: str, *labels: str) -> None:
+        """Drop a gauge's series; in multiprocess mode, where the library cannot, it stays and is 0."""
+        if _is_multiprocess():
+            self.set(name, 0, *labels)
+        else:
+            self._gauges[name].remove(*labels)
+
     def exposition(self) -> tuple[bytes, str]:
         """Return the page for a scrape and its content type; in multiprocess mode of all workers together."""
-        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        if _is_multiprocess():
             together = CollectorRegistry()
             multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
             return generate_latest(together), CONTENT_TYPE_LATEST
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+
+def _is_multiprocess() -> bool:
+    return "PROMETHEUS_MULTIPROC_DIR" in os.environ
 
 
 def _child(metric: Metric, labels: tuple[str, ...]) -> Metric:

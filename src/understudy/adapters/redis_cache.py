@@ -1,20 +1,19 @@
 """The shared prediction cache in Redis or Valkey: one MGET and one pipeline of SETs a turn of the event loop.
 
-A cache that is down, slow or full only misses. After ``BREAKER_FAILURES`` failures in a row it is left alone for
-``BREAKER_SECONDS``, so that a dead Redis costs one short time-out now and then rather than one for each request.
+A cache that is down, slow or full only misses. A breaker (``core.breaker``) leaves it alone after failures in a row, so
+that a dead Redis costs one short time-out now and then rather than one for each request.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-BREAKER_FAILURES = 5
-BREAKER_SECONDS = 1.0
+from understudy.adapters.redis_connection import redis_client
+from understudy.core.breaker import CLOSED
+
+CONNECTIONS = 8
 MAX_PENDING = 4_096
 """Keys that may wait for the next turn, and values that may wait to be written; more miss, or are let go."""
 
@@ -32,29 +31,23 @@ class RedisCache:
     def __init__(
         self, url: str, *, timeout_seconds: float, now: Callable[[], float], on_error: Callable[[], None]
     ) -> None:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=8,
-            timeout=timeout_seconds,
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=max(timeout_seconds, 0.05),
-            retry=Retry(NoBackoff(), 0),
+        self._redis = redis_client(
+            url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=timeout_seconds
         )
-        self._redis: Redis = Redis(connection_pool=pool)
         self._timeout_seconds = timeout_seconds
         self._now = now
         self._on_error = on_error
         self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
         self._to_write: dict[str, tuple[bytes, int]] = {}
         self._flush_is_due = False
-        self._failures = 0
-        self._closed_until = 0.0
+        self._breaker = CLOSED
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def get(self, key: str) -> bytes | None:
         """Return the value, or ``None`` within twice the time-out (a connection, then the command)."""
-        if self._broken() or len(self._waiting) >= MAX_PENDING:
+        if self._breaker.is_open(self._now()) or len(self._waiting) >= MAX_PENDING:
             return None
+        self._breaker = self._breaker.after_asking(self._now())
         answer = self._waiting.get(key)
         if answer is None:
             answer = asyncio.get_running_loop().create_future()
@@ -65,7 +58,7 @@ class RedisCache:
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Queue the value for the next turn; returns at once."""
-        if not self._broken() and len(self._to_write) < MAX_PENDING:
+        if not self._breaker.is_open(self._now()) and len(self._to_write) < MAX_PENDING:
             self._to_write[key] = (value, ttl_seconds)
             self._schedule()
 
@@ -75,9 +68,6 @@ class RedisCache:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose(close_connection_pool=True)
-
-    def _broken(self) -> bool:
-        return self._now() < self._closed_until
 
     def _schedule(self) -> None:
         if not self._flush_is_due:
@@ -103,7 +93,7 @@ class RedisCache:
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 values = await self._redis.mget(list(waiting))  # type: ignore[assignment]  # bytes: nothing is decoded
-            self._failures = 0
+            self._breaker = self._breaker.after_success()
         except (RedisError, OSError, TimeoutError):
             self._failed()
         finally:
@@ -122,7 +112,4 @@ class RedisCache:
 
     def _failed(self) -> None:
         self._on_error()
-        self._failures += 1
-        if self._failures >= BREAKER_FAILURES:
-            self._closed_until = self._now() + BREAKER_SECONDS
-            self._failures = BREAKER_FAILURES - 1  # the next failure after the pause closes it again
+        self._breaker = self._breaker.after_failure(self._now())

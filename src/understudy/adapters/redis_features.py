@@ -1,46 +1,49 @@
 """Online features as Redis hashes: ``features:{model}:{entity_id}``, each field a JSON value."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from understudy.errors import FeaturesUnavailable
+from understudy.adapters.feature_reads import PATIENCE_SECONDS, FeatureReads
+from understudy.adapters.redis_connection import redis_client
+
+CONNECTIONS = 32
 
 
 class RedisFeatureStore:
-    """Implements ``ports.FeatureStore``; one HMGET a fetch."""
+    """Implements ``ports.FeatureStore``; one HMGET a fetch.
+
+    Args:
+        url: ``redis://`` or ``rediss://``.
+        timeout_seconds: When a read counts as failed, whoever waits for it; also the longest wait for a connection.
+    """
 
     def __init__(self, url: str, *, timeout_seconds: float) -> None:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=32,
-            timeout=timeout_seconds,
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=max(timeout_seconds, 0.05),
-            retry=Retry(NoBackoff(), 0),
+        self._redis = redis_client(
+            url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=PATIENCE_SECONDS
         )
-        self._redis: Redis = Redis(connection_pool=pool)
+        self._reads = FeatureReads(
+            timeout_seconds, failures=(RedisError, OSError, TimeoutError), refusals=(ResponseError,)
+        )
 
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
         """Return the fields that the entity's hash has; a value that is no JSON counts as text."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                values = await self._redis.hmget(f"features:{model_name}:{entity_id}", list(names))
-        except (RedisError, OSError, TimeoutError) as problem:
-            raise FeaturesUnavailable(f"the feature store failed: {type(problem).__name__}") from problem
+        read = partial(self._read, f"features:{model_name}:{entity_id}", list(names))
+        values = await self._reads.run(read, timeout_seconds)
         return {name: _decoded(value) for name, value in zip(names, values, strict=True) if value is not None}
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; reads in progress end."""
+        await self._reads.close()
         await self._redis.aclose(close_connection_pool=True)
+
+    async def _read(self, key: str, names: list[str]) -> Sequence[bytes | str | None]:
+        return await self._redis.hmget(key, names)
 
 
 def _decoded(value: bytes | str) -> Any:

@@ -1,6 +1,7 @@
 """The last good policy document on local disk, for a start without Postgres."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -12,10 +13,16 @@ _log = structlog.get_logger(__name__)
 
 
 class JsonSnapshotFile:
-    """Implements ``ports.SnapshotFile``; several workers may share the path."""
+    """Implements ``ports.SnapshotFile``; several workers may share the path.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        on_failure: Counts a document, or one model's part of it, that could not be written.
+    """
+
+    def __init__(self, path: Path, on_failure: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._on_failure = on_failure
 
     def read(self) -> PolicyDocument | None:
         """Return the document; a file that is missing, cut or foreign gives ``None``."""
@@ -32,14 +39,28 @@ class JsonSnapshotFile:
         return document
 
     def write(self, document: PolicyDocument) -> None:
-        """Write beside the path, then rename: a reader sees the old document or the new one."""
+        """Write beside the path, then rename: a reader sees the old document or the new one.
+
+        A model whose rows cannot be encoded is left out, and counted; the others are saved.
+        """
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("wb") as file:
-                file.write(orjson.dumps(document))
+                file.write(self._encoded(document))
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self._path)
-        except OSError as problem:
-            _log.warning("policy_snapshot.not_written", path=str(self._path), problem=str(problem))
+        except Exception:  # noqa: BLE001 - the port never raises: without its file the proxy goes on
+            _log.exception("policy_snapshot.not_written", path=str(self._path))
+            self._on_failure()
+
+    def _encoded(self, document: PolicyDocument) -> bytes:
+        models: dict[str, orjson.Fragment] = {}
+        for name, rows in document["models"].items():
+            try:
+                models[name] = orjson.Fragment(orjson.dumps(rows))
+            except orjson.JSONEncodeError as problem:  # nested deeper than 254 levels: that can be read, not written
+                _log.warning("policy_snapshot.model_left_out", model=name, problem=str(problem))
+                self._on_failure()
+        return orjson.dumps({**document, "models": models})

@@ -55,6 +55,8 @@ class TfServingBackend:
     choose the latest; other text is a version label).
     """
 
+    rows_per_call: int | None = None
+
     def __init__(self, version: ModelVersion, metadata: Metadata = ()) -> None:
         spec = _model_spec(version)
         self.replicas = ReplicaSet(version.endpoints, _status_probe(spec), metadata=metadata)

@@ -1,6 +1,5 @@
 """TorchServe 0.12: ``InferenceAPIsService/Predictions``, with JSON in and out."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +27,6 @@ TORCHSERVE_TRAITS = ServerTraits(
     cancels_cleanly=False,
 )
 INPUT_NAME = "data"
-ROWS_AT_ONCE = 16
-"""Calls in flight for one batch: TorchServe's job queue holds 100, and it makes batches itself."""
 DEEPEST_ANSWER = 16
 """Dimensions of an answer."""
 
@@ -38,9 +35,11 @@ class TorchServeBackend:
     """A version behind TorchServe's own API.
 
     The handler gets ``data``: a JSON object of tensor name to nested list, without a batch dimension. It answers JSON:
-    a number, a list, or an object that has the output's name. Rows go in a call each; with ``batch`` in the schema the
-    answers get a leading dimension.
+    a number, a list, or an object that has the output's name. A call has one row: TorchServe makes batches itself. With
+    ``batch`` in the schema the answer gets a leading dimension.
     """
+
+    rows_per_call: int | None = 1
 
     def __init__(self, version: ModelVersion, metadata: Metadata = ()) -> None:
         probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
@@ -55,15 +54,11 @@ class TorchServeBackend:
         ).SerializeToString()
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`; one call for each row."""
-        if len(rows) == 1:
-            answers = [await self._infer_row(rows[0], timeout_seconds)]
-        elif self._batch:
-            answers = await self._infer_rows(rows, timeout_seconds)
-        else:
-            msg = f"{len(rows)} rows for a version without a batch dimension"
-            raise ValueError(msg)
-        return _stacked(answers) if self._batch else answers[0]
+        """See :class:`understudy.ports.ModelBackend`."""
+        (row,) = rows
+        answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
+        tensor = self._decode(answer)
+        return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica answers ``Ping`` with ``Healthy``: about the server, it says nothing about the model."""
@@ -72,20 +67,6 @@ class TorchServeBackend:
     async def close(self) -> None:
         """Close the channels."""
         await self.replicas.close()
-
-    async def _infer_rows(self, rows: Sequence[Row], timeout_seconds: float) -> list[Tensor]:
-        places = asyncio.Semaphore(ROWS_AT_ONCE)
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
-
-        async def one(row: Row) -> Tensor:
-            async with places:
-                return await self._infer_row(row, deadline - asyncio.get_running_loop().time())
-
-        return list(await asyncio.gather(*(one(row) for row in rows)))
-
-    async def _infer_row(self, row: Row, timeout_seconds: float) -> Tensor:
-        answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
-        return self._decode(answer)
 
     def _encode(self, row: Row) -> bytes:
         values = {spec.name: _nested(spec, content) for spec, content in zip(self._inputs, row, strict=True)}
@@ -156,14 +137,6 @@ def _flattened(value: Any, depth: int = 0) -> tuple[tuple[int, ...], list[Any]]:
     if len(inner) > 1:
         raise BadAnswer("the answer's lists differ in length")
     return (len(value), *(inner.pop() if inner else ())), [element for _, values in parts for element in values]
-
-
-def _stacked(answers: Sequence[Tensor]) -> Tensor:
-    first = answers[0]
-    if any(answer.shape != first.shape or answer.datatype is not first.datatype for answer in answers):
-        raise BadAnswer("the answers of one batch differ in shape or datatype")
-    values = np.concatenate([answer.values for answer in answers])
-    return Tensor(first.datatype, (len(answers), *first.shape), values)
 
 
 def _says_healthy(answer: bytes) -> bool:

@@ -5,8 +5,8 @@ from enum import StrEnum
 from hashlib import sha256
 from hmac import compare_digest
 
-from understudy.core.policy import ApiKey
-from understudy.errors import ScopeMissing, Unauthenticated
+from understudy.core.policy import ApiKey, PolicySnapshot
+from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
 MAX_CREDENTIAL = 512
 """Characters of a credential that are looked at; a longer one is refused before it is hashed."""
@@ -23,6 +23,34 @@ class Scope(StrEnum):
 
 ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
 """What a caller without a key may do where no key is asked for (loopback): not force versions, not change policies."""
+
+
+def admit(
+    snapshot: PolicySnapshot | None,
+    authorization: str | None,
+    needed: Scope,
+    model_name: str | None = None,
+    *,
+    needs_key: bool,
+) -> None:
+    """Let a caller pass who may do what is ``needed``.
+
+    Args:
+        snapshot: Where the keys are.
+        authorization: The header's value.
+        needed: The scope that is asked for.
+        model_name: The model that a scope for one model may name.
+        needs_key: Whether a caller without a key is refused.
+
+    Raises:
+        PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+        ScopeMissing: The key is good, but not for this.
+    """
+    if snapshot is None and authorization is not None:
+        raise PolicyNotLoaded
+    keys = snapshot.keys if snapshot is not None else {}
+    require(scopes_of(keys, authorization, needs_key=needs_key), needed, model_name)
 
 
 def scopes_of(keys: Mapping[str, ApiKey], authorization: str | None, *, needs_key: bool) -> frozenset[str]:

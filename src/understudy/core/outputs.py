@@ -23,24 +23,24 @@ class Prediction(NamedTuple):
     score: float | None
 
 
-def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction]:
-    """Return one prediction for each of ``rows``.
+def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction | BadAnswer]:
+    """Return for each of ``rows`` its prediction, or what is wrong with its values.
 
     Raises:
-        BadAnswer: If the datatype, the shape or a value is not what the schema says, or a value is not finite.
+        BadAnswer: If the datatype or the shape is not what the schema says, which no single row is to blame for.
     """
     matrix = _matrix_of(schema, tensor, rows, batch=batch)
     if tensor.datatype is Datatype.BYTES:
-        return [_of_strings(schema, [_text(element) for element in row]) for row in matrix]
-    if tensor.datatype.is_float and not np.isfinite(matrix).all():
-        raise BadAnswer("an output is NaN or infinite")
+        return [_of_strings(schema, list(row)) for row in matrix]
     activated = _activate(schema.activation, matrix)
-    _check_range(schema, activated)
+    defects = _defects_of(schema, activated)
     # orjson prints a float32 in its shortest form (0.31); through a Python float it would be 0.3100000023841858.
     values: list[list[Any]] = orjson.loads(
         orjson.dumps(np.ascontiguousarray(activated), option=orjson.OPT_SERIALIZE_NUMPY)
     )
-    return [_of_numbers(schema, row) for row in values]
+    if defects is None:
+        return [_of_numbers(schema, row) for row in values]
+    return [defect or _of_numbers(schema, row) for defect, row in zip(defects, values, strict=True)]
 
 
 def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> NDArray[Any]:
@@ -73,11 +73,25 @@ def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
     return matrix
 
 
-def _check_range(schema: OutputSchema, matrix: NDArray[Any]) -> None:
-    if schema.minimum is not None and (matrix < schema.minimum).any():
-        raise BadAnswer(f"an output is below {schema.minimum:g}, the least value of the schema")
-    if schema.maximum is not None and (matrix > schema.maximum).any():
-        raise BadAnswer(f"an output is above {schema.maximum:g}, the greatest value of the schema")
+def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
+    """Return for each row what is wrong with its values; ``None`` when nothing is with any."""
+    checks = [(np.isfinite(matrix), "an output is NaN or infinite")]
+    with np.errstate(invalid="ignore"):
+        if schema.minimum is not None:
+            checks.append(
+                (matrix >= schema.minimum, f"an output is below {schema.minimum:g}, the schema's least value")
+            )
+        if schema.maximum is not None:
+            checks.append(
+                (matrix <= schema.maximum, f"an output is above {schema.maximum:g}, the schema's greatest value")
+            )
+    if all(good.all() for good, _ in checks):
+        return None
+    defects: list[BadAnswer | None] = [None] * len(matrix)
+    for good, text in checks:
+        for row in np.flatnonzero(~good.all(axis=1)):
+            defects[row] = defects[row] or BadAnswer(text)
+    return defects
 
 
 def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
@@ -92,20 +106,16 @@ def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
     return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
 
 
-def _of_strings(schema: OutputSchema, values: list[str]) -> Prediction:
+def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAnswer:
+    try:
+        values = [element.decode() if isinstance(element, bytes) else str(element) for element in elements]
+    except UnicodeDecodeError:
+        return BadAnswer("an output string is not UTF-8")
+    if any("\x00" in value for value in values):
+        return BadAnswer("an output string holds U+0000")
     if len(values) == 1 or schema.score_index is not None:
         return Prediction(orjson.dumps({"label": values[schema.score_index or 0]}), None)
     return Prediction(orjson.dumps({"labels": values}), None)
-
-
-def _text(element: Any) -> str:
-    try:
-        text = element.decode() if isinstance(element, bytes) else str(element)
-    except UnicodeDecodeError:
-        raise BadAnswer("an output string is not UTF-8") from None
-    if "\x00" in text:
-        raise BadAnswer("an output string holds U+0000")
-    return text
 
 
 def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes:

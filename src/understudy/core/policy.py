@@ -12,13 +12,15 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
      "keys": [{"id": "k1", "sha256": "…64 hex…", "scopes": ["predict", "operate"]}]}
 
-``"policy": null`` means that the model lost its policy.
+``"policy": null`` means that the model lost its policy. No document, whatever it holds, makes compiling it fail: what
+cannot be used is left out, and :attr:`PolicySnapshot.rejected` says why.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from understudy.core.schema import InputSchema, OutputSchema
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
@@ -45,12 +47,15 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelVersion:
-    """A trained, deployable artifact and how to call it. ``source`` is the row it was compiled from."""
+    """A trained, deployable artifact and how to call it.
+
+    The same object for as long as its row says the same, so that whatever is open for it stays open. The row's
+    ``status`` changes with every change of roles and is none of a version's own: it is in :class:`ServingPolicy`.
+    """
 
     id: int
     model_name: str
     version: str
-    status: str
     protocol: Protocol
     endpoints: tuple[str, ...]
     input_schema: InputSchema
@@ -60,6 +65,12 @@ class ModelVersion:
     cache_ttl_seconds: int
     timeout_seconds: float
     source: Mapping[str, Any] = field(repr=False)
+    """The row it was compiled from."""
+
+    @property
+    def status(self) -> str:
+        """The row's status when it was compiled; ``ServingPolicy.statuses`` has today's."""
+        return str(self.source.get("status", ""))
 
     @property
     def server_model_name(self) -> str:
@@ -94,6 +105,8 @@ class ServingPolicy:
     generation: int = 1
     rollout_id: int | None = None
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    """``ModelVersion.status`` by version, as of this policy's rows."""
 
     @property
     def bucket_key(self) -> str:
@@ -125,74 +138,96 @@ class PolicySnapshot:
     policies: Mapping[str, ServingPolicy] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
-    """Models whose newest rows cannot be used, with the reason; their last good policy stays."""
+    """Models whose newest rows cannot be used, or not all of them, with the reason."""
 
 
 def version_from_row(model_name: str, row: Mapping[str, Any]) -> ModelVersion:
     """Compile one version.
 
     Raises:
-        SchemaInvalid: If one of its schemas cannot be compiled.
+        SchemaInvalid: If the row cannot be used, whatever is in it.
     """
-    return ModelVersion(
-        id=int(row["id"]),
-        model_name=model_name,
-        version=str(row["version"]),
-        status=str(row["status"]),
-        protocol=Protocol(row["protocol"]),
-        endpoints=tuple(row["endpoints"]),
-        input_schema=compile_input_schema(row["input_schema"]),
-        output_schema=compile_output_schema(row["output_schema"]),
-        backend=row.get("backend") or {},
-        deterministic=bool(row["deterministic"]),
-        cache_ttl_seconds=int(row["cache_ttl_seconds"]),
-        timeout_seconds=int(row["timeout_ms"]) / 1000,
-        source=row,
-    )
+    with _only_schema_invalid("the version's row cannot be read"):
+        return ModelVersion(
+            id=int(row["id"]),
+            model_name=model_name,
+            version=str(row["version"]),
+            protocol=Protocol(row["protocol"]),
+            endpoints=_texts(row["endpoints"], "endpoints"),
+            input_schema=compile_input_schema(row["input_schema"]),
+            output_schema=compile_output_schema(row["output_schema"]),
+            backend=_backend(row.get("backend")),
+            deterministic=bool(row["deterministic"]),
+            cache_ttl_seconds=int(row["cache_ttl_seconds"]),
+            timeout_seconds=int(row["timeout_ms"]) / 1000,
+            source=row,
+        )
 
 
-def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[str, ModelVersion]) -> ServingPolicy:
+def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> PolicySnapshot:
+    """Return the snapshot after reading a document; never fails.
+
+    Args:
+        snapshot: The snapshot so far.
+        document: Some models' rows, or all of them.
+        complete: Whether models that the document does not name are gone.
+
+    A challenger or shadow that cannot be used is nobody, and its share is 0. Only where nobody could answer (the
+    champion cannot be used, or the policy itself) the model keeps its last good policy; weight 0 holds for that too. A
+    key that cannot be read opens nothing.
+    """
+    policies = {} if complete else dict(snapshot.policies)
+    rejected = {} if complete else dict(snapshot.rejected)
+    for name, rows in document["models"].items():
+        policies.pop(name, None)
+        rejected.pop(name, None)
+        policy, problem = _read_model(name, rows, snapshot.policies.get(name))
+        if policy is not None:
+            policies[name] = policy
+        if problem:
+            rejected[name] = problem
+    keys = _keys_from(document["keys"]) if "keys" in document else snapshot.keys
+    return PolicySnapshot(policies=policies, keys=keys, rejected=rejected)
+
+
+def _read_model(name: str, rows: Any, current: ServingPolicy | None) -> tuple[ServingPolicy | None, str]:
+    """Return the policy to act on, if any, and what of the rows cannot be used."""
+    try:
+        with _only_schema_invalid("the policy's row cannot be read"):
+            if rows["policy"] is None:
+                return None, ""
+            return _policy_from_rows(name, rows, current.versions if current is not None else {})
+    except SchemaInvalid as problem:
+        if current is not None and current.challenger_weight and _says_weight_0(rows):
+            current = replace(current, challenger_weight=0)
+        return current, str(problem)
+
+
+def _policy_from_rows(
+    name: str, rows: Mapping[str, Any], known: Mapping[str, ModelVersion]
+) -> tuple[ServingPolicy, str]:
     """Compile one model's policy; versions in ``known`` whose row is unchanged are used again.
 
     Raises:
-        SchemaInvalid: If a version that the policy names cannot be used. Other versions that cannot be are left out.
+        SchemaInvalid: If nobody could answer. A challenger or shadow that cannot be used is told instead; other
+            versions that cannot be used are left out.
     """
-    versions: dict[str, ModelVersion] = {}
-    unusable: dict[int, SchemaInvalid] = {}
-    for row in rows["versions"]:
-        previous = known.get(str(row["version"]))
-        if previous is not None and previous.source == row:
-            versions[previous.version] = previous
-            continue
-        try:
-            compiled = version_from_row(model_name, row)
-        except SchemaInvalid as problem:
-            unusable[int(row["id"])] = problem
-        else:
-            versions[compiled.version] = compiled
-    by_id = {version.id: version for version in versions.values()}
-
-    def named(version_id: int | None) -> ModelVersion | None:
-        if version_id is None:
-            return None
-        if version_id in unusable:
-            raise unusable[version_id]
-        if version_id not in by_id:
-            msg = f"the policy of {model_name!r} names version id {version_id}, which is not one of its versions"
-            raise SchemaInvalid(msg)
-        return by_id[version_id]
-
+    read = [(row, _read_version(name, row, known)) for row in rows["versions"]]
+    versions = {found.version: found for _, found in read if isinstance(found, ModelVersion)}
+    by_id = {found.id: found for _, found in read}
     policy = rows["policy"]
-    champion = named(policy["champion_version"])
-    if champion is None:
-        msg = f"the policy of {model_name!r} names no champion"
-        raise SchemaInvalid(msg)
-    return ServingPolicy(
-        model_name=model_name,
+    champion = _named(by_id, Role.CHAMPION, policy["champion_version"])
+    if not isinstance(champion, ModelVersion):
+        raise SchemaInvalid("there is no champion" if champion is None else champion.problem)
+    others = [_named(by_id, role, policy[f"{role}_version"]) for role in (Role.CHALLENGER, Role.SHADOW)]
+    challenger, shadow = (found if isinstance(found, ModelVersion) else None for found in others)
+    weight = int(policy["challenger_weight"])
+    compiled = ServingPolicy(
+        model_name=name,
         champion=champion,
-        challenger=named(policy["challenger_version"]),
-        challenger_weight=int(policy["challenger_weight"]),
-        shadow=named(policy["shadow_version"]),
+        challenger=challenger,
+        challenger_weight=weight if challenger is not None else 0,
+        shadow=shadow,
         shadow_percent=int(policy["shadow_percent"]),
         fallback=bool(policy["fallback"]),
         salt=policy["salt"],
@@ -200,47 +235,78 @@ def policy_from_rows(model_name: str, rows: Mapping[str, Any], known: Mapping[st
         generation=int(policy["generation"]),
         rollout_id=policy["rollout_id"],
         versions=versions,
+        statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
     )
+    return compiled, "; ".join(found.problem for found in others if isinstance(found, _Unusable))
 
 
-def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> PolicySnapshot:
-    """Return the snapshot after reading a document.
+class _Unusable(NamedTuple):
+    """In the place of a version that cannot be used."""
 
-    Args:
-        snapshot: The snapshot so far.
-        document: Some models' rows, or all of them.
-        complete: Whether models that the document does not name are gone.
-
-    A model whose rows cannot be used keeps its last good policy and is named in ``rejected``. Rows older than the
-    policy at hand (a lower generation, as a lagging replica gives) are ignored.
-    """
-    policies = {} if complete else dict(snapshot.policies)
-    rejected = {} if complete else dict(snapshot.rejected)
-    for name, rows in document["models"].items():
-        current = snapshot.policies.get(name)
-        rejected.pop(name, None)
-        try:
-            policy = _newest(name, rows, current)
-        except (SchemaInvalid, KeyError, ValueError, TypeError) as problem:
-            rejected[name] = str(problem)
-            policy = current
-        if policy is None:
-            policies.pop(name, None)
-        else:
-            policies[name] = policy
-    keys = snapshot.keys
-    if "keys" in document:
-        keys = {
-            row["id"]: ApiKey(row["id"], bytes.fromhex(row["sha256"]), frozenset(row["scopes"]))
-            for row in document["keys"]
-        }
-    return PolicySnapshot(policies=policies, keys=keys, rejected=rejected)
+    id: int | None
+    problem: str
 
 
-def _newest(name: str, rows: Mapping[str, Any], current: ServingPolicy | None) -> ServingPolicy | None:
-    """Return the policy that the rows describe, the current one if they are older, or none if it was dropped."""
-    if rows["policy"] is None:
+def _read_version(
+    model_name: str, row: Mapping[str, Any], known: Mapping[str, ModelVersion]
+) -> ModelVersion | _Unusable:
+    version_id = None
+    try:
+        with _only_schema_invalid("the version's row cannot be read"):
+            version_id = int(row["id"])
+            previous = known.get(row["version"])
+            if previous is not None and {**previous.source, "status": None} == {**row, "status": None}:
+                return previous
+        return version_from_row(model_name, row)
+    except SchemaInvalid as problem:
+        return _Unusable(version_id, str(problem))
+
+
+def _named(by_id: Mapping[int | None, ModelVersion | _Unusable], role: Role, version_id: Any) -> Any:
+    """Return the version with this role, ``None`` for nobody, or why there is nobody although there should be."""
+    if version_id is None:
         return None
-    if current is not None and int(rows["policy"]["generation"]) < current.generation:
-        return current
-    return policy_from_rows(name, rows, current.versions if current is not None else {})
+    found = by_id.get(int(version_id))
+    if found is None:
+        return _Unusable(None, f"the {role} is version id {int(version_id)}, which is not one of the model's versions")
+    return found if isinstance(found, ModelVersion) else _Unusable(found.id, f"the {role}: {found.problem}")
+
+
+def _says_weight_0(rows: Any) -> bool:
+    policy = rows.get("policy") if isinstance(rows, Mapping) else None
+    return isinstance(policy, Mapping) and policy.get("challenger_weight") == 0
+
+
+def _keys_from(rows: Any) -> dict[str, ApiKey]:
+    keys: dict[str, ApiKey] = {}
+    for row in rows if isinstance(rows, list | tuple) else ():
+        with suppress(SchemaInvalid), _only_schema_invalid("the key's row cannot be read"):
+            keys[str(row["id"])] = ApiKey(
+                str(row["id"]), bytes.fromhex(row["sha256"]), frozenset(_texts(row["scopes"], "scopes"))
+            )
+    return keys
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+        raise SchemaInvalid(f"{what}: expected a list of strings")
+    return tuple(value)
+
+
+def _backend(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SchemaInvalid("backend: expected an object")
+    return value
+
+
+@contextmanager
+def _only_schema_invalid(what: str) -> Iterator[None]:
+    """Turn whatever a row's content causes inside into the one error that makes this row, and no other, unusable."""
+    try:
+        yield
+    except SchemaInvalid:
+        raise
+    except Exception as problem:
+        raise SchemaInvalid(f"{what}: {type(problem).__name__}: {problem}") from problem

@@ -1,7 +1,8 @@
 """Which replica gets a call, which one is left out for a while, and whether a failed call may be repeated.
 
-A replica is *ejected* after failures in a row and is *due* for a probe when its time is over. A probe that succeeds
-puts it back *on probation*: one more failure ejects it again, for longer; one answer forgets everything.
+A replica is *ejected* after failures in a row, or after refusals in a row while the others answer, and is *due* for a
+probe when its time is over. A probe that succeeds puts it back *on probation*: one more failure or refusal ejects it
+again, for longer; one answer forgets everything.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,11 @@ from enum import Enum
 from typing import NamedTuple
 
 FAILURES_TO_EJECT = 3
+REFUSALS_TO_EJECT = 5
+ANSWERS_TO_BLAME = 3
+"""Answers in a row that the other replicas must have given since the first refusal. One replica that refuses everything
+is told from callers who send what every replica refuses: where each call is refused with the same chance p, whichever
+replica it goes to, one call in 200 ejects at the worst p, as p⁵ (1 - p)³ ≤ 0.005."""
 FIRST_EJECTION_SECONDS = 1.0
 LONGEST_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
@@ -22,21 +28,27 @@ class Outcome(Enum):
 
     ANSWERED = "answered"
     REFUSED = "refused"
-    """The replica is alive and did not like the call; another one would say the same."""
+    """The replica is alive and did not like the call; another one would most likely say the same."""
+    UNABLE = "unable"
+    """The replica is alive and cannot take this version's calls: it lost the model, or is full. Another one may."""
     UNAVAILABLE = "unavailable"
     LATE = "late"
 
     @property
     def is_failure(self) -> bool:
-        """Whether it counts against the replica."""
-        return self in (Outcome.UNAVAILABLE, Outcome.LATE)
+        """Whether it counts against the replica whatever the others do."""
+        return self in (Outcome.UNABLE, Outcome.UNAVAILABLE, Outcome.LATE)
 
 
 class Health(NamedTuple):
     """What is known about one replica."""
 
     failures: int = 0
-    """Failed calls since the last answer."""
+    """Failed calls since it last answered or refused."""
+    refusals: int = 0
+    """Refused calls since the last answer."""
+    answers_elsewhere: int = 0
+    """Answers that the other replicas gave in a row while this one refuses."""
     ejections: int = 0
     """Ejections and failed probes since the last answer; the next ejection is twice as long."""
     ejected_until: float | None = None
@@ -80,22 +92,18 @@ def _pair(count: int, draw: float) -> tuple[int, int]:
     return first, second + (second >= first)
 
 
-def health_after(healths: Sequence[Health], index: int, outcome: Outcome, now: float) -> Health:
-    """Return what is known about the replica ``index`` after a call.
+def healths_after(healths: Sequence[Health], index: int, outcome: Outcome, now: float) -> list[Health]:
+    """Return what is known about all replicas after a call to the replica ``index``.
 
     It is ejected only while at most half of all replicas then are, so the only one never is. An ejection that runs is
     not made longer by calls that left before it.
     """
-    health = healths[index]
-    if not outcome.is_failure:
-        return HEALTHY
-    if health.ejected:
-        return health
-    failures = health.failures + 1
+    changed = [_after_another(health, outcome) for health in healths]
+    changed[index] = _after_own(healths[index], outcome)
     ejected = 1 + sum(other.ejected for other in healths)
-    if failures < FAILURES_TO_EJECT or ejected * 2 > len(healths):
-        return health._replace(failures=failures)
-    return _ejected(health._replace(failures=failures), now)
+    if _is_due(changed[index], outcome) and ejected * 2 <= len(healths):
+        changed[index] = _ejected(changed[index], now)
+    return changed
 
 
 def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # noqa: FBT001  # a probe has two results
@@ -104,7 +112,34 @@ def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # no
         return health
     if not ready:
         return _ejected(health, now)
-    return Health(failures=FAILURES_TO_EJECT - 1, ejections=health.ejections)
+    return health._replace(failures=FAILURES_TO_EJECT - 1, ejected_until=None)
+
+
+def _after_own(health: Health, outcome: Outcome) -> Health:
+    if outcome is Outcome.ANSWERED:
+        return HEALTHY
+    if health.ejected:
+        return health
+    if outcome is Outcome.REFUSED:
+        return health._replace(failures=0, refusals=health.refusals + 1)
+    return health._replace(failures=health.failures + 1)
+
+
+def _after_another(health: Health, outcome: Outcome) -> Health:
+    """Count the answers of the others, which tell a replica that refuses everything from a call that all refuse."""
+    if not health.refusals or outcome.is_failure:
+        return health
+    answers = health.answers_elsewhere + 1 if outcome is Outcome.ANSWERED else 0
+    return health._replace(answers_elsewhere=answers)
+
+
+def _is_due(health: Health, outcome: Outcome) -> bool:
+    """Whether a replica with this record is to be ejected, if enough others are left."""
+    if health.ejected:
+        return False
+    if outcome is Outcome.REFUSED:
+        return health.refusals >= REFUSALS_TO_EJECT and health.answers_elsewhere >= ANSWERS_TO_BLAME
+    return outcome.is_failure and health.failures >= FAILURES_TO_EJECT
 
 
 def _ejected(health: Health, now: float) -> Health:

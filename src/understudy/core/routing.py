@@ -4,7 +4,8 @@ from enum import StrEnum
 from hashlib import md5
 from typing import NamedTuple
 
-from understudy.core.policy import ModelVersion, Role, ServingPolicy
+from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.errors import PolicyNotLoaded, UnknownModel
 
 BUCKETS = 100
 
@@ -37,6 +38,21 @@ def bucket_of(key: str, entity_id: str) -> int:
     return int.from_bytes(digest) % BUCKETS
 
 
+def policy_of(snapshot: PolicySnapshot | None, model_name: str) -> ServingPolicy:
+    """Return a model's policy.
+
+    Raises:
+        PolicyNotLoaded: There is no snapshot yet.
+        UnknownModel: It has no such model.
+    """
+    if snapshot is None:
+        raise PolicyNotLoaded
+    policy = snapshot.policies.get(model_name)
+    if policy is None:
+        raise UnknownModel
+    return policy
+
+
 def choose_route(
     policy: ServingPolicy, entity_id: str, category: str | None = None, forced: ModelVersion | None = None
 ) -> Route:
@@ -59,6 +75,46 @@ def choose_route(
     if to_challenger:
         return Route(challenger, Role.CHALLENGER, bucket, reason)
     return Route(policy.champion, Role.CHAMPION, bucket, reason)
+
+
+class Assignment(NamedTuple):
+    """Where an entity's calls go and why, and what would change it."""
+
+    model: str
+    entity_id: str
+    hashed: str
+    bucket: int
+    version: str
+    role: Role
+    reason: Reason
+    challenger_weight: int
+    joins_challenger_from_weight: int
+    """The smallest weight at which the bucket alone sends the entity to a challenger."""
+    shadowed: bool
+    generation: int
+
+
+def assignment(policy: ServingPolicy, entity_id: str, category: str | None = None) -> Assignment:
+    """Return what :func:`choose_route` decides for an entity, and how it comes to that."""
+    route = choose_route(policy, entity_id, category)
+    return Assignment(
+        model=policy.model_name,
+        entity_id=entity_id,
+        hashed=f"md5({policy.bucket_key}:{entity_id}) mod {BUCKETS}",
+        bucket=route.bucket,
+        version=route.version.version,
+        role=route.role,
+        reason=route.reason,
+        challenger_weight=policy.challenger_weight,
+        joins_challenger_from_weight=route.bucket + 1,
+        shadowed=is_shadowed(policy, entity_id),
+        generation=policy.generation,
+    )
+
+
+def falls_back(policy: ServingPolicy, route: Route) -> bool:
+    """Whether the champion answers when the route's version fails; a forced call is for that version alone."""
+    return route.role is Role.CHALLENGER and route.reason is not Reason.FORCED and policy.fallback
 
 
 def is_shadowed(policy: ServingPolicy, entity_id: str) -> bool:

@@ -30,6 +30,8 @@ from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.errors import SchemaInvalid, Violation
 
 MAX_TENSOR_ELEMENTS = 1_000_000
+MAX_DIMENSIONS = 32
+"""Half of what numpy takes; a nested value is walked down by recursion, which must end before Python's limit."""
 
 
 def compile_input_schema(document: Any) -> InputSchema:
@@ -157,14 +159,11 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             raise SchemaInvalid(f"{place}: expected an object with a name")
         _only(entry, {"name", "dtype", "shape", "features"}, place)
-        names = entry.get("features", [])
-        unknown = [name for name in names if name not in by_name]
-        if not names or unknown:
-            raise SchemaInvalid(f"{place}.features: expected names of features; unknown: {unknown}")
-        if used & set(names) or len(set(names)) != len(names):
+        features = _features_of(entry.get("features"), by_name, f"{place}.features")
+        names = {feature.name for feature in features}
+        if used & names or len(names) != len(features):
             raise SchemaInvalid(f"{place}.features: a feature goes into exactly one tensor")
-        used.update(names)
-        features = tuple(by_name[name] for name in names)
+        used |= names
         datatype = _datatype(entry["dtype"], f"{place}.dtype") if "dtype" in entry else features[0].datatype
         for feature in features:
             _check_convertible(feature, datatype, place)
@@ -178,6 +177,15 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
     if used != set(by_name):
         raise SchemaInvalid(f"{where}: in no tensor: {sorted(set(by_name) - used)}")
     return tuple(packed)
+
+
+def _features_of(names: Any, by_name: Mapping[str, Feature], where: str) -> tuple[Feature, ...]:
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise SchemaInvalid(f"{where}: expected a list of names of features")
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise SchemaInvalid(f"{where}: no feature has the name {unknown[0]!r}")
+    return tuple(by_name[name] for name in names)
 
 
 def _check_convertible(feature: Feature, datatype: Datatype, where: str) -> None:
@@ -225,6 +233,8 @@ def _datatype(name: Any, where: str) -> Datatype:
 def _shape(value: Any, where: str) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(type(n) is int and n > 0 for n in value):
         raise SchemaInvalid(f"{where}: expected a list of whole numbers above 0, without the batch dimension")
+    if len(value) > MAX_DIMENSIONS:
+        raise SchemaInvalid(f"{where}: more than {MAX_DIMENSIONS} dimensions")
     return tuple(value)
 
 

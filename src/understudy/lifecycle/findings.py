@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from understudy.core.presence import is_present
+
 CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
 SLOW_SECONDS = 0.05
-FRESH_SECONDS = 30.0
-"""A proxy reports when its generations change and at least this often, as ``understudy_status`` assumes."""
 MONTHS_AHEAD = 2
 
 
@@ -27,6 +27,38 @@ class Finding(NamedTuple):
     state: State
     what: str
     next_step: str = ""
+
+
+NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
+NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
+
+
+def judge_config(settings_count: int, host: str, *, needs_key: bool, is_local: bool) -> Finding:
+    """Judge a proxy's settings, so many of which the environment gives: may anybody on the network call it?"""
+    what = f"{_count(settings_count, 'setting')} from the environment"
+    if not needs_key and not is_local:
+        return Finding("config", State.WARNING, f"{what}; anybody may call {host}", "Unset UNDERSTUDY_AUTH.")
+    return Finding("config", State.GOOD, what)
+
+
+def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
+    """Judge how far away Postgres is."""
+    what = f"{server_version}, {round_trip_seconds * 1_000:.1f} ms"
+    if round_trip_seconds > SLOW_SECONDS:
+        return Finding("postgres", State.WARNING, what, "Policies arrive late and logging is slow: is it far away?")
+    return Finding("postgres", State.GOOD, what)
+
+
+def judge_redis(problem: str, version: str, round_trip_seconds: float, eviction_policy: str) -> Finding:
+    """Judge the shared cache; ``problem`` is empty when it answers."""
+    if problem:
+        advice = "Predictions go on without it, and cost more: check REDIS_URL and the server."
+        return Finding("redis", State.WARNING, problem, advice)
+    what = f"{version}, {round_trip_seconds * 1_000:.1f} ms, {eviction_policy}"
+    if eviction_policy == "noeviction":
+        advice = "A full cache takes nothing new: set maxmemory-policy allkeys-lru."
+        return Finding("redis", State.WARNING, what, advice)
+    return Finding("redis", State.GOOD, what)
 
 
 def judge_clock(ahead_seconds: float, round_trip_seconds: float) -> Finding:
@@ -58,7 +90,7 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
     """Judge one proxy: whether it lives, and acts on the newest generation of every model's policy."""
     name = f"proxy {instance}"
     seen = f"seen {age_seconds:.0f} s ago"
-    if age_seconds > FRESH_SECONDS:
+    if not is_present(age_seconds):
         return Finding(name, State.WARNING, f"{seen}: gone, or cut off from Postgres", "It is forgotten after a day.")
     behind = [
         f"{model} {acts_on.get(model, 'none')} instead of {newest}"
@@ -71,6 +103,13 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
     return Finding(name, State.GOOD, f"{seen}, on the newest generation of {len(policies)} models")
 
 
+def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
+    """Judge a policy of which proxies cannot use something; without a champion the model is not served at all."""
+    if is_served:
+        return Finding(f"policy {model}", State.WARNING, why, "Proxies do without it: correct the version's schema.")
+    return Finding(f"policy {model}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.")
+
+
 def judge_servers(model: str, role: str, version: str, servers: int, *, ready: bool) -> Finding:
     """Judge the model servers of one role of one model."""
     name = f"{model} {version} {role}"
@@ -79,13 +118,13 @@ def judge_servers(model: str, role: str, version: str, servers: int, *, ready: b
         advice = f"Name one: INSERT INTO ModelEndpoint; understudy version show {model} {version} has the id."
         return Finding(name, state, "has no model server", advice)
     if not ready:
-        what = f"served by none of its {_count(servers)}"
+        what = f"served by none of its {_count(servers, 'model server')}"
         return Finding(name, state, what, f"understudy version show {model} {version} shows where they should be.")
-    return Finding(name, State.GOOD, f"served by {_count(servers)}")
+    return Finding(name, State.GOOD, f"served by {_count(servers, 'model server')}")
 
 
-def _count(servers: int) -> str:
-    return f"{servers} model server{'' if servers == 1 else 's'}"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _months(month: str) -> int:

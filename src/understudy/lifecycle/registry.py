@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from understudy.core.access import Scope
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
+from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
 
 SECRET_BYTES = 32
@@ -71,16 +72,19 @@ async def set_policy(
 ) -> PolicyRecord:
     """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``origin``.
 
+    A challenger that is taken away takes its weight with it.
+
     Raises:
         PolicyRefused: A field is unknown or of the wrong type, or the database refuses the change.
         NotRegistered: A role names a version that the model does not have.
         GenerationMoved: The policy is not at ``expected_generation``; nothing was changed.
         RegistryUnavailable: Postgres does not answer in time.
     """
-    for field, value in changes.items():
+    complete = complete_changes(changes)
+    for field, value in complete.items():
         _check_field(field, value)
     return await registry.set_policy(
-        model_name, changes, origin, expected_generation=expected_generation, dry_run=dry_run
+        model_name, complete, origin, expected_generation=expected_generation, dry_run=dry_run
     )
 
 

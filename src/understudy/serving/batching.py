@@ -9,14 +9,19 @@ fewer and larger calls.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
+import structlog
+
 from understudy.core.outputs import Prediction, predictions_of
 from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Row
-from understudy.errors import BadAnswer, DeadlineExceeded, Overloaded, ServingError
+from understudy.core.tensors import Row, Tensor
+from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports import ModelBackend
+
+_log = structlog.get_logger(__name__)
 
 MOST_CALLS = 128
 """Calls of one version in flight, however slow it is."""
@@ -56,7 +61,7 @@ class BatchingCaller:
         self.backend = backend
         self._batches = version.input_schema.batch
         self._concurrency = concurrency
-        self._batch_rows = batch_rows if self._batches else 1
+        self._batch_rows = min(batch_rows, backend.rows_per_call or batch_rows) if self._batches else 1
         self._queue_rows = queue_rows
         self._now = now
         self._gap_seconds = gap_seconds
@@ -98,9 +103,11 @@ class BatchingCaller:
         return await self.backend.ready(timeout_seconds)
 
     async def idle(self, timeout_seconds: float) -> None:
-        """Wait until no call is in flight, at most ``timeout_seconds``."""
-        if self._calls:
-            await asyncio.wait(tuple(self._calls), timeout=timeout_seconds)
+        """Wait until no row waits and no call is in flight, at most ``timeout_seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while self._queue or self._calls:
+                    await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(self._gap_seconds))
 
     async def close(self) -> None:
         """Close the backend; rows that wait or are in flight fail."""
@@ -146,34 +153,62 @@ class BatchingCaller:
 
     async def _run(self, batch: list[_Waiting]) -> None:
         try:
-            predictions = await self._infer([waiting.row for waiting in batch], max(w.deadline for w in batch))
+            await self._answer(batch, _Retries())
+        except Exception:  # noqa: BLE001 - a defect of ours: its rows must not wait for their deadlines
+            _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
+            _fail(batch, InternalFault())
+
+    async def _answer(self, batch: list[_Waiting], retries: "_Retries") -> None:
+        """Answer each row, or give it its own error."""
+        try:
+            tensor = await self._infer([waiting.row for waiting in batch], max(w.deadline for w in batch))
+            predictions = predictions_of(self.version.output_schema, tensor, len(batch), batch=self._batches)
         except BadAnswer as problem:
-            if len(batch) == 1:
-                _fail(batch, problem)
-            else:
-                # One bad row may have spoilt the call for all: each is asked for again by itself.
-                await asyncio.gather(*(self._run([waiting]) for waiting in batch if not waiting.answer.done()))
+            await self._answer_halves(batch, retries, problem)
         except ServingError as problem:
             _fail(batch, problem)
-        except BaseException:
-            _fail(batch, BadAnswer("the call to the model server failed inside the proxy"))
-            raise
         else:
             for waiting, prediction in zip(batch, predictions, strict=True):
-                if not waiting.answer.done():
-                    waiting.answer.set_result(prediction)
+                _settle(waiting, prediction)
 
-    async def _infer(self, rows: list[Row], deadline: float) -> list[Prediction]:
+    async def _answer_halves(self, batch: list[_Waiting], retries: "_Retries", problem: BadAnswer) -> None:
+        """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""
+        waiting = [one for one in batch if not one.answer.done()]
+        if len(batch) == 1 or not retries.left:
+            _fail(waiting, problem)
+            return
+        retries.left -= 1
+        middle = len(waiting) // 2
+        for half in (waiting[:middle], waiting[middle:]):
+            if half:
+                await self._answer(half, retries)
+
+    async def _infer(self, rows: list[Row], deadline: float) -> Tensor:
         budget = deadline - self._now()
         if budget <= 0:
             raise DeadlineExceeded("queue")
-        tensor = await self.backend.infer(rows, budget)
-        return predictions_of(self.version.output_schema, tensor, len(rows), batch=self._batches)
+        return await self.backend.infer(rows, budget)
+
+
+class _Retries:
+    """How often one batch may be cut in half: enough to find two spoilt rows among 256."""
+
+    def __init__(self) -> None:
+        self.left = 16
 
 
 def _expire(answer: asyncio.Future[Prediction]) -> None:
     if not answer.done():
         answer.set_exception(DeadlineExceeded("upstream"))
+
+
+def _settle(waiting: _Waiting, outcome: Prediction | BadAnswer) -> None:
+    if waiting.answer.done():
+        return
+    if isinstance(outcome, BadAnswer):
+        waiting.answer.set_exception(outcome)
+    else:
+        waiting.answer.set_result(outcome)
 
 
 def _fail(batch: list[_Waiting], problem: ServingError) -> None:

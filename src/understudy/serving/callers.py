@@ -1,45 +1,46 @@
 """The open backends: one caller for each version that a policy names, or that somebody forced."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from understudy.core.policy import ModelVersion, PolicySnapshot
-from understudy.ports import ConnectBackend
 from understudy.serving.batching import BatchingCaller
 
 DRAIN_SECONDS = 30.0
-"""How long a caller that no policy needs stays open for its calls in flight (design: the champion's own bound)."""
+"""How long a caller that no policy needs stays open for the rows it still has."""
 
 
 class Callers:
-    """Callers by version id, made at the first call and closed when the registry changes or drops the version."""
+    """Callers by version, made at the first call and closed once a snapshot no longer has the version.
 
-    def __init__(self, connect: ConnectBackend, make: Callable[[ModelVersion, ConnectBackend], BatchingCaller]) -> None:
-        self._connect = connect
+    The key is the compiled version itself: a row that changed (its endpoints, say) is another version here, and a
+    request that still holds the older snapshot uses the older caller while it needs it.
+    """
+
+    def __init__(self, make: Callable[[ModelVersion], BatchingCaller]) -> None:
         self._make = make
-        self._open: dict[int, BatchingCaller] = {}
+        self._open: dict[ModelVersion, BatchingCaller] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def of(self, version: ModelVersion) -> BatchingCaller:
-        """Return the caller of exactly this version row; a changed row (its endpoints, say) gets a new one."""
-        caller = self._open.get(version.id)
-        if caller is not None and caller.version is version:
-            return caller
-        if caller is not None:
-            self._retire(caller)
-        caller = self._make(version, self._connect)
-        self._open[version.id] = caller
+        """Return the version's caller; use it before the next await, since a later snapshot may retire it."""
+        caller = self._open.get(version)
+        if caller is None:
+            caller = self._open[version] = self._make(version)
         return caller
 
-    def opened(self) -> Iterable[BatchingCaller]:
+    def opened(self) -> tuple[BatchingCaller, ...]:
         """Return the callers that are open now."""
         return tuple(self._open.values())
 
     def reconcile(self, snapshot: PolicySnapshot) -> None:
-        """Close the callers of versions that are gone from the snapshot."""
-        current = {version.id for policy in snapshot.policies.values() for version in policy.versions.values()}
-        for version_id in [known for known in self._open if known not in current]:
-            self._retire(self._open.pop(version_id))
+        """Close the callers of versions that the snapshot does not have, once their rows are answered."""
+        current = {version for policy in snapshot.policies.values() for version in policy.versions.values()}
+        for version in [known for known in self._open if known not in current]:
+            self._retire(self._open.pop(version))
 
     async def close(self) -> None:
         """Close all; calls in flight fail."""

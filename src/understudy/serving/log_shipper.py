@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime
-from itertools import count
 
 import structlog
 
@@ -28,8 +27,8 @@ _log = structlog.get_logger(__name__)
 
 MAX_BACK_OFF_SECONDS = 1.0
 _BATCH_BYTES = 2 * 1_048_576
-_ORPHAN_BATCHES = 50
-"""Batches of one orphan before the own spool has its turn again."""
+_TURN_BATCHES = 50
+"""Batches of one spool before another one has its turn."""
 _NOT_NOW = (RegistryUnavailable, MigrationNeeded, OSError)
 """Nothing is wrong with the rows: they stay on disk, and the next tick tries again."""
 
@@ -42,7 +41,7 @@ class LogShipper:
         store: Where the rows go.
         telemetry: Gets rows written and rejected, bytes waiting, and the age of the oldest waiting row.
         batch_rows: Most rows of one transaction.
-        interval_seconds: Pause after everything was shipped.
+        interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
         orphan_seconds: Pause between two looks for spools of dead workers.
         now: The wall clock, in seconds since the epoch.
     """
@@ -75,11 +74,13 @@ class LogShipper:
         failing_since: float | None = None
         while True:
             try:
-                await self._ship_own()
+                is_behind = await self._ship_own()
                 if time.monotonic() >= next_look:
                     await self._ship_orphans()
                     next_look = time.monotonic() + self._orphan_seconds
                 pause, failing_since = self._interval_seconds, None
+                if is_behind:
+                    continue
             except _NOT_NOW as problem:
                 pause = min(MAX_BACK_OFF_SECONDS, pause * 2)
                 if failing_since is None:
@@ -98,36 +99,51 @@ class LogShipper:
         """Ship what is left of the own spool, after :meth:`run` was cancelled; the rest stays on disk."""
         with suppress(TimeoutError, *_NOT_NOW):
             async with asyncio.timeout(timeout_seconds):
-                await self._ship_own()
+                while await self._ship_own(to_the_end=True):
+                    pass
 
-    async def _ship_own(self) -> None:
+    async def _ship_own(self, *, to_the_end: bool = False) -> bool:
+        """Ship what waits in the own spool, at most a turn's worth; return whether that was not all.
+
+        Rows that were appended during the turn wait for the next one, unless there are enough of them for a full batch.
+        """
         # Forgotten on any failure, cancellation included: then only the database knows what was committed.
         place, self._own_place = self._own_place, None
         try:
-            self._own_place = await self._ship(self._shelf.own, place)
-            self._telemetry.set("prediction_log_oldest_seconds", 0.0)
+            self._own_place, is_behind = await self._ship(self._shelf.own, place, to_the_end=to_the_end)
         finally:
             self._telemetry.set("prediction_log_spool_bytes", self._shelf.own.unshipped_bytes)
+        return is_behind
 
     async def _ship_orphans(self) -> None:
         with closing(self._shelf.orphans()) as orphans:
             for orphan in orphans:
                 with suppress(OSError):  # one folder that cannot be read must not keep the others waiting
-                    await self._ship(orphan, None, _ORPHAN_BATCHES)
+                    await self._ship(orphan, None, to_the_end=True)
 
     async def _ship(
-        self, spool: SpoolReader, place: tuple[int, int] | None, max_batches: int | None = None
-    ) -> tuple[int, int]:
-        """Ship a spool, to its end or ``max_batches``, from its committed ``place`` if known; return the new place."""
+        self, spool: SpoolReader, place: tuple[int, int] | None, *, to_the_end: bool
+    ) -> tuple[tuple[int, int], bool]:
+        """Ship a turn's worth of a spool, from its committed ``place`` if known.
+
+        Returns:
+            The new place, and whether the turn was over before the spool was at its end, or (with ``to_the_end`` false)
+            before less than a full batch was left.
+        """
         if place is None:
             place = await self._store.committed(spool.spool_id)
-        for _ in count() if max_batches is None else range(max_batches):
+        for number in range(_TURN_BATCHES):
             batch = await self._read(spool, place)
-            if batch is None:
-                break
+            if batch is None or (number > 0 and not to_the_end and not self._is_full(batch)):
+                return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch))
             place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
-        return place
+        return place, True
+
+    def _is_full(self, batch: SpooledBatch) -> bool:
+        # By bytes a batch is full when the next row did not fit. If that leaves more than half of the room, the row is
+        # longer than half of it, and then full in the same way once it is alone.
+        return len(batch.rows) >= self._batch_rows or batch.end - batch.start >= _BATCH_BYTES // 2
 
     async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> SpooledBatch | None:
         """Free what lies before a committed place, and return what follows it."""
@@ -137,8 +153,10 @@ class LogShipper:
             return spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
 
         batch = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
-        if batch is not None and spool is self._shelf.own:
-            self._telemetry.set("prediction_log_oldest_seconds", max(0.0, self._now() - _first_second(batch)))
+        if spool is self._shelf.own:
+            age_seconds = 0.0 if batch is None else max(0.0, self._now() - _first_second(batch))
+            self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
+            self._telemetry.set("prediction_log_spool_bytes", spool.unshipped_bytes)
         return batch
 
     async def _write(self, batch: SpooledBatch) -> bool:

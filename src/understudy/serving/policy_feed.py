@@ -4,17 +4,25 @@ No request ever waits for this: it reads :attr:`PolicyFeed.snapshot`, which is s
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
+
+import structlog
 
 from understudy.core.policy import PolicySnapshot, apply_document
 from understudy.errors import RegistryError
 from understudy.ports import PolicyChange, PolicySource, SnapshotFile, Telemetry
+from understudy.serving.background import run_forever
+
+_log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 1.0
-"""Longest pause between two attempts to reach Postgres."""
+"""Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
 REPORT_SECONDS = 10.0
 """Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
+SAVE_SECONDS = 1.0
+"""A burst of changes costs one file and one report in this time."""
+MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "policy_rejected")
 INLINE_MODELS = 50
 """More changed models than this are compiled in a thread, so that the event loop never stops for them."""
 
@@ -84,8 +92,13 @@ class PolicyFeed:
             if stale is not None:
                 await self._swap(stale, complete=True)
                 self._unsaved = False
+        works: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "policy_listen": self._listen,
+            "policy_reload": self._reload,
+            "policy_save": self._follow_up,
+        }
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(work()) for work in (self._listen, self._reload, self._follow_up)]
+        self._tasks = [loop.create_task(run_forever(name, work, self._telemetry)) for name, work in works.items()]
 
     async def stop(self) -> None:
         """End the background work."""
@@ -114,17 +127,16 @@ class PolicyFeed:
         while True:
             woken = await self._woken()
             try:
-                if not woken:
-                    self._changed.update(await self._source.changed_since_last_poll())
-                    self._confirm()
-                await self._load_changes()
-            except RegistryError:
+                await self._catch_up(woken=woken)
+            except Exception as problem:
                 self._degrade()
-                self._wake.set()  # what is still to be read is read as soon as Postgres answers
+                self._wake.set()
+                if not isinstance(problem, RegistryError):
+                    raise
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _woken(self) -> bool:
-        """Wait for a notification, at most until the next poll."""
+        """Wait for a notification, at most until the next poll, and not at all after a failure."""
         try:
             async with asyncio.timeout(self._poll_seconds):
                 await self._wake.wait()
@@ -133,21 +145,20 @@ class PolicyFeed:
         self._wake.clear()
         return True
 
-    async def _load_changes(self) -> None:
-        if self._reload_all:
-            self._reload_all = False
-            try:
-                await self._load(None)
-            except RegistryError:
-                self._reload_all = True
-                raise
-        while self._changed:
+    async def _catch_up(self, *, woken: bool) -> None:
+        """Load what is known to have changed; ask what has, when nobody said so or the last attempt failed."""
+        if not self._reload_all and (self.degraded or not woken):
+            self._changed.update(await self._source.changed_since_last_poll())
+            self._confirm()
+        while self._reload_all or self._changed:
             # Taken out before the read: a change that arrives during it must be read again.
-            names, self._changed = sorted(self._changed), set()
+            everything, self._reload_all = self._reload_all, False
+            names, self._changed = self._changed, set()
             try:
-                await self._load(names)
-            except RegistryError:
-                self._changed.update(names)
+                await self._load(None if everything else sorted(names))
+            except BaseException:
+                self._reload_all |= everything
+                self._changed |= names
                 raise
 
     async def _load(self, names: list[str] | None) -> None:
@@ -163,17 +174,20 @@ class PolicyFeed:
             after = apply_document(before, document, complete=complete)
         self.snapshot = after
         self._on_swap(after)
-        models = {} if complete else dict(self._document["models"])
-        models.update(document["models"])
+        kept = {} if complete else self._document["models"]
+        models = {**kept, **document["models"]}
+        gone = [name for name in {**self._document["models"], **models} if not _is_known(after, name)]
+        for name in gone:
+            models.pop(name, None)
         self._document = {"models": models, "keys": document.get("keys", self._document["keys"])}
         self._unsaved = True
         self._report_due_at = 0.0
-        self._publish(after, document["models"])
+        self._publish(after, document["models"], gone)
 
     async def _follow_up(self) -> None:
-        """Save and report what was swapped in; a burst of changes costs one file and one row a second."""
+        """Save and report what was swapped in."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(SAVE_SECONDS)
             if self._unsaved:
                 self._unsaved = False
                 await asyncio.to_thread(self._file.write, self._document)
@@ -185,8 +199,8 @@ class PolicyFeed:
         generations = {name: policy.generation for name, policy in snapshot.policies.items()}
         try:
             await self._source.report(self._instance, generations)
-        except RegistryError:
-            self._degrade()
+        except RegistryError as problem:
+            _log.warning("policy.not_reported", problem=str(problem))
 
     # -- what others see -----------------------------------------------------------------------------------------------
 
@@ -199,11 +213,18 @@ class PolicyFeed:
         self.degraded = True
         self._telemetry.set("policy_degraded", 1)
 
-    def _publish(self, snapshot: PolicySnapshot, names: Mapping[str, Any]) -> None:
+    def _publish(self, snapshot: PolicySnapshot, names: Iterable[str], gone: Iterable[str]) -> None:
         for name in names:
             policy = snapshot.policies.get(name)
             if policy is not None:
                 self._telemetry.set("policy_generation", policy.generation, name)
                 self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
-            if policy is not None or name in snapshot.rejected:
+            if _is_known(snapshot, name):
                 self._telemetry.set("policy_rejected", float(name in snapshot.rejected), name)
+        for name in gone:
+            for gauge in MODEL_GAUGES:
+                self._telemetry.forget(gauge, name)
+
+
+def _is_known(snapshot: PolicySnapshot, name: str) -> bool:
+    return name in snapshot.policies or name in snapshot.rejected

@@ -15,7 +15,7 @@ from understudy.core.outputs import Prediction, decode_cached, encode_cached
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
-from understudy.core.routing import Reason, Route, choose_route, is_shadowed
+from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed
 from understudy.core.schema import Assembled
 from understudy.errors import (
     BackendUnavailable,
@@ -32,7 +32,6 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports import FeatureStore, PredictionCache, PredictionSpool, Telemetry
-from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.shadows import ShadowSet
 from understudy.serving.single_flight import SingleFlight
@@ -47,13 +46,14 @@ class CacheResult(StrEnum):
 
 
 class Served(NamedTuple):
-    """What one version made of a call: a prediction, or why there is none."""
+    """What one version made of a call: a prediction, or why there is none; and how long that took."""
 
     version: ModelVersion
     assembled: Assembled | None
     prediction: Prediction | None
     error: UnderstudyError | None
     cache: CacheResult = CacheResult.BYPASS
+    seconds: float = 0.0
 
 
 class Outcome(NamedTuple):
@@ -167,11 +167,15 @@ class Predictor:
         call = await self._with_features(call, _names_for(policy, route))
         fetched = clock()
 
-        served, fallback_from = await self._serve(call)
+        served, failed = await self._serve(call)
         ended = clock()
 
-        role = route.role if fallback_from is None else Role.CHAMPION
-        self._log(call, role, served, fallback_from, ended - started)
+        role = route.role if failed is None else Role.CHAMPION
+        fallback_from = failed.error if failed is not None else None
+        self._count(call, role, served, failed, ended - started)
+        if not isinstance(served.error, RequestError):
+            # What its caller must correct is counted, but is no exposure.
+            self._spool.append(self._row(call, role, served, fallback_from, ended - started))
         if self._wants_shadow(call, served):
             self._shadows.offer(policy.model_name, lambda: self._shadow(call))
         seconds = {"route": routed - started, "features": fetched - routed, "upstream": ended - fetched}
@@ -216,20 +220,23 @@ class Predictor:
 
     # -- serving -------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, call: _Call) -> tuple[Served, UnderstudyError | None]:
-        """Let the route's version answer; when a challenger fails the champion answers, if the policy says so."""
-        route = call.route
-        if route.role is not Role.CHALLENGER or route.reason is Reason.FORCED or not call.policy.fallback:
-            return await self._serve_version(call, route.version, call.deadline), None
+    async def _serve(self, call: _Call) -> tuple[Served, Served | None]:
+        """Let the route's version answer; if it fails and may, the champion does, and the failure comes second."""
+        if not falls_back(call.policy, call.route):
+            return await self._serve_version(call, call.route.version, call.deadline), None
         now = self._clocks.monotonic()
         share = (call.deadline - now) * self._limits.challenger_budget_ratio
-        first = await self._serve_version(call, route.version, now + share)
+        first = await self._serve_version(call, call.route.version, now + share)
         if first.error is None:
             return first, None
-        self._telemetry.count("fallbacks_total", call.policy.model_name, first.error.code)
-        return await self._serve_version(call, call.policy.champion, call.deadline), first.error
+        return await self._serve_version(call, call.policy.champion, call.deadline), first
 
     async def _serve_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
+        started = self._clocks.monotonic()
+        served = await self._try_version(call, version, deadline)
+        return served._replace(seconds=self._clocks.monotonic() - started)
+
+    async def _try_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
         try:
             assembled = version.input_schema.assemble(call.request.inputs, call.stored)
         except InputInvalid as problem:
@@ -246,17 +253,16 @@ class Predictor:
         self, version: ModelVersion, assembled: Assembled, deadline: float
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction of this input, or ask the model servers."""
-        caller = self._callers.of(version)
         if not version.caches or not self._has_cache:
-            return await caller.call(assembled.row, deadline), CacheResult.BYPASS
+            return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
         try:
             async with asyncio.timeout(deadline - self._clocks.monotonic()):
-                return await self._answer_through_cache(version, assembled, deadline, caller)
+                return await self._answer_through_cache(version, assembled, deadline)
         except TimeoutError:
             raise DeadlineExceeded("upstream") from None
 
     async def _answer_through_cache(
-        self, version: ModelVersion, assembled: Assembled, deadline: float, caller: BatchingCaller
+        self, version: ModelVersion, assembled: Assembled, deadline: float
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction of this input; concurrent misses ask the model servers once."""
         key = f"infer:{version.id}:{assembled.digest}"
@@ -265,7 +271,7 @@ class Predictor:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
             return cached, CacheResult.HIT
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
-        prediction, made = await self._flights.run(key, lambda: caller.call(assembled.row, deadline))
+        prediction, made = await self._flights.run(key, lambda: self._callers.of(version).call(assembled.row, deadline))
         if made:
             await self._store(version, key, assembled.digest, prediction)
         return prediction, CacheResult.MISS
@@ -295,16 +301,20 @@ class Predictor:
 
     # -- after the answer is known -------------------------------------------------------------------------------------
 
-    def _log(
-        self, call: _Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
-    ) -> None:
-        """Spool the row and count the call. A request that its caller must correct is counted, but is no exposure."""
-        word = _outcome_word(served.error, fallback_from)
+    def _count(self, call: _Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
+        """Count the call under who answered, and a challenger that failed under itself, each with its own time."""
+        if failed is None:
+            self._count_one(served, role, seconds, _outcome_word(served.error))
+            return
+        self._count_one(failed, Role.CHALLENGER, failed.seconds, _outcome_word(failed.error))
+        word = "fallback" if served.error is None else _outcome_word(served.error)
+        self._count_one(served, role, seconds - failed.seconds, word)
+        if failed.error is not None:
+            self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
+
+    def _count_one(self, served: Served, role: Role, seconds: float, word: str) -> None:
         score = served.prediction.score if served.prediction is not None else None
         self._telemetry.predicted(served.version, role, word, seconds, score)
-        if isinstance(served.error, RequestError):
-            return
-        self._spool.append(self._row(call, role, served, fallback_from, seconds))
 
     def _row(
         self, call: _Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
@@ -352,16 +362,14 @@ class Predictor:
             shadow_call = await self._with_features(shadow_call._replace(stored=None, feature_error=None), own_names)
         served = await self._serve_version(shadow_call, version, shadow_call.deadline)
         seconds = self._clocks.monotonic() - started
-        word = _outcome_word(served.error, None)
-        score = served.prediction.score if served.prediction is not None else None
-        self._telemetry.predicted(version, Role.SHADOW, word, seconds, score)
+        self._count_one(served, Role.SHADOW, seconds, _outcome_word(served.error))
         self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
 
 
 def _names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
     """Return the stored features that the call may need: its version's, and the champion's if that may stand in."""
     names = route.version.input_schema.stored_names
-    if route.role is not Role.CHALLENGER or not policy.fallback:
+    if not falls_back(policy, route):
         return names
     return tuple(dict.fromkeys(names + policy.champion.input_schema.stored_names))
 
@@ -377,8 +385,7 @@ def _version_named(policy: ServingPolicy, label: str | None) -> ModelVersion | N
 
 def _budget_seconds(policy: ServingPolicy, route: Route, timeout_seconds: float | None) -> float:
     """The caller's limit, but no more than the version's; a challenger that may fall back lives in the champion's."""
-    falls_back = route.role is Role.CHALLENGER and policy.fallback
-    own = (policy.champion if falls_back else route.version).timeout_seconds
+    own = (policy.champion if falls_back(policy, route) else route.version).timeout_seconds
     return own if timeout_seconds is None else min(own, timeout_seconds)
 
 
@@ -404,7 +411,5 @@ def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None
     return Status.ERROR
 
 
-def _outcome_word(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> str:
-    if isinstance(error, RequestError):
-        return "invalid_input"
-    return str(_status(error, fallback_from))
+def _outcome_word(error: UnderstudyError | None) -> str:
+    return "invalid_input" if isinstance(error, RequestError) else str(_status(error, None))

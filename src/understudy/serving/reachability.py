@@ -9,8 +9,7 @@ from understudy.serving.callers import Callers
 
 MEMORY_SECONDS = 2.0
 PROBE_SECONDS = 0.5
-MOST_PROBES = 8
-"""Champions asked in one probe; with thousands of models the first that answers is enough."""
+PROBES_AT_ONCE = 8
 
 
 class ChampionWatch:
@@ -21,6 +20,7 @@ class ChampionWatch:
         self._now = now
         self._known_until = 0.0
         self._reachable = False
+        self._answered_last: str | None = None
         self._asking = asyncio.Lock()
 
     async def any_reachable(self, snapshot: PolicySnapshot) -> bool:
@@ -34,8 +34,15 @@ class ChampionWatch:
         return self._reachable
 
     async def _probe(self, snapshot: PolicySnapshot) -> bool:
-        champions = [policy.champion for policy in snapshot.policies.values()][:MOST_PROBES]
-        return any(await asyncio.gather(*(self._is_ready(version) for version in champions)))
+        """Ask champions, a few at once, until one answers; the one that answered last is asked first."""
+        names = sorted(snapshot.policies, key=lambda name: name != self._answered_last)
+        for start in range(0, len(names), PROBES_AT_ONCE):
+            group = names[start : start + PROBES_AT_ONCE]
+            answers = await asyncio.gather(*(self._is_ready(snapshot.policies[name].champion) for name in group))
+            if any(answers):
+                self._answered_last = group[answers.index(True)]
+                return True
+        return False
 
     async def _is_ready(self, version: ModelVersion) -> bool:
         try:

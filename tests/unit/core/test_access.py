@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.access import ANONYMOUS, Scope, require, scopes_of
-from understudy.core.policy import ApiKey
-from understudy.errors import ScopeMissing, Unauthenticated
+from understudy.core.access import ANONYMOUS, Scope, admit, require, scopes_of
+from understudy.core.policy import ApiKey, PolicySnapshot
+from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
 KEYS = {"k1": ApiKey("k1", sha256(b"secret").digest(), frozenset({"predict:visits", "operate"}))}
 
@@ -43,3 +43,26 @@ def test_a_scope_for_one_model_is_for_that_model():
         require(scopes, Scope.PREDICT, "digits")
     with pytest.raises(ScopeMissing):
         require(scopes, Scope.READ)
+
+
+@pytest.mark.parametrize("needs_key", [True, False])
+def test_a_key_is_not_called_unknown_before_the_keys_are_there(needs_key):
+    with pytest.raises(PolicyNotLoaded):
+        admit(None, "Bearer k1.secret", Scope.PREDICT, "visits", needs_key=needs_key)
+
+
+def test_who_sends_no_key_is_judged_without_the_keys():
+    admit(None, None, Scope.READ, needs_key=False)
+    with pytest.raises(Unauthenticated):
+        admit(None, None, Scope.READ, needs_key=True)
+
+
+def test_a_caller_passes_with_the_scope_and_only_with_it():
+    snapshot = PolicySnapshot(keys=KEYS)
+
+    admit(snapshot, "Bearer k1.secret", Scope.PREDICT, "visits", needs_key=True)
+    admit(snapshot, "Bearer k1.secret", Scope.OPERATE, needs_key=True)
+    with pytest.raises(ScopeMissing):
+        admit(snapshot, "Bearer k1.secret", Scope.PREDICT, "digits", needs_key=True)
+    with pytest.raises(Unauthenticated):
+        admit(snapshot, "Bearer k1.wrong", Scope.OPERATE, needs_key=True)

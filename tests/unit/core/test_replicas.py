@@ -7,24 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.replicas import (
+    ANSWERS_TO_BLAME,
     FAILURES_TO_EJECT,
     FIRST_EJECTION_SECONDS,
     HEALTHY,
     LONGEST_EJECTION_SECONDS,
+    REFUSALS_TO_EJECT,
     RETRY_BURST,
     RETRY_RATIO,
     Health,
     Outcome,
     RetryBudget,
     choose_replica,
-    health_after,
     health_after_probe,
+    healths_after,
 )
 
 draws = st.floats(0, 1, exclude_max=True)
 loads = st.lists(st.integers(0, 50), min_size=1, max_size=6)
-failures = st.sampled_from([Outcome.UNAVAILABLE, Outcome.LATE])
+failures = st.sampled_from([outcome for outcome in Outcome if outcome.is_failure])
 steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(Outcome)), max_size=60)
+A_REFUSAL, AN_ANSWER = Outcome.REFUSED, Outcome.ANSWERED
 EJECTED = Health(failures=FAILURES_TO_EJECT, ejections=1, ejected_until=1.0)
 
 
@@ -32,8 +35,7 @@ def after(healths: Sequence[Health], history: Sequence[tuple[int, Outcome]], now
     """Apply outcomes one after the other; an index beyond the replicas is taken around."""
     result = list(healths)
     for place, outcome in history:
-        index = place % len(result)
-        result[index] = health_after(result, index, outcome, now)
+        result = healths_after(result, place % len(result), outcome, now)
     return result
 
 
@@ -91,20 +93,73 @@ def test_three_failures_in_a_row_eject_and_two_do_not(outcome):
     assert thrice[0].ejected_until == 5.0 + FIRST_EJECTION_SECONDS
 
 
-@given(st.lists(failures, max_size=FAILURES_TO_EJECT - 1), st.sampled_from([Outcome.ANSWERED, Outcome.REFUSED]))
-def test_any_answer_forgets_failures_and_a_refusal_is_an_answer(bad, outcome):
-    healths = after([HEALTHY, HEALTHY], [(0, failed) for failed in bad])
+@given(st.lists(failures, max_size=FAILURES_TO_EJECT - 1))
+def test_an_answer_forgets_everything(bad):
+    healths = after([HEALTHY, HEALTHY], [(0, A_REFUSAL), *((0, failed) for failed in bad)])
 
-    healths = after(healths, [(0, outcome)])
+    healths = after(healths, [(0, AN_ANSWER)])
 
-    assert healths[0] == HEALTHY
+    assert healths == [HEALTHY, HEALTHY]
+
+
+def test_a_refusal_shows_that_the_replica_lives_and_forgets_its_failures():
+    healths = after([HEALTHY, HEALTHY], [(0, Outcome.LATE), (0, Outcome.LATE), (0, A_REFUSAL)])
+
+    assert healths[0].failures == 0
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=40))
-def test_refused_calls_never_eject(count, places):
-    healths = after([HEALTHY] * count, [(place, Outcome.REFUSED) for place in places])
+def test_calls_that_every_replica_refuses_never_eject(count, places):
+    healths = after([HEALTHY] * count, [(place, A_REFUSAL) for place in places])
 
-    assert healths == [HEALTHY] * count
+    assert not any(health.ejected for health in healths)
+
+
+@given(st.lists(st.sampled_from([(0, A_REFUSAL), (1, AN_ANSWER)]), max_size=40))
+def test_a_replica_that_refuses_everything_is_ejected_once_the_other_answered_often_enough(history):
+    healths = after([HEALTHY, HEALTHY], history)
+
+    answers_at = [place for place, (index, _) in enumerate(history) if index == 1]
+    refusals_at = [place for place, (index, _) in enumerate(history) if index == 0]
+    blamed = any(
+        number >= REFUSALS_TO_EJECT
+        and sum(refusals_at[0] < answer < refusal for answer in answers_at) >= ANSWERS_TO_BLAME
+        for number, refusal in enumerate(refusals_at, start=1)
+    )
+    assert healths[0].ejected == blamed
+    assert healths[1] == HEALTHY
+
+
+def test_answers_of_the_others_from_before_the_first_refusal_blame_nobody():
+    healths = after([HEALTHY, HEALTHY], [(1, AN_ANSWER)] * 50 + [(0, A_REFUSAL)] * 50)
+
+    assert not healths[0].ejected
+
+
+def test_one_refusal_of_another_replica_takes_the_blame_back():
+    refused = [(0, A_REFUSAL)] * REFUSALS_TO_EJECT
+    answered = [(1, AN_ANSWER)] * ANSWERS_TO_BLAME
+
+    healths = after([HEALTHY, HEALTHY], [*refused, *answered, (1, A_REFUSAL), (0, A_REFUSAL)])
+
+    assert not healths[0].ejected
+
+
+def test_the_only_replica_is_not_ejected_whatever_it_refuses():
+    healths = after([HEALTHY], [(0, A_REFUSAL)] * 50 + [(0, Outcome.UNABLE)] * 50)
+
+    assert not healths[0].ejected
+
+
+def test_a_replica_that_still_refuses_after_a_good_probe_is_ejected_by_one_more_refusal_for_longer():
+    start = [(0, A_REFUSAL), *[(1, AN_ANSWER)] * ANSWERS_TO_BLAME]
+    healths = after([HEALTHY, HEALTHY], start + [(0, A_REFUSAL)] * (REFUSALS_TO_EJECT - 1))
+    healths[0] = health_after_probe(healths[0], ready=True, now=1.0)
+
+    again = after(healths, [(0, A_REFUSAL)], now=1.0)
+
+    assert not healths[0].ejected
+    assert again[0].ejected_until == 1.0 + 2 * FIRST_EJECTION_SECONDS
 
 
 @given(failures)

@@ -1,11 +1,13 @@
 from hashlib import md5
 
+import pytest
 from builders import a_policy, a_version
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.policy import Role
-from understudy.core.routing import BUCKETS, Reason, bucket_of, choose_route, is_shadowed
+from understudy.core.policy import PolicySnapshot, Role
+from understudy.core.routing import BUCKETS, Reason, assignment, bucket_of, choose_route, is_shadowed, policy_of
+from understudy.errors import PolicyNotLoaded, UnknownModel
 
 weights = st.integers(0, 100)
 entity_ids = st.text(min_size=1, max_size=255)
@@ -81,3 +83,26 @@ def test_the_shadow_sees_its_share_of_every_bucket():
 def test_without_a_shadow_nothing_is_shadowed():
     assert not is_shadowed(a_policy(), "customer-1")
     assert not is_shadowed(a_policy(shadow=a_version("4"), shadow_percent=0), "customer-1")
+
+
+@given(weights, entity_ids, st.sampled_from([None, "vip", "other"]))
+def test_an_assignment_says_what_the_route_is_and_from_which_weight_on_it_changes(weight, entity_id, category):
+    policy = a_policy(challenger=a_version("2"), challenger_weight=weight, category_roles={"vip": Role.CHALLENGER})
+
+    found = assignment(policy, entity_id, category)
+
+    route = choose_route(policy, entity_id, category)
+    assert (found.version, found.role, found.bucket, found.reason) == (route.version.version, *route[1:])
+    for at, role in ((found.joins_challenger_from_weight - 1, Role.CHAMPION), (found.bucket + 1, Role.CHALLENGER)):
+        assert choose_route(a_policy(challenger=a_version("2"), challenger_weight=at), entity_id).role is role
+
+
+def test_a_policy_is_looked_up_or_said_to_be_missing_and_why():
+    policy = a_policy()
+    snapshot = PolicySnapshot(policies={"visits": policy})
+
+    assert policy_of(snapshot, "visits") is policy
+    with pytest.raises(UnknownModel):
+        policy_of(snapshot, "digits")
+    with pytest.raises(PolicyNotLoaded):
+        policy_of(None, "visits")

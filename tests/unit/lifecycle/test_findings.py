@@ -2,7 +2,55 @@
 
 import pytest
 
-from understudy.lifecycle.findings import State, judge_clock, judge_partitions, judge_proxy, judge_servers
+from understudy.lifecycle.findings import (
+    State,
+    judge_clock,
+    judge_config,
+    judge_partitions,
+    judge_postgres,
+    judge_proxy,
+    judge_redis,
+    judge_rejected,
+    judge_servers,
+)
+
+
+@pytest.mark.parametrize(
+    ("needs_key", "is_local", "state"),
+    [(True, True, State.GOOD), (False, True, State.GOOD), (True, False, State.GOOD), (False, False, State.WARNING)],
+)
+def test_only_a_proxy_that_the_network_reaches_and_that_asks_for_no_key_is_worth_a_look(needs_key, is_local, state):
+    finding = judge_config(3, "0.0.0.0", needs_key=needs_key, is_local=is_local)
+
+    assert finding.state is state
+    assert finding.what.startswith("3 settings from the environment")
+
+
+@pytest.mark.parametrize(
+    ("round_trip_seconds", "state"), [(0.001, State.GOOD), (0.05, State.GOOD), (0.06, State.WARNING)]
+)
+def test_a_postgres_far_away_is_worth_a_look(round_trip_seconds, state):
+    assert judge_postgres("16.4", round_trip_seconds).state is state
+
+
+@pytest.mark.parametrize(
+    ("problem", "eviction_policy", "state"),
+    [
+        ("", "allkeys-lru", State.GOOD),
+        ("", "noeviction", State.WARNING),
+        ("connection refused", "", State.WARNING),
+    ],
+)
+def test_a_cache_that_is_away_or_never_forgets_is_worth_a_look_and_never_a_problem(problem, eviction_policy, state):
+    finding = judge_redis(problem, "8.1", 0.001, eviction_policy)
+
+    assert finding.state is state
+    assert finding.what == (problem or f"8.1, 1.0 ms, {eviction_policy}")
+
+
+def test_a_policy_that_nobody_can_use_is_a_problem_and_one_used_in_part_a_warning():
+    assert judge_rejected("visits", "why", is_served=False).state is State.PROBLEM
+    assert judge_rejected("visits", "why", is_served=True).state is State.WARNING
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from builders import a_version
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.adapters.memory import MemoryBackend
+from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.tensors import Datatype, Row, Tensor
-from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
 from understudy.serving.batching import BatchingCaller
 
 SPOILT = -1.0
@@ -93,6 +93,37 @@ async def test_rows_left_over_from_a_full_batch_leave_without_waiting_for_a_call
 
     assert [len(call) for call in backend.calls] == [1, 8, 3]
     await asyncio.gather(*calls)
+
+
+async def test_a_version_that_refuses_everything_is_not_asked_for_ever():
+    backend = MemoryBackend(echo, error=BadAnswer("INVALID_ARGUMENT"))
+
+    answers = await call_all(a_caller(backend, concurrency=1, batch_rows=256), [1.0] * 257)
+
+    assert all(isinstance(answer, BadAnswer) for answer in answers)
+    assert len(backend.calls) <= 2 + 2 * 16
+
+
+async def test_a_value_that_is_not_finite_costs_its_row_and_no_second_call():
+    def sometimes_nan(rows: Sequence[Row]) -> Tensor:
+        values = [struct.unpack("<2f", row[0])[0] for row in rows]
+        return Tensor(Datatype.FP32, (len(rows), 1), np.array([np.nan if v == 3 else v for v in values], "<f4"))
+
+    backend = MemoryBackend(sometimes_nan, delay_seconds=0.01)
+
+    answers = await call_all(a_caller(backend, concurrency=1), [float(n) for n in range(9)])
+
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, BadAnswer)] == [3]
+    assert [len(call) for call in backend.calls] == [1, 8]
+
+
+async def test_a_defect_of_the_proxy_is_not_the_models_bad_answer():
+    def defect(rows: Sequence[Row]) -> Tensor:
+        raise RuntimeError
+
+    (answer,) = await call_all(a_caller(MemoryBackend(defect)), [1.0])
+
+    assert isinstance(answer, InternalFault)
 
 
 @settings(max_examples=50, deadline=None)

@@ -34,6 +34,8 @@ class Recorded:
         self.values[name] = value
         self.history.append((name, value))
 
+    def forget(self, name: str, *_labels: str) -> None: ...
+
 
 class LosesConnections:
     """A store whose connection is lost before, or just after, each write that ``fate`` names."""
@@ -181,6 +183,71 @@ async def test_the_spools_of_dead_workers_are_shipped_to_their_end_and_removed()
     await run_until(shipper, lambda: not spool.orphans_left)
 
     assert ids_in(store.rows) == all_ids(450)
+
+
+class Meanwhile(LosesConnections):
+    """A store that takes its time: during each write ``rows`` rows are appended."""
+
+    def __init__(self, inner: MemoryPredictionStore, spool: MemorySpool, rows: int) -> None:
+        super().__init__(inner, [])
+        self._spool = spool
+        self._rows = rows
+        self.batches: list[int] = []
+
+    async def write(self, batch: SpooledBatch) -> WriteResult:
+        await asyncio.sleep(0.001)
+        self.batches.append(len(batch.rows))
+        for _ in range(self._rows):
+            self._spool.append(a_row(900))
+        return await self.inner.write(batch)
+
+
+@pytest.mark.parametrize("rows_meanwhile", [1, 3, 4, 6])
+async def test_while_rows_keep_coming_the_spools_of_dead_workers_have_their_turn(rows_meanwhile):
+    spool = a_spool(1, orphans=[a_spool(9)])
+    store, telemetry = MemoryPredictionStore(), Recorded()
+    shipper = a_shipper(spool, Meanwhile(store, spool, rows_meanwhile), telemetry, orphan_seconds=0.001)
+
+    await run_until(shipper, lambda: not spool.orphans_left)
+
+    assert set(all_ids(9)) <= set(ids_in(store.rows))
+
+
+async def test_under_steady_load_rows_gather_for_the_interval_and_leave_together():
+    spool, telemetry = a_spool(1), Recorded()
+    store = Meanwhile(MemoryPredictionStore(), spool, 1)
+    shipper = a_shipper(spool, store, telemetry, batch_rows=100, interval_seconds=0.2)
+    shipping = asyncio.create_task(shipper.run())
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        spool.append(a_row(901))
+    shipping.cancel()
+    await asyncio.gather(shipping, return_exceptions=True)
+
+    assert len(store.batches) <= 5
+    assert ("prediction_log_spool_bytes", 0) not in telemetry.history[2:]
+    assert telemetry.values["prediction_log_spool_bytes"] > 0
+
+
+async def test_a_backlog_of_full_batches_leaves_without_a_pause():
+    spool, store = a_spool(120), MemoryPredictionStore()
+    shipper = a_shipper(spool, store, interval_seconds=60)
+
+    await run_until(shipper, lambda: len(store.rows) == 120)
+
+    assert ids_in(store.rows) == all_ids(120)
+
+
+async def test_rows_too_long_for_a_full_count_leave_without_a_pause_as_well():
+    long = b'"%s"' % (b"x" * 300_000)
+    spool, store = MemorySpool(limit_bytes=1 << 24, segment_bytes=1 << 24), MemoryPredictionStore()
+    for number in range(14):
+        assert spool.append(a_row(number, prediction=long))
+    shipper = a_shipper(spool, store, batch_rows=1_000, interval_seconds=60)
+
+    await run_until(shipper, lambda: len(store.rows) >= 12)
+
+    assert ids_in(store.rows) == all_ids(len(store.rows))
 
 
 async def test_damaged_bytes_are_kept_as_a_dead_letter_and_what_follows_is_shipped():

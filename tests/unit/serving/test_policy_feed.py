@@ -1,15 +1,18 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from builders import policy_rows
+import orjson
+import pytest
+from builders import a_version_row, policy_rows
 
-from understudy.adapters.memory_registry import MemoryPolicySource
+from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.adapters.snapshot_file import JsonSnapshotFile
-from understudy.core.policy import PolicySnapshot
+from understudy.core.policy import PolicyDocument, PolicySnapshot
+from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
 from understudy.serving.policy_feed import PolicyFeed
 
@@ -21,12 +24,38 @@ class DeafSource(MemoryPolicySource):
         await asyncio.Event().wait()
 
 
+class FailsOnce(MemoryPolicySource):
+    """A source with a defect: the second load goes wrong in a way that nobody expects."""
+
+    loads = 0
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        self.loads += 1
+        if self.loads == 2:
+            raise TypeError("a defect")
+        return await super().load(model_names)
+
+
+class SilentPolls(DeafSource):
+    """A deaf source that is away for one poll, and counts them."""
+
+    polls = 0
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        self.polls += 1
+        if self.polls == 1:
+            raise RegistryUnavailable("half-open")
+        return await super().changed_since_last_poll()
+
+
 @asynccontextmanager
-async def a_feed(source: MemoryPolicySource, folder: Path, poll_seconds: float = 10) -> AsyncIterator[PolicyFeed]:
+async def a_feed(
+    source: MemoryPolicySource, folder: Path, poll_seconds: float = 10, telemetry: MemoryTelemetry | None = None
+) -> AsyncIterator[PolicyFeed]:
     feed = PolicyFeed(
         source,
         JsonSnapshotFile(folder / "policy.json"),
-        MemoryTelemetry(),
+        telemetry or MemoryTelemetry(),
         instance="proxy-1",
         poll_seconds=poll_seconds,
         now=time.monotonic,
@@ -143,3 +172,91 @@ async def test_a_model_that_lost_its_policy_is_no_longer_served(tmp_path):
         source.remove_model("visits")
 
         await until(lambda: feed.snapshot is not None and "visits" not in feed.snapshot.policies)
+
+
+async def test_a_database_restored_to_an_older_state_is_what_proxies_act_on(tmp_path):
+    source = MemoryPolicySource({"models": {"visits": policy_rows(generation=41)}, "keys": []})
+    async with a_feed(source, tmp_path) as feed:
+        await until((tmp_path / "policy.json").exists)
+        source.put_model("visits", policy_rows(generation=11, champion_version=2))
+        await until(lambda: generation(feed.snapshot) == 11)
+    source.put_model("visits", policy_rows(generation=3))
+
+    async with a_feed(source, tmp_path) as feed:
+        assert generation(feed.snapshot) == 3
+
+
+async def test_a_change_arrives_although_loading_it_went_wrong_unexpectedly(tmp_path):
+    source, telemetry = FailsOnce({"models": {"visits": policy_rows()}, "keys": []}), MemoryTelemetry()
+    async with a_feed(source, tmp_path, telemetry=telemetry) as feed:
+        source.change_policy("visits", champion_version=2)
+
+        await until(lambda: generation(feed.snapshot) == 2)
+        assert telemetry.counts["background_failures_total", "policy_reload"] == 1
+        assert not feed.degraded
+
+
+async def test_after_a_failed_poll_the_next_one_does_not_wait_for_its_time(tmp_path):
+    source = SilentPolls({"models": {"visits": policy_rows()}, "keys": []})
+    async with a_feed(source, tmp_path, poll_seconds=1.5) as feed:
+        source.change_policy("visits", champion_version=2)
+
+        assert await until(lambda: generation(feed.snapshot) == 2, seconds=5) < 2.9
+
+
+async def test_a_model_that_cannot_be_saved_keeps_no_other_from_being_saved_and_reported(tmp_path):
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    source = a_source()
+    async with a_feed(source, tmp_path):
+        source.put_model("deep", policy_rows(versions=[a_version_row("1", backend={"deep": deep})]))
+        source.change_policy("visits", champion_version=2)
+
+        await until(lambda: source.reported.get("proxy-1") == {"visits": 2, "deep": 1})
+    saved = orjson.loads((tmp_path / "policy.json").read_bytes())
+    assert saved["models"].keys() == {"visits"}
+    assert saved["models"]["visits"]["policy"]["generation"] == 2
+
+
+async def test_a_file_with_keys_that_cannot_be_read_still_serves_its_models(tmp_path):
+    document = {"models": {"visits": policy_rows()}, "keys": [{"id": "k1", "sha256": "no hex", "scopes": []}]}
+    (tmp_path / "policy.json").write_bytes(orjson.dumps(document))
+    source = a_source()
+    source.available = False
+
+    async with a_feed(source, tmp_path) as feed:
+        assert generation(feed.snapshot) == 1
+
+
+async def test_a_report_that_fails_says_nothing_about_the_policies(tmp_path):
+    class Unreportable(MemoryPolicySource):
+        asked = 0
+
+        async def report(self, *_: object) -> None:
+            self.asked += 1
+            raise RegistryUnavailable("somebody holds the table")
+
+    source = Unreportable({"models": {"visits": policy_rows()}, "keys": []})
+    async with a_feed(source, tmp_path) as feed:
+        await until(lambda: source.asked > 0)
+
+        assert not feed.degraded
+
+
+@pytest.mark.parametrize("read", ["by name", "whole"])
+async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
+    rows = {"visits": policy_rows(), "broken": policy_rows(champion_version=9)}
+    source, telemetry = MemoryPolicySource({"models": rows, "keys": []}), MemoryTelemetry()
+    async with a_feed(source, tmp_path, telemetry=telemetry) as feed:
+        assert telemetry.gauges["policy_rejected", "broken"] == 1
+        assert telemetry.gauges["policy_generation", "visits"] == 1
+        await asyncio.sleep(0.05)  # what is read when the listener stands is over
+        source.available = read == "by name"
+        for name in rows:
+            source.remove_model(name)
+        source.available = True
+
+        await until(lambda: feed.snapshot is not None and not {*feed.snapshot.policies, *feed.snapshot.rejected})
+
+    assert [labels for labels in telemetry.gauges if len(labels) > 1] == []

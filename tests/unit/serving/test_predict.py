@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import a_policy, a_version, an_input_schema
+from builders import KeptRows, a_policy, a_version, an_input_schema
 
-from understudy.adapters.memory import MemoryBackend, MemoryCache, MemorySpool
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.core.outputs import Prediction, encode_cached
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
@@ -65,7 +66,7 @@ class Stage:
 
     def __init__(self, policy: ServingPolicy | None, features: FeatureStore | None = None, shadows: int = 64) -> None:
         self.backends: dict[str, MemoryBackend] = {}
-        self.spool = MemorySpool()
+        self.spool = KeptRows()
         self.telemetry = MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowSet(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
@@ -76,7 +77,7 @@ class Stage:
             self.backends[version.version] = MemoryBackend(sums)
         self.predictor = Predictor(
             snapshot=lambda: self.snapshot,
-            callers=Callers(lambda version: self.backends[version.version], self._make),
+            callers=Callers(self._make),
             memory_cache=self.memory_cache,
             shared_cache=self.shared_cache,
             features=features,
@@ -87,10 +88,10 @@ class Stage:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=lambda: next(identifiers)),
         )
 
-    def _make(self, version: ModelVersion, connect: Any) -> BatchingCaller:
+    def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
             version,
-            connect(version),
+            self.backends[version.version],
             concurrency=2,
             gap_seconds=0.002,
             batch_rows=32,
@@ -214,7 +215,10 @@ async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_b
     (row,) = stage.rows
     assert (row.assigned_version_id, row.model_version_id, row.role) == (2, 1, Role.CHAMPION)
     assert (row.status, row.error_code) == (Status.FALLBACK, "E503")
-    assert stage.telemetry.counts["fallbacks_total", "visits", "E503"] == 1
+    counts = stage.telemetry.counts
+    assert counts["fallbacks_total", "visits", "E503"] == 1
+    assert counts["predict_requests_total", "visits", "2", "challenger", "unavailable"] == 1
+    assert counts["predict_requests_total", "visits", "1", "champion", "fallback"] == 1
 
 
 async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
@@ -226,6 +230,11 @@ async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
 
     assert score_of(outcome) == 43.0
     assert 0.06 < time.monotonic() - started < 0.17
+    # Each arm is charged its own time: the challenger's delay is not the champion's.
+    (champion_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "1", "champion"]
+    (challenger_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "2", "challenger"]
+    assert champion_seconds < 0.03
+    assert challenger_seconds == pytest.approx(0.08, abs=0.03)
     assert stage.rows[0].error_code == "E504"
 
 

@@ -22,12 +22,17 @@ from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import show
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.findings import (
-    SLOW_SECONDS,
+    NO_PROXY,
+    NO_REDIS,
     Finding,
     State,
     judge_clock,
+    judge_config,
     judge_partitions,
+    judge_postgres,
     judge_proxy,
+    judge_redis,
+    judge_rejected,
     judge_servers,
 )
 from understudy.settings import Settings
@@ -54,13 +59,16 @@ def doctor(*, as_json: AsJson = False) -> None:
 
 async def examine(settings: Settings) -> list[Finding]:
     """Look at everything; what depends on a part that is away is left out."""
-    findings = [config_finding(settings), *await _examine_cache(settings)]
+    findings = [_examine_config(settings), await _examine_cache(settings)]
     database_url = settings.database_url.get_secret_value()
     try:
         checkup = await examine_postgres(database_url, timeout_seconds=settings.database_timeout_seconds)
     except RegistryUnavailable as problem:
         return [*findings, Finding("postgres", State.PROBLEM, problem.detail, problem.next_step)]
-    findings += [_postgres_finding(checkup), judge_clock(checkup.clock_ahead_seconds, checkup.round_trip_seconds)]
+    findings += [
+        judge_postgres(checkup.server_version, checkup.round_trip_seconds),
+        judge_clock(checkup.clock_ahead_seconds, checkup.round_trip_seconds),
+    ]
     try:
         revision = await migrations.check(database_url)
     except (MigrationNeeded, RegistryUnavailable) as problem:
@@ -68,15 +76,6 @@ async def examine(settings: Settings) -> list[Finding]:
     this_month = datetime.now(UTC).strftime("%Y-%m")
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_partitions(checkup.last_partition, this_month)]
     return [*findings, *await _examine_policies(settings, checkup)]
-
-
-def config_finding(settings: Settings) -> Finding:
-    """Say where the settings come from, and warn of a proxy that anybody may call."""
-    names = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in ("DATABASE_URL", "REDIS_URL")]
-    what = f"{_count(len(names), 'setting')} from the environment"
-    if not settings.needs_key and settings.host not in ("127.0.0.1", "localhost", "::1"):
-        return Finding("config", State.WARNING, f"{what}; anybody may call {settings.host}", "Unset UNDERSTUDY_AUTH.")
-    return Finding("config", State.GOOD, what)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
@@ -94,26 +93,16 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return grid
 
 
-def _postgres_finding(checkup: PostgresCheckup) -> Finding:
-    what = f"{checkup.server_version}, {checkup.round_trip_seconds * 1_000:.1f} ms"
-    if checkup.round_trip_seconds > SLOW_SECONDS:
-        return Finding("postgres", State.WARNING, what, "Policies arrive late and logging is slow: is it far away?")
-    return Finding("postgres", State.GOOD, what)
+def _examine_config(settings: Settings) -> Finding:
+    named = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in ("DATABASE_URL", "REDIS_URL")]
+    return judge_config(len(named), settings.host, needs_key=settings.needs_key, is_local=settings.is_local)
 
 
-async def _examine_cache(settings: Settings) -> list[Finding]:
+async def _examine_cache(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return [Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")]
+        return NO_REDIS
     found = await examine_redis(settings.redis_url.get_secret_value())
-    if found.problem:
-        advice = "Predictions go on without it, and cost more: check REDIS_URL and the server."
-        return [Finding("redis", State.WARNING, found.problem, advice)]
-    what = f"{found.version}, {found.round_trip_seconds * 1_000:.1f} ms, {found.eviction_policy}"
-    if found.eviction_policy == "noeviction":
-        return [
-            Finding("redis", State.WARNING, what, "A full cache takes nothing new: set maxmemory-policy allkeys-lru.")
-        ]
-    return [Finding("redis", State.GOOD, what)]
+    return judge_redis(found.problem, found.version, found.round_trip_seconds, found.eviction_policy)
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:
@@ -125,8 +114,7 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     finally:
         await source.close()
     rejected = [
-        Finding(f"policy {name}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.")
-        for name, why in snapshot.rejected.items()
+        judge_rejected(name, why, is_served=name in snapshot.policies) for name, why in snapshot.rejected.items()
     ]
     servers = await asyncio.gather(
         *(
@@ -137,11 +125,7 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     )
     generations = {name: policy.generation for name, policy in snapshot.policies.items()}
     proxies = [judge_proxy(p.instance, p.generations, generations, p.age_seconds) for p in checkup.proxies]
-    if not proxies:
-        proxies = [
-            Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
-        ]
-    return [*rejected, *servers, *proxies]
+    return [*rejected, *servers, *(proxies or [NO_PROXY])]
 
 
 def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:

@@ -10,12 +10,11 @@ from rich.text import Text
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.core.policy import PolicySnapshot, ServingPolicy, apply_document
 from understudy.core.request import MAX_ENTITY_ID
-from understudy.core.routing import BUCKETS, Reason
+from understudy.core.routing import BUCKETS, Assignment, Reason, assignment
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_code_for
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import facts, show
-from understudy.entrypoints.proxy.views import assignment
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 from understudy.settings import Settings
 
@@ -38,7 +37,7 @@ def explain(
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
     policy = asyncio.run(read_policy(settings_with_demo(), subject))
     found = assignment(policy, entity, category)
-    show({"assignment": found}, *_explanation(policy, found), as_json=as_json)
+    show({"assignment": found._asdict()}, *_explanation(policy, found), as_json=as_json)
 
 
 async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
@@ -57,38 +56,36 @@ async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
     finally:
         await source.close()
     snapshot = apply_document(PolicySnapshot(), document, complete=True)
+    if model_name in snapshot.policies:
+        return snapshot.policies[model_name]
     if model_name in snapshot.rejected:
         raise SchemaInvalid(snapshot.rejected[model_name])
-    if model_name not in snapshot.policies:
-        raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
-    return snapshot.policies[model_name]
+    raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
 
 
-def _explanation(policy: ServingPolicy, found: dict[str, Any]) -> list[Any]:
-    answer = Text().append(found["entity_id"], "bold").append(f" → md5({policy.bucket_key}:{found['entity_id']}) ")
-    answer.append(f"mod {BUCKETS} = bucket {found['bucket']} → ")
-    answer.append(f"{found['role']} {found['version']}", "bold")
+def _explanation(policy: ServingPolicy, found: Assignment) -> list[Any]:
+    answer = Text().append(found.entity_id, "bold").append(f" → md5({policy.bucket_key}:{found.entity_id}) ")
+    answer.append(f"mod {BUCKETS} = bucket {found.bucket} → ")
+    answer.append(f"{found.role} {found.version}", "bold")
     return [answer, facts(_reasons(policy, found))]
 
 
-def _reasons(policy: ServingPolicy, found: dict[str, Any]) -> list[tuple[str, str]]:
-    weight, entity = policy.challenger_weight, found["entity_id"]
+def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:
+    weight, entity = policy.challenger_weight, found.entity_id
     if policy.challenger is None:
         why = "there is no challenger: the champion answers everybody"
     elif weight <= 0:
         why = f"the challenger ({policy.challenger.version}) has weight 0: the champion answers everybody"
-    elif found["reason"] == Reason.CATEGORY:
-        why = f"its category's role; by its bucket it would join the challenger from weight {found['bucket'] + 1} on"
+    elif found.reason == Reason.CATEGORY:
+        why = f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
     else:
         why = f"the challenger ({policy.challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
     reasons = [("why", why)]
     if policy.challenger is not None:
-        reasons.append(
-            ("joins", f"{entity} joins the challenger from weight {found['joins_challenger_from_weight']} on")
-        )
+        reasons.append(("joins", f"{entity} joins the challenger from weight {found.joins_challenger_from_weight} on"))
     shadow = "none"
     if policy.shadow is not None:
-        sees = "sees" if found["shadowed"] else "does not see"
+        sees = "sees" if found.shadowed else "does not see"
         shadow = f"{policy.shadow.version} {sees} these calls (it is shown {policy.shadow_percent} % of the entities)"
     salt = (
         "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt

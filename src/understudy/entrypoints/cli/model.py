@@ -10,14 +10,13 @@ from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, Yes, conf
 from understudy.entrypoints.cli.registry import origin_of_command, with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.entrypoints.cli.version import ModelName
+from understudy.lifecycle.policy_changes import differences, moves_traffic
 from understudy.lifecycle.registry import set_policy
 from understudy.ports import ModelRecord, PolicyRecord, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NOBODY = "none"
 _BAR_CELLS = 40
-_MOVING = ("champion", "challenger", "challenger_weight", "salt", "category_roles")
-"""Fields whose change sends somebody's calls elsewhere."""
 
 
 @app.command("list")
@@ -107,33 +106,12 @@ def set_model(
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields to change; ``none`` takes a role away, and the challenger's weight with it."""
+    """Return the fields to change; ``none`` takes a role or the salt away."""
     changes = {name: value for name, value in asked.items() if value is not None}
     for name in ("challenger", "shadow", "salt"):
         if changes.get(name) == NOBODY:
             changes[name] = None
-    if "challenger" in changes and changes["challenger"] is None:
-        changes.setdefault("challenger_weight", 0)
     return changes
-
-
-def differences(before: PolicyRecord | None, after: PolicyRecord) -> dict[str, tuple[Any, Any]]:
-    """Return the fields that differ, each with its value before and after."""
-    ignored = ("generation", "updated_at", "updated_by", "proxies", "proxies_on_generation", "previous_champion")
-    new, old = after._asdict(), before._asdict() if before is not None else {}
-    return {
-        name: (old.get(name), value)
-        for name, value in new.items()
-        if name not in (*ignored, "model_name") and old.get(name) != value
-    }
-
-
-def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
-    """Whether somebody's calls go elsewhere; a challenger without weight and a shadow move none."""
-    changed = differences(before, after).keys() & set(_MOVING)
-    if before.challenger_weight == after.challenger_weight == 0:
-        changed -= {"challenger", "salt", "category_roles"}
-    return bool(changed)
 
 
 def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:

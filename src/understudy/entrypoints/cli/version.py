@@ -13,25 +13,11 @@ from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.lifecycle.registry import register_version
+from understudy.lifecycle.version_description import problems_of
 from understudy.ports import NewVersion, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "artifact_path": (str,),
-    "artifact_digest": (str, type(None)),
-    "framework": (str,),
-    "input_schema": (dict,),
-    "output_schema": (dict,),
-    "protocol": (str,),
-    "endpoints": (list,),
-    "metrics": (dict, type(None)),
-    "backend": (dict,),
-    "deterministic": (bool,),
-    "cache_ttl_seconds": (int,),
-    "timeout_ms": (int,),
-}
-_NEEDED = ("artifact_path", "framework", "input_schema")
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
@@ -143,22 +129,6 @@ def read_description(source: str) -> dict[str, Any]:
             f"For example: {_EXAMPLE}",
         )
     return dict(described)
-
-
-def problems_of(described: Any) -> list[str]:
-    """Return what is wrong with a description, all of it."""
-    if not isinstance(described, dict):
-        return ["it is not one JSON object"]
-    problems = [f"{name} is missing" for name in _NEEDED if name not in described]
-    for name, value in described.items():
-        if name not in _TYPES:
-            problems.append(f"{name} is no field of a version")
-        elif not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
-            problems.append(f"{name} is not {_TYPES[name][0].__name__}")
-    endpoints = described.get("endpoints", [])
-    if isinstance(endpoints, list) and not all(isinstance(target, str) for target in endpoints):
-        problems.append("endpoints is a list of host:port")
-    return problems
 
 
 def _facts_of(record: VersionRecord) -> list[tuple[str, str]]:

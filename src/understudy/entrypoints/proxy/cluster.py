@@ -9,17 +9,11 @@ from prometheus_client import multiprocess
 from uvicorn_worker import UvicornWorker
 
 from understudy.entrypoints.proxy.app import create_app
-from understudy.entrypoints.proxy.single import BACKLOG, KEEP_ALIVE_SECONDS, UVICORN_OPTIONS
+from understudy.entrypoints.proxy.single import BACKLOG, KEEP_ALIVE_SECONDS, settle_memory, uvicorn_options
 from understudy.settings import Settings
 
 WORKER_TIMEOUT_SECONDS = 15
 """A worker whose event loop has stood still this long is replaced."""
-
-
-class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no types
-    """A gunicorn worker with the proxy's uvicorn settings."""
-
-    CONFIG_KWARGS = UVICORN_OPTIONS
 
 
 class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has no types
@@ -32,7 +26,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
         options = {
             "bind": f"{settings.host}:{settings.port}",
             "workers": settings.workers,
-            "worker_class": "understudy.entrypoints.proxy.cluster.ProxyWorker",
+            "worker_class": _worker_class(settings),
             "backlog": BACKLOG,
             "keepalive": KEEP_ALIVE_SECONDS,
             "timeout": WORKER_TIMEOUT_SECONDS,
@@ -47,7 +41,14 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def load(self) -> Any:
         # Runs in the worker, after the fork.
-        return create_app(self._settings)
+        return create_app(self._settings, on_open=settle_memory)
+
+
+def _worker_class(settings: Settings) -> type[Any]:
+    class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no types
+        CONFIG_KWARGS = uvicorn_options(settings)
+
+    return ProxyWorker
 
 
 def _forget_dead_worker(_arbiter: Any, worker: Any) -> None:

@@ -5,17 +5,17 @@ the same.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import orjson
 
-from understudy.core.access import Scope, require, scopes_of
+from understudy.core.access import Scope, admit
 from understudy.core.policy import PolicySnapshot
 from understudy.core.request import PredictRequest, parse_batch, parse_predict
 from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, read_headers, receipt_headers
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
-from understudy.errors import UnderstudyError
+from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports import Telemetry
 from understudy.serving.predict import Outcome, Predictor
 
@@ -32,6 +32,14 @@ class Reply(NamedTuple):
     body: bytes
 
 
+class HttpCall(NamedTuple):
+    """A predict call as it came; its body is read when the caller was let in, and not before."""
+
+    path: str
+    headers: RawHeaders
+    read_body: Callable[[], Awaitable[bytes]]
+
+
 class PredictDoor:
     """Answers predict calls over HTTP.
 
@@ -40,7 +48,7 @@ class PredictDoor:
         snapshot: Where the keys are.
         telemetry: Counts what was refused before a route was known.
         needs_key: Whether callers must show a key.
-        new_id: Makes a request id for a caller who sent none; 32 hex digits.
+        now: The clock of deadlines, in seconds.
         version_headers: Whether the headers name version and role.
     """
 
@@ -51,47 +59,51 @@ class PredictDoor:
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
         needs_key: bool,
-        new_id: Callable[[], str],
+        now: Callable[[], float],
         version_headers: bool = True,
     ) -> None:
         self._predictor = predictor
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._needs_key = needs_key
-        self._new_id = new_id
+        self._now = now
         self._version_headers = version_headers
         self.in_flight = 0
 
-    async def predict(
-        self, model_name: str, raw_headers: RawHeaders, body: bytes, path: str, forced_version: str | None = None
-    ) -> Reply:
-        """Answer ``POST /v1/models/{model}/predict``, or ``…/versions/{version}/predict`` with a forced version."""
+    async def predict(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
+        """Answer ``POST /v1/models/{model}/predict``, or ``…/versions/{version}/predict`` with a forced version.
+
+        Whether a caller may force a version is asked at the gate.
+        """
+        arrived = self._now()
         self.in_flight += 1
-        asked = Honoured()
         try:
-            asked = read_headers(raw_headers)
-            self._admit(asked, model_name, forced_version)
+            asked = read_headers(call.headers)
+            if forced_version is None:
+                self.admit(asked, Scope.PREDICT, model_name)
+            body = await call.read_body()
             request = parse_predict(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse_predict, body)
             outcome = await self._predictor.predict(
-                model_name, request, timeout_seconds=asked.timeout_seconds, forced_version=forced_version
+                model_name, request, timeout_seconds=self._left(asked, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
-            return self.refuse(problem, path, asked)
+            return self.refuse(problem, call.path)
         finally:
             self.in_flight -= 1
-        return self._reply(outcome, asked, path)
+        return self._reply(outcome, call.path)
 
-    async def predict_batch(self, model_name: str, raw_headers: RawHeaders, body: bytes, path: str) -> Reply:
+    async def predict_batch(self, call: HttpCall, model_name: str) -> Reply:
         """Answer ``POST /v1/models/{model}/predict:batch``: each entity has its own version and its own error."""
+        arrived = self._now()
         self.in_flight += 1
-        asked = Honoured()
         try:
-            asked = read_headers(raw_headers)
-            self._admit(asked, model_name, None)
-            members = await asyncio.to_thread(parse_batch, body)
-            answers = await asyncio.gather(*(self._member(model_name, member, asked, path) for member in members))
+            asked = read_headers(call.headers)
+            self.admit(asked, Scope.PREDICT, model_name)
+            members = await asyncio.to_thread(parse_batch, await call.read_body())
+            left = self._left(asked, arrived)
+            answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
         except UnderstudyError as problem:
-            return self.refuse(problem, path, asked)
+            return self.refuse(problem, call.path)
         finally:
             self.in_flight -= 1
         failed = sum(not good for good, _ in answers)
@@ -100,29 +112,32 @@ class PredictDoor:
             b",".join(text for _, text in answers),
             failed,
         )
-        return Reply(200, [JSON, *self._common(asked)], content)
+        return Reply(200, [JSON], content)
 
-    def refuse(self, problem: UnderstudyError, path: str, asked: Honoured | None = None) -> Reply:
+    def admit(self, asked: Honoured, needed: Scope, model_name: str | None = None) -> None:
+        """Let a caller pass, or raise as :func:`understudy.core.access.admit`."""
+        admit(self._snapshot(), asked.authorization, needed, model_name, needs_key=self._needs_key)
+
+    def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem for which there is no receipt."""
         self._telemetry.count("http_requests_refused_total", problem.code)
-        headers = [*problem_headers(problem), *self._common(asked or Honoured())]
-        return Reply(status_of(problem), headers, problem_body(problem, path))
+        return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
 
-    def _admit(self, asked: Honoured, model_name: str, forced_version: str | None) -> None:
-        snapshot = self._snapshot()
-        keys = snapshot.keys if snapshot is not None else {}
-        scopes = scopes_of(keys, asked.authorization, needs_key=self._needs_key)
-        if forced_version is not None:
-            require(scopes, Scope.OPERATE)
-        else:
-            require(scopes, Scope.PREDICT, model_name)
+    def _left(self, asked: Honoured, arrived: float) -> float | None:
+        """Return what is left of the caller's own limit, which began when the request arrived."""
+        if asked.timeout_seconds is None:
+            return None
+        left = asked.timeout_seconds - (self._now() - arrived)
+        if left <= 0:
+            raise DeadlineExceeded("body", asked.timeout_seconds)
+        return left
 
     async def _member(
-        self, model_name: str, member: PredictRequest | UnderstudyError, asked: Honoured, path: str
+        self, model_name: str, member: PredictRequest | UnderstudyError, timeout_seconds: float | None, path: str
     ) -> tuple[bool, bytes]:
         if isinstance(member, UnderstudyError):
             return False, orjson.dumps({"error": problem_of(member, path)})
-        outcome = await self._predictor.predict(model_name, member, timeout_seconds=asked.timeout_seconds)
+        outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         error = outcome.served.error
         if error is None:
             return True, _answer_body(outcome, member.entity_id)
@@ -135,20 +150,12 @@ class PredictDoor:
         }
         return False, orjson.dumps(receipt)
 
-    def _reply(self, outcome: Outcome, asked: Honoured, path: str) -> Reply:
-        headers = [*receipt_headers(outcome, name_version=self._version_headers), *self._common(asked)]
+    def _reply(self, outcome: Outcome, path: str) -> Reply:
+        headers = receipt_headers(outcome, name_version=self._version_headers)
         error = outcome.served.error
         if error is not None:
             return Reply(status_of(error), [*problem_headers(error), *headers], problem_body(error, path))
         return Reply(200, [JSON, *headers], _answer_body(outcome))
-
-    def _common(self, asked: Honoured) -> list[tuple[bytes, bytes]]:
-        request_id = asked.request_id or self._new_id().encode()
-        headers = [(b"x-request-id", request_id)]
-        if asked.trace_id is not None:
-            span_id = self._new_id()[:16].encode()
-            headers.append((b"traceresponse", b"00-%s-%s-00" % (asked.trace_id, span_id)))
-        return headers
 
 
 def _answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:

@@ -1,7 +1,7 @@
 """The request headers that Understudy honours, and the receipt it sends back in headers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
@@ -11,14 +11,13 @@ from understudy.serving.predict import CacheResult, Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
+_NAMES_ITSELF = frozenset({b"traceparent", b"x-request-id"})
 _HONOURED = frozenset(
     {
         b"authorization",
         b"content-encoding",
         b"grpc-timeout",
-        b"traceparent",
         b"x-envoy-expected-rq-timeout-ms",
-        b"x-request-id",
         b"x-request-timeout-ms",
     }
 )
@@ -30,13 +29,37 @@ _LABEL_CHARACTERS = "/:+@,;=!*'() "
 MAX_TIMEOUT_MS = 3_600_000
 
 
+class Identity(NamedTuple):
+    """What a request is called, and the headers that say so in its answer, whatever that is."""
+
+    request_id: str
+    headers: list[tuple[bytes, bytes]]
+
+
 class Honoured(NamedTuple):
-    """What a request's headers ask for. ``request_id`` and ``trace_id`` are ``None`` when absent or unusable."""
+    """What a request's headers ask for."""
 
     authorization: str | None = None
     timeout_seconds: float | None = None
-    request_id: bytes | None = None
-    trace_id: bytes | None = None
+
+
+def identify(raw: RawHeaders, new_id: Callable[[], str]) -> Identity:
+    """Return the caller's own request id where it is usable, else a new one, and a span of the caller's trace.
+
+    Args:
+        raw: The request's headers.
+        new_id: Makes an id of 32 hex digits.
+    """
+    found = {name: value for name, value in raw if name in _NAMES_ITSELF}
+    request_id = found.get(b"x-request-id")
+    if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+        request_id = new_id().encode()
+    headers = [(b"x-request-id", request_id)]
+    parent = found.get(b"traceparent")
+    trace = _TRACEPARENT.fullmatch(parent) if parent is not None else None
+    if trace is not None:
+        headers.append((b"traceresponse", b"00-%s-%s-00" % (trace.group(1), new_id()[:16].encode())))
+    return Identity(request_id.decode(), headers)
 
 
 def read_headers(raw: RawHeaders) -> Honoured:
@@ -51,13 +74,9 @@ def read_headers(raw: RawHeaders) -> Honoured:
     if found.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")
     authorization = found.get(b"authorization")
-    request_id = found.get(b"x-request-id")
-    trace = _TRACEPARENT.fullmatch(found.get(b"traceparent", b""))
     return Honoured(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
         timeout_seconds=_shortest_timeout(found),
-        request_id=request_id if request_id is not None and _REQUEST_ID.fullmatch(request_id) else None,
-        trace_id=trace.group(1) if trace else None,
     )
 
 
@@ -69,8 +88,8 @@ def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:
     ]
     if b"grpc-timeout" in found:
         match = _GRPC_TIMEOUT.fullmatch(found[b"grpc-timeout"])
-        if match is None:
-            raise HeaderInvalid("grpc-timeout: expected up to 8 digits and a unit of H, M, S, m, u or n")
+        if match is None or int(match.group(1)) == 0:
+            raise HeaderInvalid("grpc-timeout: expected up to 8 digits, not 0, and a unit of H, M, S, m, u or n")
         timeouts.append(int(match.group(1)) * _GRPC_UNITS[match.group(2)])
     return min(timeouts) if timeouts else None
 

@@ -1,19 +1,18 @@
-"""The ASGI application around FastAPI: predict calls go straight to their door, everything else to FastAPI.
+"""The lane around FastAPI: predict calls go straight to their door, everything else to FastAPI.
 
 FastAPI's own machinery costs more than the whole rest of a predict call (measured: 40 µs beside about 15), and these
 routes need none of it. FastAPI still documents them, and answers them with the same door when asked directly.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-import structlog
-
-from understudy.entrypoints.proxy.door import PredictDoor, Reply
-from understudy.errors import BodyTooLarge, InternalFault
-
-_log = structlog.get_logger(__name__)
+from understudy.entrypoints.proxy.door import HttpCall, PredictDoor, Reply
+from understudy.errors import BodyTooLarge, MalformedBody, RequestTimedOut
+from understudy.settings import Settings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,10 +20,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PREFIX = "/v1/models/"
-
-
-class ClientGone(Exception):
-    """The caller closed the connection before its body was complete."""
+_PLAIN = ":@!$&'()*+,;="
+"""What a part of a path may hold as it is (RFC 3986, ``pchar``) beside letters, digits and ``-._~``."""
 
 
 class PredictLane:
@@ -32,67 +29,76 @@ class PredictLane:
 
     Args:
         app: What answers every other request.
-        door: Returns the door once the lifespan opened it.
-        body_limit_bytes: Longest body that is read.
+        door: Returns the door, which is there once the lifespan has begun.
+        settings: The bounds of a body.
     """
 
-    def __init__(self, app: App, door: Callable[[], PredictDoor | None], body_limit_bytes: int) -> None:
+    def __init__(self, app: App, door: Callable[[], PredictDoor], settings: Settings) -> None:
         self._app = app
         self._door = door
-        self._body_limit_bytes = body_limit_bytes
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        door = self._door()
-        if scope["type"] != "http" or scope["method"] != "POST" or door is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        model_name, action = _target(scope)
-        if action not in ("predict", "predict:batch"):
+        if b"%" in scope["raw_path"]:
+            scope = {**scope, "path": canonical_path(scope["raw_path"])}
+        model_name, action = _target(scope["path"]) if scope["method"] == "POST" else ("", "")
+        if action == "predict":
+            answer = self._door().predict
+        elif action == "predict:batch":
+            answer = self._door().predict_batch
+        else:
             await self._app(scope, receive, send)
             return
-        try:
-            body = await read_body(receive, self._body_limit_bytes)
-        except ClientGone:
-            return
-        except BodyTooLarge as problem:
-            await send_reply(send, door.refuse(problem, scope["path"]))
-            return
-        answer = door.predict if action == "predict" else door.predict_batch
-        try:
-            reply = await answer(model_name, scope["headers"], body, scope["path"])
-        except Exception:  # noqa: BLE001 - the last resort: a problem without internals for the caller, the rest to the log
-            _log.exception("predict.failed")
-            reply = door.refuse(InternalFault(), scope["path"])
-        await send_reply(send, reply)
+        await send_reply(send, await answer(http_call(scope, receive, self._settings), model_name))
 
 
-async def read_body(receive: Receive, limit_bytes: int) -> bytes:
+def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
+    """Return a request as the door takes it."""
+    read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds)
+    return HttpCall(scope["path"], scope["headers"], read)
+
+
+async def read_body(receive: Receive, limit_bytes: int, seconds: float) -> bytes:
     """Return the whole body.
 
     Raises:
-        BodyTooLarge: As soon as more than ``limit_bytes`` have come.
-        ClientGone: The connection closed first.
+        RequestTimedOut: It was not complete after ``seconds``.
+        BodyTooLarge: More than ``limit_bytes`` have come.
+        MalformedBody: The connection closed first; nobody will read the answer.
     """
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message.get("body", b"")
-        if len(body) > limit_bytes:
-            raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
+    # The server gives at once what has come, which is nearly always all: a timer here is 4 µs a call for nothing.
+    first = await receive()
+    if first["type"] == "http.request" and not first.get("more_body"):
+        body: bytes = first.get("body", b"")
+        _check_size(len(body), limit_bytes)
         return body
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read_on(first, receive, limit_bytes)
+    except TimeoutError:
+        raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
+
+
+async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit_bytes:
-            raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
-        chunks.append(chunk)
+    while message["type"] == "http.request":
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        _check_size(size, limit_bytes)
         if not message.get("more_body"):
             return b"".join(chunks)
         message = await receive()
+    raise MalformedBody(f"the connection closed after {size} bytes of the body")
+
+
+def _check_size(size: int, limit_bytes: int) -> None:
+    if size > limit_bytes:
+        raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -102,10 +108,17 @@ async def send_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-def _target(scope: Scope) -> tuple[str, str]:
-    """Return the model and what is asked of it; split before decoding, so that a name may hold an encoded slash."""
-    raw: bytes = scope.get("raw_path") or b""
-    path: str = raw.partition(b"?")[0].decode("ascii", "replace") if b"%" in raw else scope["path"]
+def canonical_path(raw_path: bytes) -> str:
+    """Return a path in which only what a name may hold is encoded, and always in the same way.
+
+    Routes are found in this form, so that an encoded slash belongs to a name; each name is decoded afterwards.
+    """
+    parts = raw_path.decode("latin-1").split("/")
+    return "/".join(quote(unquote(part), safe=_PLAIN) for part in parts)
+
+
+def _target(path: str) -> tuple[str, str]:
+    """Return the model and what is asked of it."""
     if not path.startswith(_PREFIX):
         return "", ""
     model_name, _, action = path[len(_PREFIX) :].partition("/")

@@ -24,16 +24,18 @@ _PROBLEM = {
         },
     },
 }
-_DESCRIPTIONS = {
+_DESCRIPTIONS: dict[int | str, str] = {
     400: "The body is not acceptable JSON, or a header is unusable; the detail names the position.",
     401: "No key, or an unknown one.",
     403: "The key lacks the scope.",
     404: "No such model or version.",
+    408: "The body did not arrive in time; the connection is closed.",
     413: "The body is too large.",
     422: "The inputs do not match; errors[] names every place.",
     502: "The model server gave an unusable answer.",
     503: "No replica answers, or the policies are not loaded yet; Retry-After says when to try again.",
     504: "The deadline passed; the detail names the stage.",
+    "default": "Any other problem.",
 }
 _REQUEST = {
     "type": "object",
@@ -82,29 +84,32 @@ _BATCH_ANSWER = {
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": _PROBLEM}}
-    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in statuses}
+    # With a default FastAPI adds no 422 of its own, which these routes never answer.
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in (*statuses, "default")}
 
 
 def _answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 
-def _post(operation_id: str, summary: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def _post(
+    operation_id: str, summary: str, request: dict[str, Any], answer: dict[str, Any], *statuses: int
+) -> dict[str, Any]:
     return {
         "operation_id": operation_id,
         "summary": summary,
         "tags": ["predict"],
         "responses": {
             **_answers(answer, "Answered; the headers carry the receipt (x-model-version, x-prediction-id, …)."),
-            **_problems(400, 401, 403, 404, 413, 422, 502, 503, 504),
+            **_problems(400, 401, 403, 404, 408, 413, 422, 503, 504, *statuses),
         },
         "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": request}}}},
     }
 
 
-PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER)
+PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER, 502)
 BATCH = _post("predictBatch", "Predict for up to 256 entities", _BATCH_REQUEST, _BATCH_ANSWER)
-FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER)
+FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER, 502)
 
 
 def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str, Any]:
@@ -117,10 +122,14 @@ def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str,
 
 
 READ: dict[str, dict[str, Any]] = {
-    "list_models": _get("listModels", "Models that are served", "registry", 400, 401, 403, 422, 503),
+    "list_models": _get("listModels", "Models that are served", "registry", 400, 401, 403, 503),
     "get_model": _get("getModel", "One model, with an example request", "registry", 400, 401, 403, 404, 503),
     "get_assignment": _get("getAssignment", "Who answers an entity, and why", "registry", 400, 401, 403, 404, 422, 503),
-    "get_problem": _get("getProblem", "What an error code means", "registry", 400, 401, 403, 404),
+    "get_problem": _get("getProblem", "What an error code means", "registry", 400, 401, 403, 404, 503),
     "livez": _get("livez", "The event loop turns", "health"),
-    "readyz": _get("readyz", "Calls can be answered", "health", 503),
+    "readyz": _get("readyz", "Calls can be answered", "health"),
+}
+READ["readyz"]["responses"][503] = {
+    "description": "Calls cannot be answered; the body says why.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
 }

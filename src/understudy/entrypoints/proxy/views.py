@@ -1,10 +1,10 @@
 """What the read-only routes show of the policy snapshot: pure functions from values to JSON."""
 
 from typing import Any
+from urllib.parse import quote
 
 from understudy.core.features import Feature
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.routing import BUCKETS, choose_route, is_shadowed
 from understudy.core.tensors import Datatype
 
 
@@ -31,7 +31,7 @@ def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> 
         "versions": [version_detail(version, policy) for version in policy.versions.values()],
         "example": {
             "method": "POST",
-            "path": f"/v1/models/{policy.model_name}/predict",
+            "path": f"/v1/models/{quote(policy.model_name, safe='')}/predict",
             "body": {"entity_id": example_entity, "inputs": example_inputs(policy.champion)},
         },
     }
@@ -47,7 +47,7 @@ def version_detail(version: ModelVersion, policy: ServingPolicy) -> dict[str, An
     return {
         "version": version.version,
         "role": roles.get(version.id),
-        "status": version.status,
+        "status": policy.statuses.get(version.version, version.status),
         "protocol": version.protocol,
         "replicas": len(version.endpoints),
         "cached": version.caches,
@@ -104,25 +104,6 @@ def _example_element(feature: Feature) -> Any:
         return float(value)
     # The middle of two whole numbers may be a half: towards the lower bound it is still inside.
     return int(value // 1) if low is None or value // 1 >= low else int(value // 1) + 1
-
-
-def assignment(policy: ServingPolicy, entity_id: str, category: str | None) -> dict[str, Any]:
-    """Return where an entity goes and why, and what would change it."""
-    route = choose_route(policy, entity_id, category)
-    joins_from = route.bucket + 1
-    return {
-        "model": policy.model_name,
-        "entity_id": entity_id,
-        "hashed": f"md5({policy.bucket_key}:{entity_id}) mod {BUCKETS}",
-        "bucket": route.bucket,
-        "version": route.version.version,
-        "role": route.role,
-        "reason": route.reason,
-        "challenger_weight": policy.challenger_weight,
-        "joins_challenger_from_weight": joins_from,
-        "shadowed": is_shadowed(policy, entity_id),
-        "generation": policy.generation,
-    }
 
 
 def readiness(

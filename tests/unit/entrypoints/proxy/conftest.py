@@ -6,15 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import httpx2
 import numpy as np
 import pytest
-from builders import a_version_row, an_input_schema, policy_rows
+from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
-from understudy.adapters.memory import MemoryBackend, MemoryCache, MemorySpool
-from understudy.adapters.memory_registry import MemoryPolicySource
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_cache import MemoryCache
+from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.bootstrap import Parts
@@ -30,6 +32,7 @@ from understudy.serving.reachability import ChampionWatch
 from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
+VISITOR = {"id": "visitor", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict:visits"]}
 KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read", "operate"]}
 
 
@@ -38,11 +41,60 @@ def mean(rows: Sequence[Row]) -> Tensor:
     return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
 
 
+class Answer(NamedTuple):
+    """What the application sent."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
 class Running:
     """The application with in-memory parts, and a client for it."""
 
-    def __init__(self, app: App, client: httpx2.AsyncClient, backends: dict[str, MemoryBackend], spool: MemorySpool):
-        self.app, self.client, self.backends, self.spool = app, client, backends, spool
+    def __init__(
+        self,
+        app: App,
+        client: httpx2.AsyncClient,
+        backends: dict[str, MemoryBackend],
+        spool: KeptRows,
+        telemetry: PrometheusTelemetry,
+    ) -> None:
+        self.app, self.client, self.backends, self.spool, self.telemetry = app, client, backends, spool, telemetry
+
+    async def ask(
+        self,
+        path: str,
+        *chunks: bytes,
+        method: str = "POST",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        through: App | None = None,
+        ends: bool = True,
+    ) -> Answer:
+        """Ask as the proxy's server does; a body that does not end leaves the application waiting for more."""
+        sent: list[Any] = []
+        raw_path, _, query = path.encode().partition(b"?")
+        scope = {
+            "type": "http", "method": method, "path": unquote(raw_path.decode()), "raw_path": raw_path,
+            "query_string": query, "headers": list(headers), "http_version": "1.1", "scheme": "http",
+            "server": ("proxy", 80), "root_path": "",
+        }  # fmt: skip
+        chunks = chunks or (b"",)  # the first message is there at once, whatever has come
+        last = len(chunks) - 1 if ends else len(chunks)
+        parts = iter([
+            {"type": "http.request", "body": chunk, "more_body": index != last} for index, chunk in enumerate(chunks)
+        ])  # fmt: skip
+
+        async def receive() -> Any:
+            if (part := next(parts, None)) is not None:
+                return part
+            return await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await (through or self.app)(scope, receive, send)
+        return Answer(sent[0]["status"], dict(sent[0]["headers"]), b"".join(part["body"] for part in sent[1:]))
 
 
 Start = Callable[..., Any]
@@ -50,12 +102,18 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Start the application; options are settings."""
+    """Start the application; options are settings and what is not as usual."""
     async with AsyncExitStack() as stack:
 
-        async def run(**options: Any) -> Running:
+        async def run(
+            *,
+            registry_answers: bool = True,
+            spool: KeptRows | None = None,
+            on_open: Callable[[], None] = lambda: None,
+            **options: Any,
+        ) -> Running:
             backends = {label: MemoryBackend(mean) for label in ("1", "2", "3", "7/x")}
-            spool = MemorySpool()
+            spool = spool or KeptRows()
             age = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
             schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
             versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
@@ -64,16 +122,19 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     "visits": policy_rows(versions=versions),
                     "a/b": policy_rows(champion_version=7, versions=[a_version_row("7/x", id=7, input_schema=schema)]),
                 },
-                "keys": [KEY],
+                "keys": [KEY, VISITOR],
             }
             settings = Settings(metrics_port=0, state_dir=tmp_path, **options)
 
+            telemetry = PrometheusTelemetry()
+            source = MemoryPolicySource(document)
+            source.available = registry_answers
+
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
-                telemetry = PrometheusTelemetry()
-                callers = Callers(lambda version: backends[version.version], _make_caller)
+                callers = Callers(lambda version: _make_caller(version, backends[version.version]))
                 feed = PolicyFeed(
-                    MemoryPolicySource(document),
+                    source,
                     JsonSnapshotFile(tmp_path / "policy.json"),
                     telemetry,
                     instance="test",
@@ -95,21 +156,21 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     clocks=Clocks(time.monotonic, time.time, lambda: 1),
                 )
                 await feed.start()
-                yield Parts(predictor, feed, ChampionWatch(callers, time.monotonic), shadows, telemetry)
+                yield Parts(predictor, feed, callers, ChampionWatch(callers, time.monotonic), shadows, telemetry)
                 await feed.stop()
 
-            app = create_app(settings, parts)
+            app = create_app(settings, parts, on_open)
             await stack.enter_async_context(_lifespan(app))
             transport = httpx2.ASGITransport(app=app)
             client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
-            return Running(app, await stack.enter_async_context(client), backends, spool)
+            return Running(app, await stack.enter_async_context(client), backends, spool, telemetry)
 
         yield run
 
 
-def _make_caller(version: ModelVersion, connect: Any) -> BatchingCaller:
+def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCaller:
     return BatchingCaller(
-        version, connect(version), concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
+        version, backend, concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
     )
 
 

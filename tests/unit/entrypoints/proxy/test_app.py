@@ -1,9 +1,14 @@
 import asyncio
+import gc
 import re
 from typing import Any
 
+import orjson
 import pytest
+from builders import KeptRows
+from structlog.testing import capture_logs
 
+from understudy.core.prediction import PredictionRow
 from understudy.errors import BackendUnavailable, BadAnswer
 
 PATH = "/v1/models/visits/predict"
@@ -43,40 +48,6 @@ async def test_a_prediction_and_its_receipt(start):
     assert "upstream;dur=" in headers["server-timing"]
     again = await proxy.client.post(PATH, json=BODY)
     assert again.headers["cache-status"] == "understudy; hit"
-
-
-async def test_the_lane_and_fastapi_give_the_same_answer(start):
-    """FastAPI's own routes stay an equal way in: what unusual requests take."""
-    proxy = await start()
-    api = proxy.app._app  # noqa: SLF001 - the application inside the lane
-
-    async def ask(app: Any, body: bytes, headers: list[tuple[bytes, bytes]]) -> tuple[int, bytes, dict[bytes, bytes]]:
-        sent: list[Any] = []
-        scope = {
-            "type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "query_string": b"",
-            "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("proxy", 80), "root_path": "",
-        }  # fmt: skip
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def receive() -> Any:
-            return next(messages)
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await app(scope, receive, send)
-        varying = (b"x-prediction-id", b"x-request-id", b"server-timing", b"cache-status")
-        headers_sent = {name: value for name, value in sent[0]["headers"] if name not in varying}
-        return sent[0]["status"], sent[1]["body"], headers_sent
-
-    bodies = [b"", b"{", b"[]", b'{"entity_id":"a","inputs":{}}', b'{"entity_id":"a","inputs":{"age":1,"income":2}}']
-    bodies.append(b'{"entity_id":"a","inputs":{"age":1,"income":2},"x":"' + b"x" * 1_100_000 + b'"}')
-    for body in bodies:
-        for headers in ([], [(b"x-request-timeout-ms", b"x")], [(b"authorization", b"Bearer nobody.x")]):
-            through_lane, through_api = await ask(proxy.app, body, headers), await ask(api, body, headers)
-            same_id = re.compile(rb'"prediction_id":"[^"]+"')
-            assert same_id.sub(b"", through_lane[1]) == same_id.sub(b"", through_api[1])
-            assert (through_lane[0], through_lane[2]) == (through_api[0], through_api[2])
 
 
 @pytest.mark.parametrize(
@@ -119,23 +90,82 @@ async def test_an_unknown_model_is_404(start):
     assert_problem(await proxy.client.get("/v1/models/nobody"), 404, "E201")
 
 
-async def test_a_model_name_may_hold_an_encoded_slash(start):
+async def test_a_name_may_hold_an_encoded_slash_on_every_path(start):
+    proxy = await start()
+    ask, key = proxy.client, {"authorization": "Bearer ops.secret"}
+
+    predicted = await ask.post("/v1/models/a%2Fb/predict", json=BODY)
+    batch = await ask.post("/v1/models/a%2fb/predict:batch", json={"entities": [BODY]})
+    forced = await ask.post("/v1/models/a%2Fb/versions/7%2Fx/predict", json=BODY, headers=key)
+    detail = await ask.get("/v1/models/a%2Fb")
+    assigned = await ask.get("/v1/models/a%2Fb/assignment?entity_id=x")
+
+    assert (predicted.json()["model"], predicted.headers["x-model-version"]) == ("a/b", "7/x")
+    assert batch.json()["predictions"][0]["version"] == forced.json()["version"] == "7/x"
+    assert detail.json()["model"] == assigned.json()["model"] == "a/b"
+    example = detail.json()["example"]
+    assert (await ask.post(example["path"], json=example["body"])).json()["model"] == "a/b"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/%76isits/predict", "/v1/models/visits/predict%3Abatch", "/v1/%6dodels"])
+async def test_encoding_what_needs_none_changes_nothing(start, path):
     proxy = await start()
 
-    response = await proxy.client.post("/v1/models/a%2Fb/predict", json=BODY)
+    answer = await proxy.ask(path, b"{}", method="GET" if path.endswith("odels") else "POST")
 
-    assert response.status_code == 200
-    assert (response.json()["model"], response.headers["x-model-version"]) == ("a/b", "7/x")
+    assert answer.status in (200, 422)
 
 
-async def test_unknown_paths_and_methods_are_problems_too(start):
+async def test_a_name_is_decoded_once(start):
     proxy = await start()
 
-    assert_problem(await proxy.client.get("/nowhere"), 404, "E404")
+    assert_problem(await proxy.client.post("/v1/models/a%252Fb/predict", json=BODY), 404, "E201")
+    assert_problem(await proxy.client.get("/v1/models/a%252Fb"), 404, "E201")
+    assert_problem(await proxy.client.get("/v1/models/%FF%00"), 404, "E201")
+
+
+async def test_unknown_paths_are_problems_too(start):
+    proxy = await start()
+
+    for path in ("/nowhere", "/v1/models/", "/favicon.ico", "/docs/oauth2-redirect", "/v1/models/visits/predict/x"):
+        assert_problem(await proxy.client.get(path), 404, "E404")
     assert_problem(await proxy.client.post("/v1/models/visits/nowhere", json=BODY), 404, "E404")
-    refused = await proxy.client.get(PATH)
-    assert_problem(refused, 405, "E405")
-    assert refused.headers["allow"] == "POST"
+
+
+async def test_a_slash_too_many_sends_nobody_elsewhere(start):
+    proxy = await start()
+
+    for method, path in (("POST", PATH + "/"), ("GET", "/v1/models/"), ("GET", "/livez/")):
+        answer = await proxy.client.request(method, path, headers={"host": "evil.example"})
+
+        assert_problem(answer, 404, "E404")
+        assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "BREW"])
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        (PATH, "POST"),
+        ("/v1/models", "GET"),
+        ("/v1/models/a%2Fb", "GET"),
+        ("/livez", "GET, HEAD"),
+        ("/docs", "GET, HEAD"),
+    ],
+)
+async def test_a_method_that_a_path_does_not_answer_is_a_problem_that_names_those_it_does(start, method, path, allowed):
+    proxy = await start()
+
+    answer = await proxy.client.request(method, path)
+
+    if method in allowed:
+        assert answer.status_code == 200
+        return
+    assert answer.headers["allow"] == allowed
+    if method == "HEAD":  # which has no body
+        assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
+    else:
+        assert_problem(answer, 405, "E405")
 
 
 async def test_forcing_a_version_needs_the_scope(start):
@@ -223,19 +253,169 @@ async def test_an_assignment_explains_itself(start):
     assert_problem(await proxy.client.get("/v1/models/visits/assignment"), 422, "E102")
 
 
+GUARDED = [
+    ("POST", PATH),
+    ("POST", PATH + ":batch"),
+    ("POST", "/v1/models/visits/versions/2/predict"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/visits"),
+    ("GET", "/v1/models/visits/assignment"),
+    ("GET", "/problems/E101"),
+    ("GET", "/nowhere"),
+    ("POST", "/nowhere"),
+    ("POST", "/livez"),
+    ("DELETE", "/v1/models/visits"),
+]
+
+
 async def test_where_keys_are_asked_for_nothing_answers_without_one(start):
     proxy = await start(auth=True)
     key = {"authorization": "Bearer ops.secret"}
 
-    assert_problem(await proxy.client.post(PATH, json=BODY), 401, "E401")
-    for path in ("/v1/models", "/v1/models/visits", "/problems/E101", "/nowhere", "/v1/models/visits/assignment"):
-        refused = await proxy.client.get(path)
+    for method, path in GUARDED:
+        refused = await proxy.client.request(method, path, json=BODY)
         assert_problem(refused, 401, "E401")
         assert refused.headers["www-authenticate"] == "Bearer"
     assert (await proxy.client.get("/livez")).status_code == 200
     assert (await proxy.client.get("/readyz")).status_code == 200
     assert (await proxy.client.post(PATH, json=BODY, headers=key)).status_code == 200
     assert (await proxy.client.get("/v1/models", headers=key)).status_code == 200
+
+
+async def test_a_key_is_not_called_unknown_while_no_policy_is_loaded(start):
+    proxy = await start(auth=True, registry_answers=False)
+    key = {"authorization": "Bearer ops.secret"}
+
+    for method, path in GUARDED:
+        refused = await proxy.client.request(method, path, json=BODY, headers=key)
+        assert_problem(refused, 503, "E506")
+        assert refused.headers["retry-after"] == "1"
+        assert_problem(await proxy.client.request(method, path, json=BODY), 401, "E401")
+    assert (await proxy.client.get("/livez")).status_code == 200
+
+
+async def test_nobody_s_body_is_read_before_its_sender_was_let_in(start):
+    proxy = await start(auth=True, receive_seconds=30)
+
+    for path in (PATH, PATH + ":batch", "/v1/models/visits/versions/2/predict"):
+        async with asyncio.timeout(5):
+            assert (await proxy.ask(path, ends=False)).status == 401
+
+
+@pytest.mark.parametrize("path", [PATH, PATH + ":batch", "/v1/models/visits/versions/2/predict"])
+@pytest.mark.parametrize("chunks", [(), (b'{"entity_id":',)])
+async def test_a_body_that_never_ends_is_given_up_and_its_connection_with_it(start, path, chunks):
+    proxy = await start(receive_seconds=0.05)
+    headers = [(b"authorization", b"Bearer ops.secret"), (b"x-request-id", b"mine")]
+
+    answer = await proxy.ask(path, *chunks, headers=headers, ends=False)
+
+    assert (answer.status, orjson.loads(answer.body)["code"]) == (408, "E107")
+    assert answer.headers[b"connection"] == b"close"
+    assert answer.headers[b"x-request-id"] == b"mine"
+    assert proxy.spool.rows == []
+
+
+async def test_the_caller_s_deadline_counts_from_when_the_request_arrived(start):
+    proxy = await start()
+    proxy.backends["1"].delay_seconds = 0.4
+    headers = [(b"x-request-timeout-ms", b"800")]
+
+    async def ask(pause_seconds: float) -> str:
+        body = orjson.dumps({"entity_id": "a", "inputs": {"age": 1, "income": pause_seconds}})
+        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            await asyncio.sleep(pause_seconds)
+            return next(parts)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        path = {"path": PATH, "raw_path": PATH.encode()}
+        await proxy.app({"type": "http", "method": "POST", "headers": headers, **path}, receive, send)
+        return str(orjson.loads(sent[1]["body"]).get("detail", "answered"))
+
+    at_once, slowly, too_late = await asyncio.gather(ask(0), ask(0.5), ask(0.85))
+
+    assert at_once == "answered"
+    assert slowly.endswith("'upstream'")
+    assert too_late == "800 ms were allowed; time ran out in stage 'body'"
+    assert [row.error_code for row in proxy.spool.rows] == [None, "E504"]
+
+
+@pytest.mark.parametrize("path", [PATH, PATH + ":batch"])
+async def test_a_deadline_of_no_time_is_refused_and_nothing_held_against_the_version(start, path):
+    proxy = await start()
+
+    refused = await proxy.client.post(path, json=BODY, headers={"grpc-timeout": "0m"})
+
+    assert_problem(refused, 400, "E104")
+    assert proxy.spool.rows == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", PATH, b"{}", 422),
+        ("POST", PATH, b" " * 1_048_577, 413),
+        ("POST", PATH + ":batch", b" " * 1_048_577, 413),
+        ("POST", "/v1/models/nobody/predict:batch", b'{"entities":[{"entity_id":"a","inputs":{}}]}', 404),
+        ("GET", "/v1/models?limit=0", b"", 400),
+        ("GET", "/v1/models", b"", 200),
+        ("GET", "/v1/models/nobody", b"", 404),
+        ("GET", "/nowhere", b"", 404),
+        ("PUT", "/livez", b"", 405),
+        ("GET", "/livez", b"", 200),
+    ],
+)
+async def test_every_answer_has_the_caller_s_request_id_and_trace(start, method, path, body, status):
+    proxy = await start()
+    headers = {"x-request-id": "mine", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+
+    answer = await proxy.client.request(method, path, content=body, headers=headers)
+
+    assert answer.status_code == status
+    assert answer.headers.get_list("x-request-id") == ["mine"]
+    assert answer.headers["traceresponse"].startswith(f"00-{'a' * 32}-")
+    made = (await proxy.client.request(method, path, content=body)).headers["x-request-id"]
+    assert re.fullmatch(r"[0-9a-f]{32}", made)
+
+
+async def test_an_answer_to_unusable_headers_has_the_caller_s_request_id(start):
+    proxy = await start()
+
+    for method, path in (("POST", PATH), ("GET", "/v1/models")):
+        headers = {"x-request-id": "mine", "x-request-timeout-ms": "soon"}
+        refused = await proxy.client.request(method, path, headers=headers)
+
+        assert_problem(refused, 400, "E104")
+        assert refused.headers["x-request-id"] == "mine"
+
+
+class BrokenSpool(KeptRows):
+    """A spool with a defect."""
+
+    def append(self, row: PredictionRow) -> bool:
+        msg = f"no place for {row.entity_id}"
+        raise LookupError(msg)
+
+
+@pytest.mark.parametrize("asked", [PATH, "/v1/models/visits/versions/1/predict"])
+async def test_a_defect_is_told_without_internals_and_logged_under_the_id_that_the_caller_got(start, asked):
+    proxy = await start(spool=BrokenSpool())
+    key = {"authorization": "Bearer ops.secret"}
+
+    with capture_logs() as logged:
+        given = await proxy.client.post(asked, json=BODY, headers={"x-request-id": "mine", **key})
+        made = await proxy.client.post(asked, json=BODY, headers=key)
+
+    for answer in (given, made):
+        assert "place" not in assert_problem(answer, 500, "E500")["detail"]
+    assert given.headers["x-request-id"] == "mine"
+    assert [line["request_id"] for line in logged] == ["mine", made.headers["x-request-id"]]
+    assert all(line["exc_info"] and line["path"] == asked for line in logged)
 
 
 async def test_health_tells_liveness_from_readiness(start):
@@ -303,3 +483,15 @@ async def test_many_callers_at_once_each_get_their_own_answer(start):
     scores = await asyncio.gather(*(ask(n) for n in range(200)))
 
     assert scores == [(n % 130 + n) / 2 for n in range(200)]
+
+
+async def test_what_a_server_wants_done_is_done_once_when_the_parts_are_open(start):
+    done: list[int] = []
+    thresholds = gc.get_threshold()
+
+    proxy = await start(on_open=lambda: done.append(len(asyncio.all_tasks())))
+    await proxy.client.get("/livez")
+
+    assert len(done) == 1
+    assert done[0] > 1  # the policies are being followed already
+    assert gc.get_threshold() == thresholds  # and nobody settled the memory of this process

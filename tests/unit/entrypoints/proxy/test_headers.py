@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.headers import Honoured, read_headers
+from understudy.entrypoints.proxy.headers import Honoured, identify, read_headers
 from understudy.errors import HeaderInvalid
 
 
@@ -25,7 +25,16 @@ def test_grpc_timeouts_have_units(value, seconds):
     assert read_headers([(b"grpc-timeout", value)]).timeout_seconds == pytest.approx(seconds)
 
 
-@given(st.sampled_from([b"x-request-timeout-ms", b"grpc-timeout"]), st.binary(max_size=20))
+@pytest.mark.parametrize("value", [b"0m", b"0H", b"00000000n", b"-1S", b"1", b"m", b"1.5S", b"999999999S", b""])
+def test_a_grpc_timeout_that_leaves_no_time_or_cannot_be_read_is_refused(value):
+    with pytest.raises(HeaderInvalid, match="grpc-timeout"):
+        read_headers([(b"grpc-timeout", value)])
+
+
+@given(
+    st.sampled_from([b"x-request-timeout-ms", b"x-envoy-expected-rq-timeout-ms", b"grpc-timeout"]),
+    st.binary(max_size=20) | st.from_regex(rb"[0-9]{1,9}[HMSmun]?", fullmatch=True),
+)
 def test_any_deadline_is_a_time_above_zero_or_refused(name, value):
     try:
         asked = read_headers([(name, value)])
@@ -33,21 +42,32 @@ def test_any_deadline_is_a_time_above_zero_or_refused(name, value):
         assert name.decode() in refused.detail
     else:
         assert asked.timeout_seconds is not None
-        assert asked.timeout_seconds >= 0
+        assert asked.timeout_seconds > 0
 
 
-@given(st.binary(max_size=200))
-def test_a_request_id_is_echoed_only_when_it_is_safe_in_a_header(value):
-    request_id = read_headers([(b"x-request-id", value)]).request_id
-
-    assert request_id is None or (request_id == value and value.isascii() and b"\n" not in value and b"\r" not in value)
+def new_id() -> str:
+    return "0123456789abcdef" * 2
 
 
-def test_a_trace_is_continued():
-    asked = read_headers([(b"traceparent", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01")])
+@given(st.binary(max_size=200) | st.from_regex(rb"[!-~]{1,128}", fullmatch=True))
+def test_a_request_id_is_echoed_only_when_it_is_safe_in_a_header_and_made_otherwise(value):
+    identity = identify([(b"x-request-id", value)], new_id)
 
-    assert asked.trace_id == b"a" * 32
-    assert read_headers([(b"traceparent", b"junk")]).trace_id is None
+    is_safe = 0 < len(value) <= 128 and all(0x21 <= byte <= 0x7E for byte in value)
+    assert identity.request_id == (value.decode() if is_safe else new_id())
+    assert identity.headers == [(b"x-request-id", identity.request_id.encode())]
+
+
+def test_a_trace_is_continued_with_a_span_of_its_own():
+    parent = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
+
+    identity = identify([(b"traceparent", parent), (b"x-request-id", b"mine")], new_id)
+
+    assert identity.headers == [
+        (b"x-request-id", b"mine"),
+        (b"traceresponse", b"00-" + b"a" * 32 + b"-0123456789abcdef-00"),
+    ]
+    assert len(identify([(b"traceparent", b"junk")], new_id).headers) == 1
 
 
 def test_a_compressed_body_is_refused():

@@ -3,10 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.memory import ENTRY_OVERHEAD_BYTES, MemoryCache, MemorySpool
-from understudy.core.policy import Role
-from understudy.core.prediction import PredictionRow, Status
-from understudy.core.routing import Reason
+from understudy.adapters.memory_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
 
 
 class Clock:
@@ -93,32 +90,3 @@ async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_
     clock.seconds += 10
     assert [await cache.get(key) for key in "abcdefgh"] == [None] * 8
     assert (len(cache), cache.size_bytes) == (0, 0)
-
-
-def test_a_full_spool_drops_and_says_so():
-    a_row = PredictionRow(
-        "p1",
-        1.0,
-        1,
-        1,
-        "e1",
-        "00",
-        b"null",
-        None,
-        5,
-        Role.CHAMPION,
-        Reason.BUCKET,
-        7,
-        1,
-        None,
-        False,
-        Status.OK,
-        None,
-        (),
-    )
-    spool = MemorySpool(limit=1)
-
-    outcomes = [spool.append(a_row), spool.append(a_row)]
-
-    assert outcomes == [True, False]
-    assert (spool.rows, spool.dropped) == ([a_row], 1)

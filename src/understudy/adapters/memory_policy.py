@@ -1,4 +1,4 @@
-"""In-memory twins of the registry's ports: real behaviour, nothing outside the process."""
+"""The in-memory twin of ``ports.PolicySource``."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from understudy.core.policy import PolicyDocument
-from understudy.errors import FeaturesUnavailable, RegistryUnavailable
+from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
 
 
@@ -105,33 +105,3 @@ class MemoryPolicySource:
     def _answer_or_fail(self) -> None:
         if not self._available:
             raise RegistryUnavailable("the registry is switched off")
-
-
-class MemoryFeatureStore:
-    """A :class:`understudy.ports.FeatureStore` over a dictionary by model name and entity id.
-
-    ``delay_seconds`` and ``available`` may be set at any time.
-    """
-
-    def __init__(self, features: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) -> None:
-        """Start with the features of some entities."""
-        self.features: dict[tuple[str, str], Mapping[str, Any]] = dict(features or {})
-        self.available = True
-        self.delay_seconds = 0.0
-
-    async def fetch(
-        self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
-    ) -> Mapping[str, Any]:
-        """See :meth:`understudy.ports.FeatureStore.fetch`."""
-        if self.delay_seconds >= timeout_seconds:
-            await asyncio.sleep(timeout_seconds)
-            raise FeaturesUnavailable(f"the feature store did not answer within {timeout_seconds:g} s")
-        await asyncio.sleep(self.delay_seconds)
-        if not self.available:
-            raise FeaturesUnavailable("the feature store is switched off")
-        stored = self.features.get((model_name, entity_id), {})
-        return {name: stored[name] for name in names if name in stored}
-
-    async def close(self) -> None:
-        """Fail every fetch from now on."""
-        self.available = False

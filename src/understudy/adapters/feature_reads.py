@@ -1,0 +1,95 @@
+"""How a store of features is read: nobody waits long for it, and a dead one is left alone."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from understudy.core.breaker import CLOSED
+from understudy.errors import FeaturesUnavailable
+
+PATIENCE_SECONDS = 2.0
+"""How long a read may run on when its caller has gone, mostly to open a connection."""
+
+_Answer = TypeVar("_Answer")
+
+
+class FeatureReads:
+    """Runs each read of a store as a task of its own, behind a breaker.
+
+    A caller that goes away takes nothing with it: where connecting takes longer than any caller waits, the connection
+    is opened all the same, and the next caller finds it.
+
+    Args:
+        late_seconds: When a read that has no answer counts as failed. Not the caller's own wait, or an impatient one
+            could take the features from the others.
+        failures: What the vendor raises when the store is away.
+        refusals: What it raises when a store that lives refuses one read; looked at first.
+    """
+
+    def __init__(
+        self,
+        late_seconds: float,
+        *,
+        failures: tuple[type[Exception], ...],
+        refusals: tuple[type[Exception], ...],
+    ) -> None:
+        self._late_seconds = late_seconds
+        self._failures = failures
+        self._refusals = refusals
+        self._breaker = CLOSED
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, read: Callable[[], Coroutine[Any, Any, _Answer]], timeout_seconds: float) -> _Answer:
+        """Return what ``read`` returns, if it does so within ``timeout_seconds``.
+
+        Raises:
+            FeaturesUnavailable: It does not, it failed, or the store is being left alone.
+        """
+        loop = asyncio.get_running_loop()
+        if self._breaker.is_open(loop.time()):
+            raise FeaturesUnavailable("the feature store failed again and again and is left alone for a moment")
+        self._breaker = self._breaker.after_asking(loop.time())
+        task = loop.create_task(self._judged(read))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait((task,), timeout=timeout_seconds)
+        if not task.done():
+            raise FeaturesUnavailable(f"the feature store did not answer within {timeout_seconds * 1000:.0f} ms")
+        outcome = task.result()
+        if isinstance(outcome, FeaturesUnavailable):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """End the reads that still run."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _judged(self, read: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | FeaturesUnavailable:
+        """Return the answer, or what went wrong: not raised, since perhaps nobody is left to see it."""
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._late_seconds, self._failed)
+        outcome: _Answer | FeaturesUnavailable
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                outcome = await read()
+        except self._refusals as problem:
+            outcome = _failure(problem)
+        except self._failures as problem:
+            if loop.time() < late.when():
+                self._failed()
+            return _failure(problem)
+        finally:
+            late.cancel()
+        now = loop.time()
+        self._breaker = self._breaker.after_success() if now < late.when() else self._breaker.after_late_answer(now)
+        return outcome
+
+    def _failed(self) -> None:
+        self._breaker = self._breaker.after_failure(asyncio.get_running_loop().time())
+
+
+def _failure(problem: Exception) -> FeaturesUnavailable:
+    return FeaturesUnavailable(f"the feature store failed: {type(problem).__name__}")

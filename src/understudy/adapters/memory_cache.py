@@ -1,0 +1,68 @@
+"""Answers in the process: the proxy's first level of cache, and the twin of the one in Redis."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+ENTRY_OVERHEAD_BYTES = 300
+"""What an entry costs beside its key and value: the objects' headers, its tuple and its place in the dictionary.
+
+Source:
+    tracemalloc over 100,000 entries on CPython 3.11: 261 bytes; the rest is for a dictionary that just grew.
+"""
+
+
+class _Entry(NamedTuple):
+    value: bytes
+    expires_at: float
+
+
+class MemoryCache:
+    """A :class:`understudy.ports.PredictionCache` in this process: least recently used goes first, bounded in bytes."""
+
+    def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._limit_bytes = limit_bytes
+        self._now = now
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self.size_bytes = 0
+        """Bytes that the entries take, expired ones included until they are met."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def get(self, key: str) -> bytes | None:
+        """See :class:`understudy.ports.PredictionCache`."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.expires_at <= self._now():
+            self._drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry.value
+
+    async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
+        """Store a value unless it alone is over the limit; the ones used longest ago make room."""
+        self._drop(key)
+        size = _size_of(key, value)
+        if ttl_seconds <= 0 or size > self._limit_bytes:
+            return
+        while self.size_bytes + size > self._limit_bytes:
+            self._drop(next(iter(self._entries)))
+        self._entries[key] = _Entry(value, self._now() + ttl_seconds)
+        self.size_bytes += size
+
+    async def close(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self.size_bytes = 0
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= _size_of(key, entry.value)
+
+
+def _size_of(key: str, value: bytes) -> int:
+    return len(key) + len(value) + ENTRY_OVERHEAD_BYTES

@@ -1,0 +1,27 @@
+"""Clients of Redis or Valkey that fail fast: the vendor's own retries turn a refused connection into seconds."""
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+CONNECT_SECONDS = 1.0
+
+
+def redis_client(url: str, *, connections: int, turn_seconds: float, answer_seconds: float) -> Redis:
+    """Return a client that opens connections as they are needed and repeats nothing.
+
+    Args:
+        url: ``redis://`` or ``rediss://``.
+        connections: The most that are open at once.
+        turn_seconds: Longest wait for one of them to be free.
+        answer_seconds: Longest wait for an answer, those of the handshake included.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=turn_seconds,
+        socket_timeout=answer_seconds,
+        socket_connect_timeout=CONNECT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis(connection_pool=pool)

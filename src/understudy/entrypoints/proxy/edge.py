@@ -1,0 +1,49 @@
+"""The outermost layer: every answer names its request, and every defect is in the log under that name."""
+
+from collections.abc import Callable
+
+import structlog
+
+from understudy.entrypoints.proxy.door import PredictDoor
+from understudy.entrypoints.proxy.headers import identify
+from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, send_reply
+from understudy.errors import InternalFault
+
+_log = structlog.get_logger(__name__)
+
+
+class Edge:
+    """Adds ``x-request-id`` and ``traceresponse`` to whatever answers, and answers for what fails.
+
+    Args:
+        app: What answers.
+        door: Returns what words refusals; it is there once the lifespan has begun.
+        new_id: Makes an id of 32 hex digits.
+    """
+
+    def __init__(self, app: App, door: Callable[[], PredictDoor], new_id: Callable[[], str]) -> None:
+        self._app = app
+        self._door = door
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        identity = identify(scope["headers"], self._new_id)
+        started = False
+
+        async def send_identified(message: Scope) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                message["headers"] = [*message["headers"], *identity.headers]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_identified)
+        except Exception:  # noqa: BLE001 - the last resort: no internals for the caller, all of them for the log
+            _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
+            if not started:
+                await send_reply(send_identified, self._door().refuse(InternalFault(), scope["path"]))

@@ -1,0 +1,38 @@
+"""A version as an engineer describes it: the fields of ``NewVersion`` that a JSON object may give."""
+
+from typing import Any
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "artifact_path": (str,),
+    "artifact_digest": (str, type(None)),
+    "framework": (str,),
+    "input_schema": (dict,),
+    "output_schema": (dict,),
+    "protocol": (str,),
+    "endpoints": (list,),
+    "metrics": (dict, type(None)),
+    "backend": (dict,),
+    "deterministic": (bool,),
+    "cache_ttl_seconds": (int,),
+    "timeout_ms": (int,),
+}
+_NEEDED = ("artifact_path", "framework", "input_schema")
+
+
+def problems_of(described: Any) -> list[str]:
+    """Return what is wrong with a description, all of it."""
+    if not isinstance(described, dict):
+        return ["it is not one JSON object"]
+    missing = [f"{name} is missing" for name in _NEEDED if name not in described]
+    return missing + [problem for name, value in described.items() if (problem := _problem_of(name, value))]
+
+
+def _problem_of(name: str, value: Any) -> str:
+    if name not in _TYPES:
+        return f"{name} is no field of a version"
+    permitted = _TYPES[name]
+    is_number_from_bool = isinstance(value, bool) and bool not in permitted
+    if is_number_from_bool or not isinstance(value, permitted):
+        return f"{name} is not {permitted[0].__name__}"
+    is_list_of_text = not isinstance(value, list) or all(isinstance(target, str) for target in value)
+    return "" if is_list_of_text else f"{name} is a list of host:port"

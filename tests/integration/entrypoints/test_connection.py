@@ -1,0 +1,143 @@
+"""What a connection does with requests that never arrive, on the server that the proxy runs on."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import uvicorn
+
+from understudy.entrypoints.proxy.door import Reply
+from understudy.entrypoints.proxy.lane import Receive, Scope, Send, read_body, send_reply
+from understudy.entrypoints.proxy.problems import problem_body, problem_headers, status_of
+from understudy.entrypoints.proxy.single import uvicorn_options
+from understudy.errors import UnderstudyError
+from understudy.settings import Settings
+
+RECEIVE_SECONDS = 0.3
+WHOLE = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+NO_BODY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+NO_END_OF_HEADERS = b"POST / HTTP/1.1\r\nhost: x\r\nx-padding: "
+EARLY = b"GET /early HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the body; to ``/early`` before there is one."""
+    try:
+        body = b"early" if scope["path"] == "/early" else await read_body(receive, 1_000, RECEIVE_SECONDS)
+        reply = Reply(200, [], body)
+    except UnderstudyError as problem:
+        reply = Reply(status_of(problem), problem_headers(problem), problem_body(problem, scope["path"]))
+    await send_reply(send, reply)
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    options = {**uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS)), "lifespan": "off", "timeout_keep_alive": 2}
+    server = uvicorn.Server(uvicorn.Config(echo, port=0, **options))
+    task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
+    while not server.started:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await task
+
+
+class Caller:
+    """A connection on which bytes are sent as they are."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def rest(self) -> tuple[bytes, float]:
+        """Return what comes until the other side closes, and how long that took."""
+        began = time.monotonic()
+        async with asyncio.timeout(10):
+            return await self.reader.read(), time.monotonic() - began
+
+
+@pytest.fixture
+async def call(port: int) -> AsyncIterator[Any]:
+    opened: list[asyncio.StreamWriter] = []
+
+    async def connect() -> Caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        opened.append(writer)
+        return Caller(reader, writer)
+
+    yield connect
+    for writer in opened:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def test_a_body_that_does_not_come_is_answered_and_the_connection_closed(call):
+    caller = await call()
+
+    await caller.send(NO_BODY + b"{")
+    answer, seconds = await caller.rest()
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"\r\nconnection: close\r\n" in answer
+    assert b'"code":"E107"' in answer
+    assert RECEIVE_SECONDS * 0.9 < seconds < 1.5
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE])
+async def test_headers_that_never_end_close_the_connection_however_they_trickle(call, before):
+    caller = await call()
+    await caller.send(before + NO_END_OF_HEADERS)
+
+    async def trickle() -> None:
+        while True:
+            await asyncio.sleep(RECEIVE_SECONDS / 10)
+            await caller.send(b"x")
+
+    trickling = asyncio.create_task(trickle())
+    with suppress(ConnectionError):
+        _, seconds = await caller.rest()
+        assert seconds < 1.5
+    trickling.cancel()
+    with suppress(asyncio.CancelledError, ConnectionError):
+        await trickling
+
+
+async def test_what_trickles_in_after_the_answer_does_not_keep_a_connection(call):
+    caller = await call()
+    await caller.send(EARLY)
+    assert (await caller.reader.readuntil(b"early")).startswith(b"HTTP/1.1 200 ")
+
+    await caller.send(b"x")
+
+    _, seconds = await caller.rest()
+    assert seconds < 1.5
+
+
+async def test_a_connection_without_a_request_lasts_as_long_as_one_between_two(call):
+    caller = await call()
+
+    answer, seconds = await caller.rest()
+
+    assert answer == b""
+    assert 1.5 < seconds < 6
+
+
+async def test_a_request_in_pieces_is_answered_and_the_next_one_on_the_same_connection_too(call):
+    caller = await call()
+
+    for _ in range(3):
+        for piece in (WHOLE[:20], WHOLE[20:50], WHOLE[50:]):
+            await caller.send(piece)
+            await asyncio.sleep(0.02)
+        assert (await caller.reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")
+    await asyncio.sleep(RECEIVE_SECONDS * 2)  # a clock that was not stopped would close the connection
+    await caller.send(WHOLE)
+
+    assert (await caller.reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")

@@ -1,0 +1,91 @@
+"""The API's description and what it does: every status that it names is reached, and no other is."""
+
+from collections import defaultdict
+from typing import Any
+
+import orjson
+import pytest
+
+from understudy.errors import BackendUnavailable, BadAnswer
+
+ONE = b'{"entity_id":"a","inputs":{"age":1,"income":2}}'
+MANY = b'{"entities":[' + ONE + b"]}"
+OPS, VISITOR = (b"authorization", b"Bearer ops.secret"), (b"authorization", b"Bearer visitor.secret")
+BAD_DEADLINE, NO_TIME = (b"x-request-timeout-ms", b"soon"), (b"grpc-timeout", b"1n")
+POSTS = {
+    "predict": ("/v1/models/{}/predict", ONE),
+    "predictBatch": ("/v1/models/{}/predict:batch", MANY),
+    "predictForced": ("/v1/models/{}/versions/1/predict", ONE),
+}
+READS = {
+    "listModels": "/v1/models",
+    "getModel": "/v1/models/visits",
+    "getAssignment": "/v1/models/visits/assignment?entity_id=a",
+    "getProblem": "/problems/E101",
+}
+
+
+async def described(proxy: Any) -> dict[str, dict[str, Any]]:
+    document = orjson.loads((await proxy.ask("/openapi.json", method="GET", headers=[OPS])).body)
+    return {call["operationId"]: call["responses"] for path in document["paths"].values() for call in path.values()}
+
+
+@pytest.fixture
+async def up(start):
+    return await start(auth=True, docs=True, receive_seconds=0.05, body_limit_bytes=1_024)
+
+
+@pytest.fixture
+async def reached(up, start):
+    """Return the statuses, and their content types, that each operation answered to everything that can be wrong."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+
+    async def ask(operation: str, path: str, *chunks: bytes, proxy: Any = up, **asked: Any) -> None:
+        answer = await proxy.ask(path, *chunks, **asked)
+        found[operation][str(answer.status)] = answer.headers[b"content-type"].decode()
+
+    for operation, (pattern, good) in POSTS.items():
+        path = pattern.format("visits")
+        other = "a%2Fb" if operation != "predictForced" else "visits"
+        await ask(operation, path, good, headers=[OPS])
+        await ask(operation, path, good, headers=[OPS, BAD_DEADLINE])
+        await ask(operation, path, good)
+        await ask(operation, pattern.format(other), good, headers=[VISITOR])
+        await ask(operation, pattern.format("nobody"), good, headers=[OPS])
+        await ask(operation, path, headers=[OPS], ends=False)
+        await ask(operation, path, b" " * 1_025, headers=[OPS])
+        await ask(operation, path, b"{}", headers=[OPS])
+        await ask(operation, path, good, headers=[OPS, NO_TIME])
+    for operation, path in READS.items():
+        await ask(operation, path, method="GET", headers=[OPS])
+        await ask(operation, path, method="GET", headers=[OPS, BAD_DEADLINE])
+        await ask(operation, path, method="GET")
+        await ask(operation, path, method="GET", headers=[VISITOR])
+    await ask("getModel", "/v1/models/nobody", method="GET", headers=[OPS])
+    await ask("getAssignment", "/v1/models/nobody/assignment?entity_id=a", method="GET", headers=[OPS])
+    await ask("getAssignment", "/v1/models/visits/assignment", method="GET", headers=[OPS])
+    await ask("getProblem", "/problems/E999", method="GET", headers=[OPS])
+    for operation in ("livez", "readyz"):
+        await ask(operation, f"/{operation}", method="GET")
+    for error in (BadAnswer("INTERNAL"), BackendUnavailable("no replica answers")):
+        up.backends["1"].error = error
+        for operation in ("predict", "predictForced"):
+            body = ONE.replace(b"2", error.code[1:].encode())
+            await ask(operation, POSTS[operation][0].format("visits"), body, headers=[OPS])
+
+    starting = await start(auth=True, registry_answers=False)
+    await ask("predictBatch", POSTS["predictBatch"][0].format("visits"), MANY, proxy=starting, headers=[OPS])
+    for operation, path in {**READS, "readyz": "/readyz"}.items():
+        await ask(operation, path, method="GET", proxy=starting, headers=[OPS])
+    return dict(found)
+
+
+async def test_every_status_that_the_description_names_is_reached_and_no_other_is(up, reached):
+    named = {
+        operation: {
+            status: next(iter(response["content"])) for status, response in responses.items() if status != "default"
+        }
+        for operation, responses in (await described(up)).items()
+    }
+
+    assert reached == named

@@ -1,0 +1,77 @@
+"""What a change of a policy means before it is made."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from understudy.lifecycle.policy_changes import complete_changes, differences, moves_traffic
+from understudy.ports import PolicyRecord
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def a_policy(**changes) -> PolicyRecord:
+    return PolicyRecord(
+        **{
+            "model_name": "visits",
+            "champion": "1",
+            "challenger": "2",
+            "challenger_weight": 10,
+            "shadow": None,
+            "shadow_percent": 100,
+            "fallback": True,
+            "salt": None,
+            "category_roles": {},
+            "rollout_id": None,
+            "previous_champion": None,
+            "generation": 1,
+            "updated_at": NOON,
+            "updated_by": "dana",
+            "proxies": 1,
+            "proxies_on_generation": 1,
+            **changes,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        ({"challenger_weight": 50}, True),
+        ({"champion": "2", "challenger": None, "challenger_weight": 0}, True),
+        ({"challenger": "3"}, True),
+        ({"salt": "spring"}, True),
+        ({"category_roles": {"vip": "challenger"}}, True),
+        ({"shadow": "4"}, False),
+        ({"shadow_percent": 1}, False),
+        ({"fallback": False}, False),
+        ({"generation": 2, "updated_by": "kim"}, False),
+    ],
+)
+def test_only_changes_that_send_calls_elsewhere_move_traffic(changes, moves):
+    assert moves_traffic(a_policy(), a_policy(**changes)) is moves
+
+
+def test_a_challenger_without_weight_moves_no_traffic():
+    before = a_policy(challenger=None, challenger_weight=0)
+
+    assert not moves_traffic(before, a_policy(challenger="2", challenger_weight=0))
+
+
+def test_taking_the_challenger_away_takes_its_weight_away():
+    assert complete_changes({"challenger": None}) == {"challenger": None, "challenger_weight": 0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"challenger": "3"}, {"challenger_weight": 5}, {"shadow": None}, {"challenger": None, "challenger_weight": 5}],
+)
+def test_a_weight_that_was_named_and_any_other_change_stay_as_they_are(changes):
+    assert complete_changes(changes) == changes
+
+
+def test_differences_are_of_the_policy_and_not_of_its_record():
+    after = a_policy(challenger_weight=50, generation=2, updated_by="kim", proxies=3)
+
+    assert differences(a_policy(), after) == {"challenger_weight": (10, 50)}
+    assert differences(None, after)["champion"] == (None, "1")

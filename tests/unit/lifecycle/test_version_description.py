@@ -1,0 +1,26 @@
+"""A version as an engineer describes it."""
+
+import pytest
+
+from understudy.lifecycle.version_description import problems_of
+
+
+def test_the_three_fields_that_a_version_needs_are_enough():
+    assert problems_of({"artifact_path": "s3://models/7", "framework": "sklearn", "input_schema": {}}) == []
+
+
+def test_a_description_of_a_version_is_refused_with_everything_that_is_wrong_with_it():
+    problems = problems_of({"framework": 7, "input_schema": {}, "timeout_ms": True, "colour": "red", "endpoints": [1]})
+
+    assert problems == [
+        "artifact_path is missing",
+        "framework is not str",
+        "timeout_ms is not int",
+        "colour is no field of a version",
+        "endpoints is a list of host:port",
+    ]
+
+
+@pytest.mark.parametrize("described", [None, [], "text", 7])
+def test_a_description_is_one_object(described):
+    assert problems_of(described) == ["it is not one JSON object"]

@@ -1,0 +1,83 @@
+import time
+
+from builders import a_policy, a_version
+
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.core.policy import ModelVersion, PolicySnapshot
+from understudy.errors import BackendUnavailable
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.reachability import MEMORY_SECONDS, ChampionWatch
+
+MODELS = [f"model-{n:02}" for n in range(20)]
+SNAPSHOT = PolicySnapshot({name: a_policy(model_name=name, champion=a_version("1", name)) for name in MODELS})
+
+
+class Servers:
+    """Model servers of which only ``alive`` answer; counts how often each is asked."""
+
+    def __init__(self, alive: set[str], broken: frozenset[str] = frozenset()) -> None:
+        self.alive, self.broken = alive, broken
+        self.asked: list[str] = []
+
+    def __call__(self, version: ModelVersion) -> BatchingCaller:
+        if version.model_name in self.broken:
+            raise BackendUnavailable("its token is not set")
+        backend = Watched(version.model_name, self)
+        return BatchingCaller(
+            version, backend, concurrency=1, gap_seconds=0, batch_rows=1, queue_rows=1, now=time.monotonic
+        )
+
+
+class Watched(MemoryBackend):
+    def __init__(self, name: str, servers: Servers) -> None:
+        super().__init__(lambda rows: (_ for _ in ()).throw(AssertionError))
+        self.name, self.servers = name, servers
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        self.servers.asked.append(self.name)
+        return self.name in self.servers.alive
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def test_one_champion_among_many_is_enough_wherever_it_stands_in_the_list():
+    for alive in ("model-00", "model-08", "model-19"):
+        watch = ChampionWatch(Callers(Servers({alive})), Clock())
+
+        assert await watch.any_reachable(SNAPSHOT)
+
+
+async def test_none_is_none():
+    assert not await ChampionWatch(Callers(Servers(set())), Clock()).any_reachable(SNAPSHOT)
+
+
+async def test_a_champion_that_cannot_even_be_connected_does_not_hide_the_others():
+    servers = Servers({"model-01"}, broken=frozenset({"model-00"}))
+
+    assert await ChampionWatch(Callers(servers), Clock()).any_reachable(SNAPSHOT)
+
+
+async def test_the_answer_is_remembered_and_the_last_one_that_answered_is_asked_first():
+    servers, clock = Servers({"model-19"}), Clock()
+    watch = ChampionWatch(Callers(servers), clock)
+    await watch.any_reachable(SNAPSHOT)
+    asked_at_first = len(servers.asked)
+
+    assert await watch.any_reachable(SNAPSHOT)
+    assert len(servers.asked) == asked_at_first
+    clock.seconds += MEMORY_SECONDS
+    assert await watch.any_reachable(SNAPSHOT)
+
+    assert servers.asked[asked_at_first] == "model-19"
+    assert len(servers.asked) <= asked_at_first + 8
+
+
+async def test_without_models_there_is_nothing_to_miss():
+    assert await ChampionWatch(Callers(Servers(set())), Clock()).any_reachable(PolicySnapshot())
