@@ -15,7 +15,7 @@ from understudy.core.outputs import Prediction, decode_cached, encode_cached
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
-from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed
+from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
 from understudy.core.schema import Assembled
 from understudy.errors import (
     BackendUnavailable,
@@ -24,11 +24,9 @@ from understudy.errors import (
     FeaturesUnavailable,
     InputInvalid,
     Overloaded,
-    PolicyNotLoaded,
     RequestError,
     ServingError,
     UnderstudyError,
-    UnknownModel,
     UnknownVersion,
 )
 from understudy.ports import FeatureStore, PredictionCache, PredictionSpool, Telemetry
@@ -158,7 +156,7 @@ class Predictor:
         """
         clock = self._clocks.monotonic
         started = clock()
-        policy = self._policy(model_name)
+        policy = policy_of(self._snapshot(), model_name)
         route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))
         budget = _budget_seconds(policy, route, timeout_seconds)
         call = _Call(self._new_id(), policy, route, request, started + budget, budget)
@@ -180,15 +178,6 @@ class Predictor:
             self._shadows.offer(policy.model_name, lambda: self._shadow(call))
         seconds = {"route": routed - started, "features": fetched - routed, "upstream": ended - fetched}
         return Outcome(call.prediction_id, route, served, role, policy.generation, fallback_from, seconds)
-
-    def _policy(self, model_name: str) -> ServingPolicy:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            raise PolicyNotLoaded
-        policy = snapshot.policies.get(model_name)
-        if policy is None:
-            raise UnknownModel
-        return policy
 
     def _new_id(self) -> str:
         return prediction_id(int(self._clocks.unix() * 1000), self._clocks.random_bits())

@@ -44,8 +44,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
-        if self._receiving is not None:
-            self._stop_clock()
+        self._stop_clock()
         super().connection_lost(exc)
 
     def _stop_clock(self) -> None:

@@ -46,6 +46,7 @@ class PredictLane:
         if b"%" in scope["raw_path"]:
             scope = {**scope, "path": canonical_path(scope["raw_path"])}
         model_name, action = _target(scope["path"]) if scope["method"] == "POST" else ("", "")
+        answer: Callable[[HttpCall, str], Awaitable[Reply]]
         if action == "predict":
             answer = self._door().predict
         elif action == "predict:batch":

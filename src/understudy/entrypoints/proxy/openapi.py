@@ -84,8 +84,9 @@ _BATCH_ANSWER = {
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": _PROBLEM}}
-    # With a default FastAPI adds no 422 of its own, which these routes never answer.
-    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in (*statuses, "default")}
+    # With a default FastAPI adds no 422 of its own.
+    named: tuple[int | str, ...] = (*statuses, "default")
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in named}
 
 
 def _answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
