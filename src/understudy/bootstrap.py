@@ -22,6 +22,7 @@ from understudy.adapters.spool import Spool
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
 from understudy.ports import FeatureStore, PredictionCache
+from understudy.serving.answers import Answers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
@@ -88,11 +89,16 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         # Last opened, so first closed: shadow calls still need everything above.
         stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
 
-        predictor = Predictor(
-            snapshot=lambda: feed.snapshot,
-            callers=callers,
+        answers = Answers(
+            callers,
             memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
             shared_cache=shared_cache,
+            telemetry=telemetry,
+            now=time.monotonic,
+        )
+        predictor = Predictor(
+            snapshot=lambda: feed.snapshot,
+            answers=answers,
             features=features,
             spool=spool,
             shadows=shadows,

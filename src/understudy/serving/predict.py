@@ -7,11 +7,10 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from understudy.core.ids import prediction_id
-from understudy.core.outputs import Prediction, decode_cached, encode_cached
+from understudy.core.outputs import Prediction
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
@@ -29,18 +28,9 @@ from understudy.errors import (
     UnderstudyError,
     UnknownVersion,
 )
-from understudy.ports import FeatureStore, PredictionCache, PredictionSpool, Telemetry
-from understudy.serving.callers import Callers
+from understudy.ports import FeatureStore, PredictionSpool, Telemetry
+from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.shadows import ShadowSet
-from understudy.serving.single_flight import SingleFlight
-
-
-class CacheResult(StrEnum):
-    """What the cache had to do with an answer."""
-
-    HIT = "hit"
-    MISS = "miss"
-    BYPASS = "bypass"
 
 
 class Served(NamedTuple):
@@ -90,8 +80,6 @@ class Limits:
     feature_timeout_seconds: float
     challenger_budget_ratio: float
     shadow_timeout_seconds: float
-    redis_hit_ttl_seconds: int = 5
-    """How long an answer found in Redis stays in process: its remaining life there is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +99,7 @@ class Predictor:
         self,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
-        callers: Callers,
-        memory_cache: PredictionCache | None,
-        shared_cache: PredictionCache | None,
+        answers: Answers,
         features: FeatureStore | None,
         spool: PredictionSpool,
         shadows: ShadowSet,
@@ -122,17 +108,13 @@ class Predictor:
         clocks: Clocks,
     ) -> None:
         self._snapshot = snapshot
-        self._callers = callers
-        self._memory_cache = memory_cache
-        self._shared_cache = shared_cache
-        self._has_cache = memory_cache is not None or shared_cache is not None
+        self._answers = answers
         self._features = features
         self._spool = spool
         self._shadows = shadows
         self._telemetry = telemetry
         self._limits = limits
         self._clocks = clocks
-        self._flights: SingleFlight[Prediction] = SingleFlight()
 
     async def predict(
         self,
@@ -231,62 +213,12 @@ class Predictor:
         except InputInvalid as problem:
             return Served(version, None, None, _blame(problem, version, call.feature_error))
         try:
-            prediction, cache = await self._answer(version, assembled, deadline)
+            prediction, cache = await self._answers.answer(version, assembled, deadline)
         except DeadlineExceeded as problem:
             return Served(version, assembled, None, DeadlineExceeded(problem.stage, call.budget_seconds))
         except ServingError as problem:
             return Served(version, assembled, None, problem)
         return Served(version, assembled, prediction, None, cache)
-
-    async def _answer(
-        self, version: ModelVersion, assembled: Assembled, deadline: float
-    ) -> tuple[Prediction, CacheResult]:
-        """Return the cached prediction of this input, or ask the model servers."""
-        if not version.caches or not self._has_cache:
-            return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
-        try:
-            async with asyncio.timeout(deadline - self._clocks.monotonic()):
-                return await self._answer_through_cache(version, assembled, deadline)
-        except TimeoutError:
-            raise DeadlineExceeded("upstream") from None
-
-    async def _answer_through_cache(
-        self, version: ModelVersion, assembled: Assembled, deadline: float
-    ) -> tuple[Prediction, CacheResult]:
-        """Return the cached prediction of this input; concurrent misses ask the model servers once."""
-        key = f"infer:{version.id}:{assembled.digest}"
-        cached = await self._cached(version, key, assembled.digest)
-        if cached is not None:
-            self._telemetry.count("cache_requests_total", version.model_name, "hit")
-            return cached, CacheResult.HIT
-        self._telemetry.count("cache_requests_total", version.model_name, "miss")
-        prediction, made = await self._flights.run(key, lambda: self._callers.of(version).call(assembled.row, deadline))
-        if made:
-            await self._store(version, key, assembled.digest, prediction)
-        return prediction, CacheResult.MISS
-
-    async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
-        if self._memory_cache is not None:
-            value = await self._memory_cache.get(key)
-            if value is not None:
-                return decode_cached(version.output_schema, version.id, digest, value)
-        if self._shared_cache is None:
-            return None
-        value = await self._shared_cache.get(key)
-        if value is None:
-            return None
-        found = decode_cached(version.output_schema, version.id, digest, value)
-        if found is not None and self._memory_cache is not None:
-            ttl = min(version.cache_ttl_seconds, self._limits.redis_hit_ttl_seconds)
-            await self._memory_cache.set(key, value, ttl)
-        return found
-
-    async def _store(self, version: ModelVersion, key: str, digest: str, prediction: Prediction) -> None:
-        value = encode_cached(version.id, digest, prediction)
-        if self._memory_cache is not None:
-            await self._memory_cache.set(key, value, version.cache_ttl_seconds)
-        if self._shared_cache is not None:
-            await self._shared_cache.set(key, value, version.cache_ttl_seconds)
 
     # -- after the answer is known -------------------------------------------------------------------------------------
 

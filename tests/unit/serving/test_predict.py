@@ -29,9 +29,10 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports import FeatureStore
+from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
-from understudy.serving.predict import CacheResult, Clocks, Limits, Outcome, Predictor
+from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
 from understudy.serving.shadows import ShadowSet
 
 INPUTS = {"age": 41.0, "income": 2.0}
@@ -64,22 +65,33 @@ class Stored:
 class Stage:
     """A predictor with in-memory parts around it, and a backend for each version."""
 
-    def __init__(self, policy: ServingPolicy | None, features: FeatureStore | None = None, shadows: int = 64) -> None:
+    def __init__(
+        self,
+        policy: ServingPolicy | None,
+        features: FeatureStore | None = None,
+        *,
+        shadows: int = 64,
+        shared_cache: MemoryCache | None = None,
+        caches: bool = True,
+    ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
         self.spool = KeptRows()
         self.telemetry = MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowSet(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
         self.memory_cache = MemoryCache(1_000_000)
-        self.shared_cache = MemoryCache(1_000_000)
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
         self.predictor = Predictor(
             snapshot=lambda: self.snapshot,
-            callers=Callers(self._make),
-            memory_cache=self.memory_cache,
-            shared_cache=self.shared_cache,
+            answers=Answers(
+                Callers(self._make),
+                memory_cache=self.memory_cache if caches else None,
+                shared_cache=shared_cache,
+                telemetry=self.telemetry,
+                now=time.monotonic,
+            ),
             features=features,
             spool=self.spool,
             shadows=self.shadows,
@@ -147,10 +159,9 @@ async def test_a_second_call_with_the_same_input_is_a_hit_and_is_logged_too():
 
 
 async def test_a_hit_in_the_shared_cache_needs_no_call():
-    stage, warmed = Stage(a_policy()), Stage(a_policy())
+    shared = MemoryCache(1_000_000)
+    warmed, stage = Stage(a_policy(), shared_cache=shared), Stage(a_policy(), shared_cache=shared)
     await warmed.ask()
-    stage.shared_cache = warmed.shared_cache
-    stage.predictor._shared_cache = warmed.shared_cache  # noqa: SLF001 - two proxies share one Redis
 
     outcome = await stage.ask()
 
@@ -405,9 +416,10 @@ async def test_a_default_that_stood_in_is_flagged():
 
 
 async def test_two_entities_with_the_same_body_but_other_features_never_share_an_answer():
-    stage = Stage(a_policy_with_stored_features(), Stored({"income": 10, "visits": 1}))
+    store = Stored({"income": 10, "visits": 1})
+    stage = Stage(a_policy_with_stored_features(), store)
     one = await stage.ask("customer-1", inputs={"age": 1})
-    stage.predictor._features = Stored({"income": 20, "visits": 1})  # noqa: SLF001 - the other entity's features
+    store.features = {"income": 20, "visits": 1}
     other = await stage.ask("customer-2", inputs={"age": 1})
 
     assert (score_of(one), score_of(other)) == (12.0, 22.0)
@@ -480,8 +492,7 @@ async def test_a_forced_version_gets_the_stored_features_of_its_own():
 
 
 async def test_without_any_cache_the_version_is_asked_every_time():
-    stage = Stage(a_policy())
-    stage.predictor._has_cache = False  # noqa: SLF001 - as with both caches turned off
+    stage = Stage(a_policy(), caches=False)
 
     outcomes = [await stage.ask(), await stage.ask()]
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from understudy.errors import HeaderInvalid
-from understudy.serving.predict import CacheResult, Outcome
+from understudy.serving.answers import CacheResult
+from understudy.serving.predict import Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 

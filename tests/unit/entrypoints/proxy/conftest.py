@@ -24,6 +24,7 @@ from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.app import create_app
 from understudy.entrypoints.proxy.lane import App
+from understudy.serving.answers import Answers
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.policy_feed import PolicyFeed
@@ -145,9 +146,13 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 shadows = ShadowSet(4, partial(telemetry.count, "shadow_dropped_total"))
                 predictor = Predictor(
                     snapshot=lambda: feed.snapshot,
-                    callers=callers,
-                    memory_cache=MemoryCache(100_000),
-                    shared_cache=None,
+                    answers=Answers(
+                        callers,
+                        memory_cache=MemoryCache(100_000),
+                        shared_cache=None,
+                        telemetry=telemetry,
+                        now=time.monotonic,
+                    ),
                     features=None,
                     spool=spool,
                     shadows=shadows,

@@ -1,0 +1,107 @@
+"""What a version answers to an assembled input: from a cache, or from its model servers."""
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+
+from understudy.core.outputs import Prediction, decode_cached, encode_cached
+from understudy.core.policy import ModelVersion
+from understudy.core.schema import Assembled
+from understudy.errors import DeadlineExceeded
+from understudy.ports import PredictionCache, Telemetry
+from understudy.serving.callers import Callers
+from understudy.serving.single_flight import SingleFlight
+
+SHARED_HIT_TTL_SECONDS = 5
+"""How long an answer found in the shared cache stays in process: its remaining life there is not known."""
+
+
+class CacheResult(StrEnum):
+    """What the cache had to do with an answer."""
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+
+
+class Answers:
+    """Answers by version and input.
+
+    Args:
+        callers: The open backends.
+        memory_cache: The first level; ``None`` turns it off.
+        shared_cache: The second level, which all proxies share; ``None`` when there is none.
+        telemetry: Counts hits and misses.
+        now: The monotonic clock, in seconds, that deadlines are given in.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        *,
+        memory_cache: PredictionCache | None,
+        shared_cache: PredictionCache | None,
+        telemetry: Telemetry,
+        now: Callable[[], float],
+    ) -> None:
+        self._callers = callers
+        self._memory_cache = memory_cache
+        self._shared_cache = shared_cache
+        self._has_cache = memory_cache is not None or shared_cache is not None
+        self._telemetry = telemetry
+        self._now = now
+        self._flights: SingleFlight[Prediction] = SingleFlight()
+
+    async def answer(
+        self, version: ModelVersion, assembled: Assembled, deadline: float
+    ) -> tuple[Prediction, CacheResult]:
+        """Return the version's prediction for this input.
+
+        Raises:
+            BackendUnavailable, BadAnswer, Overloaded: As the version's caller.
+            DeadlineExceeded: The ``deadline`` passed first.
+        """
+        if not version.caches or not self._has_cache:
+            return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
+        try:
+            async with asyncio.timeout(deadline - self._now()):
+                return await self._through_cache(version, assembled, deadline)
+        except TimeoutError:
+            raise DeadlineExceeded("upstream") from None
+
+    async def _through_cache(
+        self, version: ModelVersion, assembled: Assembled, deadline: float
+    ) -> tuple[Prediction, CacheResult]:
+        """Return the cached prediction; concurrent misses ask the model servers once."""
+        key = f"infer:{version.id}:{assembled.digest}"
+        cached = await self._cached(version, key, assembled.digest)
+        if cached is not None:
+            self._telemetry.count("cache_requests_total", version.model_name, "hit")
+            return cached, CacheResult.HIT
+        self._telemetry.count("cache_requests_total", version.model_name, "miss")
+        prediction, made = await self._flights.run(key, lambda: self._callers.of(version).call(assembled.row, deadline))
+        if made:
+            await self._store(version, key, assembled.digest, prediction)
+        return prediction, CacheResult.MISS
+
+    async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
+        if self._memory_cache is not None:
+            value = await self._memory_cache.get(key)
+            if value is not None:
+                return decode_cached(version.output_schema, version.id, digest, value)
+        if self._shared_cache is None:
+            return None
+        value = await self._shared_cache.get(key)
+        if value is None:
+            return None
+        found = decode_cached(version.output_schema, version.id, digest, value)
+        if found is not None and self._memory_cache is not None:
+            await self._memory_cache.set(key, value, min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS))
+        return found
+
+    async def _store(self, version: ModelVersion, key: str, digest: str, prediction: Prediction) -> None:
+        value = encode_cached(version.id, digest, prediction)
+        if self._memory_cache is not None:
+            await self._memory_cache.set(key, value, version.cache_ttl_seconds)
+        if self._shared_cache is not None:
+            await self._shared_cache.set(key, value, version.cache_ttl_seconds)
