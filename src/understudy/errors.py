@@ -162,7 +162,7 @@ class ServingError(UnderstudyError):
 class BadAnswer(ServingError):
     code = "E502"
     title = "The model server gave an unusable answer"
-    hint = "Look at the model server and at the version's output_schema; the answer was neither used nor cached."
+    hint = "Look at the model server and at the version's input_schema and output_schema; nothing was used or cached."
 
 
 class BackendUnavailable(ServingError):

@@ -104,6 +104,15 @@ NONSENSE = {
         "challenger_weight of fraud is a percentage from 0 to 100, not 500",
     ),
     "truncating policies": ("TRUNCATE ServingPolicy", "TRUNCATE would empty servingpolicy"),
+    "emptying the endpoints": ("TRUNCATE ModelEndpoint", "TRUNCATE would empty modelendpoint"),
+    "forgetting what was shipped": (
+        "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ('s', 1, 100); DELETE FROM SpoolOffset",
+        "SpoolOffset says which rows are in PredictionLog: it only moves forward",
+    ),
+    "shipping again what was shipped": (
+        "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ('s',1,9); UPDATE SpoolOffset SET segment = 0",
+        "SpoolOffset says which rows are in PredictionLog: it only moves forward",
+    ),
     "retiring the champion": (
         "UPDATE ModelVersion SET status = 'retired' WHERE id = {v.first}",
         "version v1 of churn is the champion and cannot be retired",

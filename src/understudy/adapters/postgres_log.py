@@ -23,7 +23,11 @@ _MOVE_OFFSET = """
     UPDATE SpoolOffset SET segment = $2, byte_offset = $4, updated_at = now()
     WHERE spool_id = $1 AND ((segment = $2 AND byte_offset = $3) OR (segment < $2 AND $3 = 0))
 """
-_BURY = "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5)"
+# A row that was buried before is met again when somebody took the spool's offset back.
+_BURY = (
+    "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5) "
+    "ON CONFLICT (spool_id, segment, byte_offset) DO NOTHING"
+)
 _ENSURE_PARTITIONS = "SELECT understudy_ensure_partitions()"
 _ENSURE_MONTH = "SELECT understudy_ensure_partitions(0, $1)"
 

@@ -7,6 +7,11 @@ from typing import Any
 from understudy.core.tensors import Datatype
 from understudy.errors import Violation
 
+MAX_VIOLATIONS = 1_000
+"""Unknown names that one answer lists at most; more of them say nothing new."""
+MAX_NAME_SHOWN = 255
+"""Characters of an unknown name that are shown."""
+
 JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
 } | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}

@@ -1,5 +1,6 @@
 """A model server's answer, checked against the version's ``output_schema`` and turned into predictions."""
 
+from dataclasses import replace
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 from understudy.core.schema import OutputSchema
 from understudy.core.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer
+
+MAX_CACHED_BYTES = 1_048_576
+"""A cache value longer than this is not looked at."""
 
 
 class Prediction(NamedTuple):
@@ -99,11 +103,14 @@ def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
     if index is None and len(values) == 1:
         index = 0
     if index is not None:
-        value = values[index]
-        return Prediction(b'{"score":%s}' % orjson.dumps(value), float(value))
+        return _scored(values[index])
     best = max(range(len(values)), key=values.__getitem__)
     label = schema.labels[best] if schema.labels else best
     return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
+
+
+def _scored(value: float) -> Prediction:
+    return Prediction(b'{"score":%s}' % orjson.dumps(value), float(value))
 
 
 def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAnswer:
@@ -120,46 +127,53 @@ def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAn
 
 def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes:
     """Return the cache value: the prediction with the version and the full input hash it belongs to."""
-    return b'{"version_id":%d,"input_hash":"%s","prediction":%s,"score":%s}' % (
-        version_id,
-        digest.encode(),
-        prediction.json,
-        orjson.dumps(prediction.score),
-    )
+    return b'{"version_id":%d,"input_hash":"%s","prediction":%s}' % (version_id, digest.encode(), prediction.json)
 
 
 def decode_cached(schema: OutputSchema, version_id: int, digest: str, value: bytes) -> Prediction | None:
-    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another version or input."""
+    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another version or input.
+
+    Only its values are taken: the body is made of them anew, by the same rules as from a server's answer.
+    """
+    if len(value) > MAX_CACHED_BYTES:
+        return None
     try:
         entry = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
     if not isinstance(entry, dict) or entry.get("version_id") != version_id or entry.get("input_hash") != digest:
         return None
-    body, score = entry.get("prediction"), entry.get("score")
-    if not isinstance(body, dict) or not _plausible(schema, body, score):
-        return None
-    return Prediction(orjson.dumps(body), score)
+    body = entry.get("prediction")
+    rebuilt = _rebuilt(schema, body) if isinstance(body, dict) else None
+    return rebuilt if isinstance(rebuilt, Prediction) else None
 
 
-def _plausible(schema: OutputSchema, body: dict[str, Any], score: Any) -> bool:
-    """Hold a cached body to the same schema as a server's answer."""
-    if score is not None and (type(score) not in (float, int) or not isfinite(score)):
-        return False
-    if "score" in body:
+def _rebuilt(schema: OutputSchema, body: dict[str, Any]) -> Prediction | BadAnswer | None:
+    if body.keys() == {"score"}:
         single = schema.score_index is not None or schema.shape is None or prod(schema.shape) == 1
-        return set(body) == {"score"} and single and _is_number(body["score"], schema) and body["score"] == score
-    if "scores" in body:
+        return _scored(body["score"]) if single and _is_number(body["score"], schema) else None
+    if body.keys() == {"label", "scores"}:
         values = body["scores"]
-        sized = schema.shape is None or (isinstance(values, list) and len(values) == prod(schema.shape))
-        return (
-            set(body) == {"label", "scores"}
-            and isinstance(values, list)
-            and sized
-            and schema.score_index is None
-            and all(_is_number(value, schema) for value in values)
-        )
-    return set(body) in ({"label"}, {"labels"}) and schema.datatype in (None, Datatype.BYTES) and score is None
+        several = schema.score_index is None and isinstance(values, list) and _fits(schema, len(values))
+        return _of_numbers(schema, values) if several and all(_is_number(one, schema) for one in values) else None
+    return _rebuilt_strings(schema, body) if schema.datatype in (None, Datatype.BYTES) else None
+
+
+def _rebuilt_strings(schema: OutputSchema, body: dict[str, Any]) -> Prediction | BadAnswer | None:
+    if body.keys() == {"label"}:
+        return _of_strings(replace(schema, score_index=None), [body["label"]]) if _is_text(body["label"]) else None
+    labels = body.get("labels")
+    if body.keys() != {"labels"} or schema.score_index is not None or not isinstance(labels, list):
+        return None
+    return _of_strings(schema, labels) if _fits(schema, len(labels)) and all(map(_is_text, labels)) else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _fits(schema: OutputSchema, size: int) -> bool:
+    return size > 1 and (schema.shape is None or size == prod(schema.shape))
 
 
 def _is_number(value: Any, schema: OutputSchema) -> bool:

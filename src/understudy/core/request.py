@@ -1,8 +1,10 @@
 """A predict request, read from its JSON body."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
+from understudy.core.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
 from understudy.core.strict_json import parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
 
@@ -85,10 +87,10 @@ def _refuse(document: dict[str, Any]) -> None:
     category = document.get("category")
     if category is not None and not (isinstance(category, str) and len(category) <= MAX_ENTITY_ID):
         violations.append(Violation("/category", f"expected a string of at most {MAX_ENTITY_ID} characters"))
+    unknown = (name[:MAX_NAME_SHOWN] for name in document if name not in _FIELDS)
     violations.extend(
         Violation("/" + name.replace("~", "~0").replace("/", "~1"), "is not a field of a predict request")
-        for name in document
-        if name not in _FIELDS
+        for name in islice(unknown, MAX_VIOLATIONS)
     )
     count = f"{len(violations)} problem{'s' if len(violations) > 1 else ''}"
     raise (EntityIdInvalid if entity_problem else InputInvalid)(count, tuple(violations))

@@ -4,9 +4,10 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
-from understudy.core.features import Feature, checked, expected, pointer_of
+from understudy.core.features import MAX_NAME_SHOWN, MAX_VIOLATIONS, Feature, checked, expected, pointer_of
 from understudy.core.tensors import Datatype, Row, TensorSpec
 from understudy.errors import InputInvalid, Violation
 
@@ -99,10 +100,10 @@ class InputSchema:
                 continue
             merged[name] = checked(feature, value, violations)
         if own != len(values):
+            unknown = (name for name in values if name not in self.by_name)
             violations.extend(
-                Violation(pointer_of(name), "is not an input of this version; leave it out")
-                for name in values
-                if name not in self.by_name
+                Violation(pointer_of(name[:MAX_NAME_SHOWN]), "is not an input of this version; leave it out")
+                for name in islice(unknown, MAX_VIOLATIONS)
             )
         if violations:
             _refuse(violations)

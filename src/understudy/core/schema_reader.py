@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from math import inf, prod
 from typing import Any
 
+import numpy as np
+
 from understudy.core.features import JSON_TYPES, Feature, checked, problem_of
 from understudy.core.schema import InputSchema, OutputSchema, PackedTensor, PlainInput
 from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
@@ -145,7 +147,28 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         checked(feature, feature.default, problems)
         if problems:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
+    _check_representable(feature, where)
     return feature
+
+
+def _check_representable(feature: Feature, where: str) -> None:
+    """Refuse numbers that no input could ever be: outside the range of the feature's own datatype."""
+    if not feature.datatype.is_integer:
+        return
+    single_default = [] if feature.shape or not feature.has_default else [feature.default]
+    for name, values in (
+        ("min", [feature.minimum]),
+        ("max", [feature.maximum]),
+        ("enum", feature.enum),
+        ("default", single_default),
+    ):
+        if any(value is not None and not _fits(value, feature.datatype) for value in values):
+            raise SchemaInvalid(f"{where}.{name}: is outside {feature.datatype.wire_name.lower()}")
+
+
+def _fits(value: float, datatype: Datatype) -> bool:
+    limits = np.iinfo(datatype.numpy_dtype)
+    return bool(limits.min <= value <= limits.max)
 
 
 def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[PackedTensor, ...]:

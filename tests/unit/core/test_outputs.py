@@ -108,13 +108,36 @@ def test_a_cut_cache_value_is_a_miss(length):
     assert decode_cached(TWO_CLASSES, 7, "d" * 64, GOOD[:length]) is None
 
 
+SOME_LABELS = compile_output_schema({"shape": [2], "labels": ["no", "yes"]})
+LABELLED = b'{"version_id":7,"input_hash":"%s","prediction":{"label":"yes","scores":[0.1,0.9]}}' % (b"d" * 64)
+
+
+def test_only_the_values_of_a_cached_body_are_taken():
+    for label in (b'"<script>"', b'{"a":1}', b'"\\u0000"', b"[" * 400 + b"]" * 400, b'"' + b"x" * 1000 + b'"'):
+        poisoned = LABELLED.replace(b'"yes"', label)
+
+        found = decode_cached(SOME_LABELS, 7, "d" * 64, poisoned)
+
+        assert found == Prediction(b'{"label":"yes","scores":[0.1,0.9]}', 0.9)
+
+
+def test_a_cached_string_is_held_to_the_rules_of_a_servers_string():
+    words = compile_output_schema({"dtype": "string", "shape": []})
+    entry = b'{"version_id":7,"input_hash":"%s","prediction":{"label":%s}}'
+
+    assert decode_cached(words, 7, "d" * 64, entry % (b"d" * 64, b'"cat"')) == Prediction(b'{"label":"cat"}', None)
+    for label in (b'"a\\u0000"', b"5", b"{}", b'"' + b"x" * 2_000_000 + b'"'):
+        assert decode_cached(words, 7, "d" * 64, entry % (b"d" * 64, label)) is None
+
+
 @pytest.mark.parametrize(
     "value",
     [
         GOOD.replace(b"7", b"8"),
         GOOD.replace(b"dd", b"ee"),
-        GOOD.replace(b'{"score":0.5}', b'{"score":1.5}').replace(b"0.5", b"1.5"),
-        GOOD.replace(b'{"score":0.5}', b'{"score":0.4}'),
+        GOOD.replace(b'{"score":0.5}', b'{"score":1.5}'),
+        GOOD.replace(b'{"score":0.5}', b'{"score":null}'),
+        GOOD.replace(b'{"score":0.5}', b'{"score":0.5,"x":1}'),
         GOOD.replace(b'{"score":0.5}', b'{"label":"x","scores":[0.5,0.5]}'),
         GOOD.replace(b'{"score":0.5}', b'{"score":"0.5"}'),
         GOOD.replace(b'{"score":0.5}', b'{"label":"x"}'),

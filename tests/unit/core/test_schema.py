@@ -168,6 +168,9 @@ def test_tensors_of_one_row_do_not_run_into_each_other_in_the_hash():
         (an_input_schema(tensors=[{"name": "t", "dtype": "string", "features": ["age", "income"]}]), "dtype"),
         (an_input_schema(tensors=[{"name": "t", "shape": [3], "features": ["age", "income"]}]), "shape"),
         (an_input_schema(batch="yes"), "batch"),
+        ({"features": [{"name": "x", "dtype": "int64", "max": 1e300}]}, "max"),
+        ({"features": [{"name": "x", "dtype": "int8", "enum": [300]}]}, "enum"),
+        ({"features": [{"name": "x", "dtype": "uint8", "default": -1}]}, "default"),
     ],
 )
 def test_a_schema_that_cannot_be_used_says_where(document: Any, place: str):
@@ -212,3 +215,14 @@ def test_the_short_way_and_the_long_way_agree(values):
             return refused.violations
 
     assert outcome(schema) == outcome(replace(schema, plain=None))
+
+
+def test_a_hundred_thousand_unknown_names_are_not_all_repeated():
+    schema = compile_input_schema(an_input_schema())
+    values = {"age": 1, "income": 2, **{f"x{n}" + "y" * 500: 0 for n in range(100_000)}}
+
+    with pytest.raises(InputInvalid) as refused:
+        schema.assemble(values)
+
+    assert len(refused.value.violations) == 1_000
+    assert max(len(violation.pointer) for violation in refused.value.violations) < 300

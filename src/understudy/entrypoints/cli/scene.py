@@ -2,9 +2,11 @@
 
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from understudy.adapters.embedded_postgres import find_installations
-from understudy.entrypoints.demo.run import CUSTOMER, Demo, first_request
+from understudy.entrypoints.demo.run import CUSTOMER, WANTED_PORT, Demo, first_request
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 
 _SQL = ('    -c "UPDATE ServingPolicy SET challenger_weight = 50', "        WHERE model_name = 'visits'\"")
@@ -119,7 +121,7 @@ def curl_command(proxy_url: str, request: Mapping[str, Any], width: int = WIDTH)
 def places(demo: Demo) -> list[tuple[str, str]]:
     """Return where everything is."""
     return [
-        ("proxy", demo.proxy_url),
+        ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
         ("docs", f"{demo.proxy_url}/docs"),
         ("metrics", demo.metrics_url),
         ("database", demo.database_url),
@@ -130,17 +132,25 @@ def places(demo: Demo) -> list[tuple[str, str]]:
 
 def next_commands(demo: Demo) -> list[str]:
     """Return what to try next; the first one changes the split with plain SQL."""
-    psql = find_psql()
+    psql, understudy = find_psql(), shlex.quote(this_command())
     if psql is None:
-        change = ["  understudy model set visits --weight 50 --yes --reason 'looks good'"]
+        change = [f"  {understudy} model set visits --weight 50 --yes --reason 'looks good'"]
     else:
         change = [f"  {shlex.quote(psql)} {demo.database_url} \\", *_SQL]
     return [
         *change,
-        "  understudy model show visits",
-        f"  understudy explain visits customer-{CUSTOMER}",
-        "  understudy audit list",
+        f"  {understudy} model show visits",
+        f"  {understudy} explain visits customer-{CUSTOMER}",
+        f"  {understudy} audit list",
     ]
+
+
+def this_command() -> str:
+    """Return how this program is called from the folder at hand: by its name only where a shell would find it."""
+    if shutil.which("understudy"):
+        return "understudy"
+    own = Path(sys.executable).with_name("understudy")
+    return str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)
 
 
 def find_psql() -> str | None:

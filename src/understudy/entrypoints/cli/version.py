@@ -55,7 +55,10 @@ def register(
         then = "Run again without --dry-run to register it as staging."
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
-        then = f"→ understudy model set {model} --challenger {version} --weight 5 sends it a share of the calls"
+        then = (
+            f"→ understudy model set {model} --challenger {version} --weight 5 sends it a share of the calls\n"
+            f"  (or --champion {version}, where {model} has no champion yet)"
+        )
     document = {"version": {**version_document(made), "id": None if dry_run else made.id}, "dry_run": dry_run}
     show(document, head, facts(_facts_of(made)), then, as_json=as_json)
 

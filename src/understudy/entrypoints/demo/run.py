@@ -59,6 +59,8 @@ class Demo:
     model_servers: dict[str, str] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
+    has_usual_port: bool = True
+    """Whether the proxy has the port that was asked for, or the usual one."""
 
     @property
     def proxy_url(self) -> str:
@@ -204,7 +206,9 @@ class _Starter:
     def _proxy_port(self, claims: PortClaims) -> int:
         wanted = self._options.port
         if wanted is None:
-            return claims.take_or_another(WANTED_PORT)
+            port = claims.take_or_another(WANTED_PORT)
+            self.demo.has_usual_port = port == WANTED_PORT
+            return port
         if not claims.take(wanted):
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
         return wanted

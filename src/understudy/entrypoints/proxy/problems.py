@@ -38,6 +38,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.RegistryUnavailable: 503,
     errors.MigrationNeeded: 503,
 }
+MAX_PATH_SHOWN = 255
+"""Characters of the path that a problem names."""
 PROBLEM_JSON = b"application/problem+json"
 
 
@@ -54,7 +56,7 @@ def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
         "status": status_of(error),
         "code": error.code,
         "detail": error.detail,
-        "instance": path,
+        "instance": path[:MAX_PATH_SHOWN],
         "error": error.title,
         "next": error.next_step,
     }

@@ -97,7 +97,7 @@ def _example_element(feature: Feature) -> Any:
         return True
     low, high = feature.minimum, feature.maximum
     if low is not None and high is not None:
-        value = (low + high) / 2
+        value = low / 2 + high / 2  # not (low + high) / 2: that may be infinite
     else:
         value = low if low is not None else high if high is not None else 0.0
     if not feature.datatype.is_integer:

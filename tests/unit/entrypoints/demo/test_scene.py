@@ -3,6 +3,7 @@
 import io
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 from rich.console import Console
@@ -35,6 +36,8 @@ def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line()
 
     assert "challenger_weight = 50" in said or "--weight 50" in said
     assert "understudy explain visits customer-42" in said
+    command = said.split(" explain visits")[0].split()[-1]
+    assert shutil.which(command), "as it is printed, a shell must find it"
 
 
 def test_a_part_that_is_ready_takes_one_line_of_80_columns():

@@ -2,6 +2,7 @@ DROP VIEW understudy_split, understudy_status;
 DROP TABLE AlertOutbox, OutcomeEvent, Experiment, RolloutEvent, Rollout, ProxyInstance, ApiKey, PredictionDeadLetter,
     SpoolOffset, PredictionMetric, PredictionLog, PolicyChange, PolicyAudit, ServingPolicy, ModelEndpoint, ModelVersion;
 DROP FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ);
+DROP FUNCTION understudy_guard_offset();
 DROP FUNCTION understudy_guard_change();
 DROP FUNCTION understudy_guard_audit();
 DROP FUNCTION understudy_touch_keys();

@@ -342,3 +342,26 @@ CREATE TRIGGER policyaudit_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE O
     FOR EACH STATEMENT EXECUTE FUNCTION understudy_guard_audit();
 CREATE TRIGGER policychange_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON PolicyChange
     FOR EACH STATEMENT EXECUTE FUNCTION understudy_guard_change();
+
+-- A TRUNCATE fires no row trigger: proxies would not hear of it, and rows that were shipped would be shipped again.
+CREATE TRIGGER modelversion_no_truncate BEFORE TRUNCATE ON ModelVersion
+    FOR EACH STATEMENT EXECUTE FUNCTION understudy_refuse_truncate();
+CREATE TRIGGER modelendpoint_no_truncate BEFORE TRUNCATE ON ModelEndpoint
+    FOR EACH STATEMENT EXECUTE FUNCTION understudy_refuse_truncate();
+
+CREATE FUNCTION understudy_guard_offset() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.spool_id = OLD.spool_id AND (NEW.segment, NEW.byte_offset) >= (OLD.segment, OLD.byte_offset) THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    PERFORM understudy_refuse('SpoolOffset says which rows are in PredictionLog: it only moves forward',
+                              'Leave it to the proxies. Rows that could not be written: SELECT * FROM PredictionDeadLetter');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER spooloffset_guard BEFORE UPDATE OR DELETE ON SpoolOffset
+    FOR EACH ROW EXECUTE FUNCTION understudy_guard_offset();
+CREATE TRIGGER spooloffset_no_truncate BEFORE TRUNCATE ON SpoolOffset
+    FOR EACH STATEMENT EXECUTE FUNCTION understudy_refuse_truncate();
