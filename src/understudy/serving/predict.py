@@ -34,7 +34,10 @@ from understudy.serving.shadows import ShadowSet
 
 
 class Served(NamedTuple):
-    """What one version made of a call: a prediction, or why there is none; and how long that took."""
+    """What one version made of a call: a prediction, or why there is none.
+
+    ``seconds`` is what the attempt took, known of a challenger that failed.
+    """
 
     version: ModelVersion
     assembled: Assembled | None
@@ -200,14 +203,10 @@ class Predictor:
         first = await self._serve_version(call, call.route.version, now + share)
         if first.error is None:
             return first, None
-        return await self._serve_version(call, call.policy.champion, call.deadline), first
+        failed = first._replace(seconds=self._clocks.monotonic() - now)
+        return await self._serve_version(call, call.policy.champion, call.deadline), failed
 
     async def _serve_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
-        started = self._clocks.monotonic()
-        served = await self._try_version(call, version, deadline)
-        return served._replace(seconds=self._clocks.monotonic() - started)
-
-    async def _try_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
         try:
             assembled = version.input_schema.assemble(call.request.inputs, call.stored)
         except InputInvalid as problem:

@@ -1,6 +1,6 @@
 """The outermost layer: every answer names its request, and every defect is in the log under that name."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -34,12 +34,13 @@ class Edge:
         identity = identify(scope["headers"], self._new_id)
         started = False
 
-        async def send_identified(message: Scope) -> None:
+        def send_identified(message: Scope) -> Awaitable[None]:
+            # Not a coroutine of its own: each message of each answer would pay for it.
             nonlocal started
             if not started:
                 started = True
                 message["headers"] = [*message["headers"], *identity.headers]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_identified)
