@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from secrets import randbits
 
 from understudy.adapters.backends import connect, replicas_of
 from understudy.adapters.memory_cache import MemoryCache
@@ -15,6 +14,7 @@ from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.postgres_log import PostgresPredictionStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.randomness import RandomBytes
 from understudy.adapters.redis_cache import RedisCache
 from understudy.adapters.redis_features import RedisFeatureStore
 from understudy.adapters.snapshot_file import JsonSnapshotFile
@@ -96,6 +96,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             telemetry=telemetry,
             now=time.monotonic,
         )
+        fresh_bits = partial(RandomBytes().bits, RANDOM_BITS)
         predictor = Predictor(
             snapshot=lambda: feed.snapshot,
             answers=answers,
@@ -108,7 +109,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
                 challenger_budget_ratio=settings.challenger_budget_ratio,
                 shadow_timeout_seconds=settings.shadow_timeout_seconds,
             ),
-            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=partial(randbits, RANDOM_BITS)),
+            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         parts = Parts(predictor, feed, callers, ChampionWatch(callers, time.monotonic), shadows, telemetry)
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)

@@ -74,9 +74,9 @@ _DOCUMENT = f"""
 """  # noqa: S608 - the columns are the constants above
 
 _CHANGES = """
-    SELECT NULL AS model_name, pg_snapshot_xmin(pg_current_snapshot())::text AS xid
+    SELECT NULL AS model_name, NULL AS source, pg_snapshot_xmin(pg_current_snapshot())::text AS xid
     UNION ALL
-    SELECT model_name, changed_xid::text FROM policychange
+    SELECT model_name, source, changed_xid::text FROM policychange
     WHERE changed_xid >= $1::text::xid8 OR pg_snapshot_xmin(pg_current_snapshot()) < $1::text::xid8
 """
 
@@ -106,7 +106,8 @@ class PostgresPolicySource:
         self._lock = asyncio.Lock()
         self._kept: asyncpg.Connection | None = None
         self._horizon: str | None = None
-        self._told: Mapping[str, str] = {}
+        self._told: Mapping[tuple[str, str], str] = {}
+        """Which transaction of each model and source was told."""
         self._pending: set[str] = set()
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
@@ -140,9 +141,9 @@ class PostgresPolicySource:
         """
         async with translated("policy changes cannot be read"), self._lock:
             rows = await self._fetch(_CHANGES, self._horizon or "0")
-            written = {name: xid for name, xid in rows if name is not None}
-            self._pending.update(name for name, xid in written.items() if self._told.get(name) != xid)
-            self._horizon = next(xid for name, xid in rows if name is None)
+            written = {(name, source): xid for name, source, xid in rows if name is not None}
+            self._pending.update(place[0] for place, xid in written.items() if self._told.get(place) != xid)
+            self._horizon = next(xid for name, _, xid in rows if name is None)
             self._told = written
             return sorted(self._pending)
 

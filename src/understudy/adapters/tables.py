@@ -142,6 +142,7 @@ POLICY_CHANGE = Table(
     "policychange",
     METADATA,
     Column("model_name", String(255), primary_key=True),
+    Column("source", String(40), primary_key=True),
     Column("generation", BigInteger, nullable=False, server_default=_ZERO),
     Column("changed_xid", Xid8, nullable=False),
     Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),

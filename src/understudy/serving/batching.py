@@ -2,8 +2,9 @@
 
 A row goes out at once while fewer than ``concurrency`` calls of its version are in flight, or when the last call left
 ``gap_seconds`` ago. Otherwise it leaves with the next call that ends, or when that gap is over, whichever is first, and
-with it whatever else waits. An idle proxy adds no latency, a slow model adds at most the gap, and a busy proxy makes
-fewer and larger calls.
+with it whatever else waits. While a version is slow the gap is a share of what its slowest call has taken so far, so
+that one that hangs is asked by few calls of many rows. An idle proxy adds no latency, a slow model adds at most the gap
+or that share, and a busy proxy makes fewer and larger calls.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ _log = structlog.get_logger(__name__)
 
 MOST_CALLS = 128
 """Calls of one version in flight, however slow it is."""
+SLOW_SHARE = 0.05
+"""What a row may wait for company, as a share of the age of the oldest call in flight."""
 
 
 class _Waiting(NamedTuple):
@@ -68,7 +71,8 @@ class BatchingCaller:
         self._queue: deque[_Waiting] = deque()
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], float] = {}
+        """When each left, the oldest first."""
 
     @property
     def in_flight(self) -> int:
@@ -127,7 +131,9 @@ class BatchingCaller:
     def _wait_seconds(self) -> float:
         if len(self._calls) < self._concurrency or len(self._queue) >= self._batch_rows:
             return 0.0
-        return self._left_at + self._gap_seconds - self._now()
+        now = self._now()
+        oldest_seconds = now - next(iter(self._calls.values()))
+        return self._left_at + max(self._gap_seconds, SLOW_SHARE * oldest_seconds) - now
 
     def _gap_is_over(self) -> None:
         self._gap_timer = None
@@ -144,11 +150,11 @@ class BatchingCaller:
             return
         self._left_at = self._now()
         task = asyncio.get_running_loop().create_task(self._run(batch))
-        self._calls.add(task)
+        self._calls[task] = self._left_at
         task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
+        self._calls.pop(task, None)
         self._dispatch_if_due()
 
     async def _run(self, batch: list[_Waiting]) -> None:

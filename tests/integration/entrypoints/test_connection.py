@@ -1,6 +1,7 @@
 """What a connection does with requests that never arrive, on the server that the proxy runs on."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from understudy.entrypoints.proxy.connection import WRITE_WHOLE
 from understudy.entrypoints.proxy.door import Reply
 from understudy.entrypoints.proxy.lane import Receive, Scope, Send, read_body, send_reply
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, status_of
@@ -24,13 +26,15 @@ EARLY = b"GET /early HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the body; to ``/early`` before there is one."""
+    """Answer with the body; to ``/early`` before there is one, to ``/whole`` in one write where that may be."""
     try:
         body = b"early" if scope["path"] == "/early" else await read_body(receive, 1_000, RECEIVE_SECONDS)
         reply = Reply(200, [], body)
     except UnderstudyError as problem:
         reply = Reply(status_of(problem), problem_headers(problem), problem_body(problem, scope["path"]))
-    await send_reply(send, reply)
+    length = (b"content-length", b"%d" % len(reply.body))
+    if scope["path"] != "/whole" or not scope[WRITE_WHOLE](reply.status, [length, *reply.headers], reply.body):
+        await send_reply(send, reply)
 
 
 @pytest.fixture
@@ -141,3 +145,30 @@ async def test_a_request_in_pieces_is_answered_and_the_next_one_on_the_same_conn
     await caller.send(WHOLE)
 
     assert (await caller.reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")
+
+
+def at(path: bytes, request: bytes, *headers: bytes) -> bytes:
+    return request.replace(b"POST / ", b"POST " + path + b" ").replace(b"\r\n\r\n", b"".join((*headers, b"\r\n\r\n")))
+
+
+@pytest.mark.parametrize("headers", [[], [b"\r\nconnection: close"], [b"\r\nexpect: 100-continue"]])
+async def test_an_answer_in_one_write_has_the_same_bytes_as_one_by_asgi(call, headers):
+    answers = []
+    for path in (b"/", b"/whole"):
+        caller = await call()
+        await caller.send(at(path, WHOLE, *headers) + at(path, WHOLE, b"\r\nconnection: close"))
+        answers.append(re.sub(rb"\r\ndate: [^\r]+", b"", (await caller.rest())[0]))
+
+    assert answers[0].count(b"HTTP/1.1 200 ") == (1 if headers == [b"\r\nconnection: close"] else 2)
+    assert answers[1] == answers[0]
+
+
+async def test_requests_sent_together_are_answered_in_order(call):
+    caller = await call()
+    bodies = [b"%02d" % number for number in range(30)]
+    requests = [at(b"/whole" if n % 3 else b"/", WHOLE).replace(b"{}", body) for n, body in enumerate(bodies)]
+
+    await caller.send(b"".join(requests) + at(b"/", WHOLE, b"\r\nconnection: close"))
+    answer, _ = await caller.rest()
+
+    assert re.findall(rb"\r\n\r\n(\d\d)", answer) == bodies

@@ -83,6 +83,20 @@ async def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap(
     assert 5 <= len(backend.calls) <= 14
 
 
+async def test_a_version_that_hangs_is_asked_by_few_calls_of_many_rows():
+    backend = MemoryBackend(echo, delay_seconds=0.6)
+    caller = a_caller(backend, concurrency=1, gap_seconds=0.001, batch_rows=256)
+
+    calls = []
+    for number in range(200):
+        calls.append(asyncio.create_task(caller.call(row_of(float(number)), time.monotonic() + 5)))
+        await asyncio.sleep(0.002)
+    await asyncio.gather(*calls)
+
+    # With the gap alone there would be a call for every row or two; its slowest call is up to 0.4 s old meanwhile.
+    assert len(backend.calls) <= 100
+
+
 async def test_rows_left_over_from_a_full_batch_leave_without_waiting_for_a_call_to_end():
     backend = MemoryBackend(echo, delay_seconds=0.3)
     caller = a_caller(backend, concurrency=1, gap_seconds=0.01)

@@ -4,7 +4,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from secrets import token_hex
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
 from understudy import __version__
+from understudy.adapters.randomness import RandomBytes
 from understudy.bootstrap import Parts, open_parts
 from understudy.core.policy import PolicySnapshot
 from understudy.core.request import MAX_ENTITY_ID
@@ -99,7 +99,7 @@ def create_app(
     def door() -> PredictDoor:
         return proxy.door
 
-    return Edge(PredictLane(Gate(api, door), door, settings), door, partial(token_hex, 16))
+    return Edge(PredictLane(Gate(api, door), door, settings), door, partial(RandomBytes().hex, 16))
 
 
 def create_api(proxy: Proxy) -> FastAPI:

@@ -1,9 +1,16 @@
 """uvicorn's connection, where nobody waits for ever for a request that does not arrive."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeAlias
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+WRITE_WHOLE = "understudy.write_whole"
+"""Where a request's scope has :data:`WriteWhole`, on this server."""
+WriteWhole: TypeAlias = Callable[[int, Iterable[tuple[bytes, bytes]], bytes], bool]
+"""Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
 
 
 class Connection(HttpToolsProtocol):
@@ -29,8 +36,9 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def on_headers_complete(self) -> None:
-        """Let the application have what there is of the body."""
+        """Let the application have what there is of the body, and a short way to answer."""
         super().on_headers_complete()
+        self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
         self.cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
@@ -51,3 +59,22 @@ class Connection(HttpToolsProtocol):
         if self._receiving is not None:
             self._receiving.cancel()
             self._receiving = None
+
+
+def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+    """Answer in one write, where nothing is unusual; return whether that was so.
+
+    uvicorn's own way is two writes, and looks for forbidden bytes in each name and value (measured: a quarter of a
+    predict call's processor time). So it is for headers whose bytes are known to be allowed, and which name the length.
+    """
+    if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
+        return False
+    parts = [STATUS_LINE[status]]
+    for name, value in (*cycle.default_headers, *headers):
+        parts += (name, b": ", value, b"\r\n")
+    parts += (b"\r\n", body)
+    cycle.transport.write(b"".join(parts))
+    cycle.response_started = cycle.response_complete = True
+    cycle.message_event.set()
+    cycle.on_response()
+    return True

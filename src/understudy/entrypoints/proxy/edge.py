@@ -1,11 +1,12 @@
 """The outermost layer: every answer names its request, and every defect is in the log under that name."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
+from understudy.entrypoints.proxy.connection import WRITE_WHOLE, WriteWhole
 from understudy.entrypoints.proxy.door import PredictDoor
-from understudy.entrypoints.proxy.headers import identify
+from understudy.entrypoints.proxy.headers import Identity, identify
 from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, send_reply
 from understudy.errors import InternalFault
 
@@ -42,9 +43,18 @@ class Edge:
                 message["headers"] = [*message["headers"], *identity.headers]
             return send(message)
 
+        if WRITE_WHOLE in scope:
+            scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
             await self._app(scope, receive, send_identified)
         except Exception:  # noqa: BLE001 - the last resort: no internals for the caller, all of them for the log
             _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
             if not started:
                 await send_reply(send_identified, self._door().refuse(InternalFault(), scope["path"]))
+
+
+def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:
+    def write(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        return write_whole(status, (*headers, *identity.headers), body)
+
+    return write

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
+from understudy.entrypoints.proxy.connection import WRITE_WHOLE, WriteWhole
 from understudy.entrypoints.proxy.door import HttpCall, PredictDoor, Reply
 from understudy.errors import BodyTooLarge, MalformedBody, RequestTimedOut
 from understudy.settings import Settings
@@ -54,7 +55,10 @@ class PredictLane:
         else:
             await self._app(scope, receive, send)
             return
-        await send_reply(send, await answer(http_call(scope, receive, self._settings), model_name))
+        reply = await answer(http_call(scope, receive, self._settings), model_name)
+        write_whole: WriteWhole | None = scope.get(WRITE_WHOLE)
+        if write_whole is None or not write_whole(reply.status, _with_length(reply), reply.body):
+            await send_reply(send, reply)
 
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
@@ -104,9 +108,12 @@ def _check_size(size: int, limit_bytes: int) -> None:
 
 async def send_reply(send: Send, reply: Reply) -> None:
     """Send an answer."""
-    headers = [(b"content-length", b"%d" % len(reply.body)), *reply.headers]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.start", "status": reply.status, "headers": _with_length(reply)})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+def _with_length(reply: Reply) -> list[tuple[bytes, bytes]]:
+    return [(b"content-length", b"%d" % len(reply.body)), *reply.headers]
 
 
 def canonical_path(raw_path: bytes) -> str:

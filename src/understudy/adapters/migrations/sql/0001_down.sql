@@ -12,6 +12,6 @@ DROP FUNCTION understudy_guard_version();
 DROP FUNCTION understudy_refuse_truncate();
 DROP FUNCTION understudy_record_policy();
 DROP FUNCTION understudy_guard_policy();
-DROP FUNCTION understudy_touch(TEXT, BIGINT);
+DROP FUNCTION understudy_touch(TEXT, TEXT, BIGINT);
 DROP FUNCTION understudy_actor();
 DROP FUNCTION understudy_refuse(TEXT, TEXT);

@@ -19,19 +19,16 @@ CREATE FUNCTION understudy_actor() RETURNS TEXT LANGUAGE sql STABLE AS $$
     FROM (SELECT coalesce(current_setting('understudy.actor', TRUE), '') AS claimed) AS session
 $$;
 
-CREATE FUNCTION understudy_touch(changed_model TEXT, new_generation BIGINT DEFAULT 0) RETURNS VOID
+CREATE FUNCTION understudy_touch(changed_model TEXT, changed_source TEXT, new_generation BIGINT DEFAULT 0) RETURNS VOID
 LANGUAGE plpgsql AS $$
-DECLARE
-    reached BIGINT;
 BEGIN
-    INSERT INTO PolicyChange AS known (model_name, generation, changed_xid)
-    VALUES (changed_model, new_generation, pg_current_xact_id())
-    ON CONFLICT (model_name) DO UPDATE
+    INSERT INTO PolicyChange AS known (model_name, source, generation, changed_xid)
+    VALUES (changed_model, changed_source, new_generation, pg_current_xact_id())
+    ON CONFLICT (model_name, source) DO UPDATE
     SET generation = greatest(known.generation, excluded.generation),
         changed_xid = excluded.changed_xid,
-        changed_at = now()
-    RETURNING generation INTO reached;
-    PERFORM pg_notify('understudy_policy', json_build_object('model', changed_model, 'generation', reached)::TEXT);
+        changed_at = now();
+    PERFORM pg_notify('understudy_policy', json_build_object('model', changed_model)::TEXT);
 END $$;
 
 -- -- ServingPolicy ----------------------------------------------------------------------------------------------------
@@ -48,6 +45,7 @@ DECLARE
     known      RECORD;
     category   RECORD;
     named      BIGINT[] := ARRAY[NEW.champion_version, NEW.challenger_version, NEW.shadow_version];
+    had        BIGINT[];
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.model_name IS DISTINCT FROM OLD.model_name THEN
         PERFORM understudy_refuse(
@@ -76,11 +74,15 @@ BEGIN
     END IF;
 
     -- Locked in one order, so that two policies cannot deadlock, and before their status is read, so that nobody can
-    -- retire a version in the moment in which it gets a role.
+    -- retire a version in the moment in which it gets a role. A version that keeps its role is not locked: whoever has
+    -- a transaction open on it must not be able to keep the weight from going to 0.
     IF TG_OP = 'UPDATE' THEN
-        named := named || ARRAY[OLD.champion_version, OLD.challenger_version, OLD.shadow_version];
+        had := ARRAY[OLD.champion_version, OLD.challenger_version, OLD.shadow_version];
     END IF;
-    PERFORM 1 FROM ModelVersion WHERE id = ANY (named) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM 1 FROM ModelVersion
+    WHERE id IN (SELECT unnest(ARRAY[is_now, was]) FROM unnest(named, had) AS roles (is_now, was)
+                 WHERE is_now IS DISTINCT FROM was)
+    ORDER BY id FOR NO KEY UPDATE;
     FOR asked IN
         SELECT * FROM (VALUES ('champion', NEW.champion_version), ('challenger', NEW.challenger_version),
                               ('shadow', NEW.shadow_version)) AS roles (role, id)
@@ -144,7 +146,7 @@ BEGIN
     -- These four are ours, whatever the statement says.
     IF TG_OP = 'INSERT' THEN
         -- Waits for a deletion of the same policy that is not committed yet, so that its generation is known.
-        SELECT generation INTO known FROM PolicyChange WHERE model_name = NEW.model_name FOR UPDATE;
+        SELECT generation INTO known FROM PolicyChange WHERE model_name = NEW.model_name AND source = 'policy' FOR UPDATE;
         NEW.generation := coalesce(known.generation, 0) + 1;
         NEW.previous_champion := NULL;
     ELSE
@@ -192,7 +194,7 @@ BEGIN
                      nullif(current_setting('application_name', TRUE), ''), 'sql'),
             nullif(current_setting('understudy.reason', TRUE), ''), lower(TG_OP),
             CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END, CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END);
-    PERFORM understudy_touch(model, number);
+    PERFORM understudy_touch(model, 'policy', number);
 
     UPDATE ModelVersion SET status = 'staging'
     WHERE id = ANY (gone) AND id <> ALL (array_remove(roles, NULL)) AND status NOT IN ('staging', 'retired');
@@ -280,29 +282,29 @@ BEGIN
         IF TG_OP = 'UPDATE' AND NEW IS NOT DISTINCT FROM OLD THEN
             RETURN NULL;
         END IF;
-        PERFORM understudy_touch(OLD.model_name);
+        PERFORM understudy_touch(OLD.model_name, 'version:' || OLD.id);
         IF TG_OP = 'DELETE' OR NEW.model_name = OLD.model_name THEN
             RETURN NULL;
         END IF;
     END IF;
-    PERFORM understudy_touch(NEW.model_name);
+    PERFORM understudy_touch(NEW.model_name, 'version:' || NEW.id);
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION understudy_touch_endpoint() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    PERFORM understudy_touch(model_name) FROM (
-        SELECT DISTINCT model_name FROM ModelVersion
+    PERFORM understudy_touch(model_name, 'version:' || id) FROM (
+        SELECT model_name, id FROM ModelVersion
         WHERE id IN (CASE WHEN TG_OP <> 'INSERT' THEN OLD.model_version_id END,
                      CASE WHEN TG_OP <> 'DELETE' THEN NEW.model_version_id END)
-        ORDER BY model_name) AS touched;
+        ORDER BY id) AS touched;
     RETURN NULL;
 END $$;
 
 -- Keys belong to no model: the empty name stands for them.
 CREATE FUNCTION understudy_touch_keys() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    PERFORM understudy_touch('');
+    PERFORM understudy_touch('', 'keys');
     RETURN NULL;
 END $$;
 

@@ -10,5 +10,5 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
 END $$;
-REVOKE EXECUTE ON FUNCTION understudy_touch(TEXT, BIGINT) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION understudy_touch(TEXT, TEXT, BIGINT) FROM PUBLIC;
 SELECT understudy_ensure_partitions();

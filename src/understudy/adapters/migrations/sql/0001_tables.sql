@@ -88,11 +88,15 @@ CREATE INDEX ON PolicyAudit (model_name, id DESC);
 
 -- What a poll reads. The transaction's id makes it gapless without a global lock: a reader remembers the oldest
 -- transaction that was still open at its last poll and asks for every row written by that one or a later one.
+-- A row for each thing that changes, not for each model: a transaction left open on a version must not hold the row that
+-- a change of the weight has to write.
 CREATE TABLE PolicyChange (
-    model_name  VARCHAR(255) PRIMARY KEY,
-    generation  BIGINT       NOT NULL DEFAULT 0,
+    model_name  VARCHAR(255) NOT NULL,
+    source      VARCHAR(40)  NOT NULL CHECK (source ~ '^(policy|keys|version:[0-9]+)$'),
+    generation  BIGINT       NOT NULL DEFAULT 0,   -- of the policy, and kept when that is deleted
     changed_xid XID8         NOT NULL,
-    changed_at  TIMESTAMPTZ  NOT NULL DEFAULT NOW()
+    changed_at  TIMESTAMPTZ  NOT NULL DEFAULT NOW(),
+    PRIMARY KEY (model_name, source)
 );
 CREATE INDEX ON PolicyChange (changed_xid);
 
