@@ -20,6 +20,7 @@ from understudy.adapters.tables import (
     PROXY_INSTANCE,
     SERVING_POLICY,
 )
+from understudy.core.presence import PRESENT_SECONDS
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports import AuditEntry, KeyRecord, ModelRecord, NewVersion, Origin, PolicyRecord, VersionRecord
 
@@ -29,7 +30,7 @@ _REFUSAL_CLASSES = ("22", "23")
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
 _DUPLICATE_POLICY = "servingpolicy_pkey"
 _BAD_TARGET = "modelendpoint_target_"
-_ALIVE = PROXY_INSTANCE.c.seen_at > text("now() - INTERVAL '30 seconds'")
+_ALIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds'")
 
 
 class PostgresRegistry:

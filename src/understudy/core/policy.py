@@ -308,5 +308,5 @@ def _only_schema_invalid(what: str) -> Iterator[None]:
         yield
     except SchemaInvalid:
         raise
-    except Exception as problem:
+    except Exception as problem:  # a row may hold anything: a defect in reading one must not cost the other models
         raise SchemaInvalid(f"{what}: {type(problem).__name__}: {problem}") from problem

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
 REPORT_SECONDS = 10.0
-"""Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
+"""Longest time between two reports: an instance that was not seen for ``PRESENT_SECONDS`` counts as gone."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "policy_rejected")
@@ -128,7 +128,7 @@ class PolicyFeed:
             woken = await self._woken()
             try:
                 await self._catch_up(woken=woken)
-            except Exception as problem:
+            except Exception as problem:  # whatever it was, the policies were not confirmed; a defect is raised again
                 self._degrade()
                 self._wake.set()
                 if not isinstance(problem, RegistryError):
