@@ -8,7 +8,7 @@ compile() { # output, arguments…
     "$@" --output-file "requirements/$out"
 }
 echo "uv==0.13.8" | compile uv.txt -
-compile dev.txt --extra demo --extra editable --group dev pyproject.toml
+compile dev.txt --extra demo --extra files --extra editable --group dev pyproject.toml
 compile demo.txt --constraints requirements/dev.txt --extra demo --extra editable pyproject.toml
 compile run.txt --constraints requirements/dev.txt pyproject.toml
 compile train.txt --constraints requirements/dev.txt --group train --extra demo pyproject.toml
