@@ -1,11 +1,12 @@
 """Rows of ``PredictionLog`` for tests, and their ids found again in encoded rows."""
 
 from collections.abc import Iterable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from understudy.core.policy import Role
 from understudy.core.prediction import COLUMNS, PredictionRow, Status
 from understudy.core.routing import Reason
+from understudy.core.window_builder import WindowBuilder
 
 
 def a_prediction_id(number: int) -> str:
@@ -37,3 +38,11 @@ def a_row(number: int = 1, *, version_id: int = 1, prediction: bytes = b'{"score
 
 def ids_in(encoded: Iterable[bytes]) -> list[str]:
     return [row.split(b"\t")[COLUMNS.index("prediction_id")].decode() for row in encoded]
+
+
+def new_windows() -> WindowBuilder:
+    return WindowBuilder(uuid4().hex)
+
+
+def no_threshold(_rollout_id: int) -> int | None:
+    return None

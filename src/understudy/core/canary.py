@@ -1,0 +1,164 @@
+"""Is the challenger worse than the champion? A pure function of windows, limits and the time.
+
+The evidence is legal at every look, so the monitor looks as often as it likes. It takes two keys to roll back, one
+against chance and one against entities that are unlike each other, and the champion's calls of the same windows are the
+only ones that are compared with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from understudy.core import canary_words as words
+from understudy.core.canary_look import Look
+from understudy.core.canary_means import judge_score_shift, judge_typical_latency
+from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
+from understudy.core.canary_rates import error_rate, judge_rate, judge_sample_ratio, slow_tail
+from understudy.core.decision import Check, CheckState, Decision, Evidence
+from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
+from understudy.core.policy import Role
+from understudy.core.strata import Strata, stratify
+from understudy.core.verdict import Verdict
+from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
+
+
+def evaluate(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float) -> Decision:
+    """Return the verdict on a rollout.
+
+    Args:
+        windows: Of all shippers since the rollout began; those of other rollouts and of shadows are left out.
+        policy: The limits of the stage.
+        stage: Where the rollout stands.
+        now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on.
+
+    Returns:
+        ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
+        ``ADVANCE`` when the stage's time is over and the regression that the policy asks for would have been seen;
+        ``HOLD`` otherwise, no traffic included, with what is missing.
+
+    Source:
+        Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.evidence`.
+    """
+    return judge(stratify(windows, stage.rollout_id), policy, stage, now)
+
+
+def judge(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float) -> Decision:
+    """Return what :func:`evaluate` returns, for windows that are already side by side."""
+    look = _look(strata.until(now - policy.watermark_seconds), policy, stage)
+    needed = needed_of(policy)
+    seen = _seen(look, needed[Check.ERROR_RATE])
+    evidence = _evidence(look, needed, seen)
+    split = evidence[-1]
+    failing = [row for row in evidence if row.state is CheckState.FAIL]
+    needs_human = now - stage.starts[-1] >= policy.maximum_seconds
+    if any(_rolls_back(row, policy, failing) for row in failing):
+        # Before anything is said of the split: taking a failing challenger back costs a wait, leaving it costs callers.
+        return Decision(Verdict.ROLL_BACK, words.roll_back_reason(stage, now, failing), evidence)
+    no_traffic = words.traffic_words(look.requests, stage)
+    if split.state is CheckState.INVALID and no_traffic is None:
+        reason = words.invalid_reason(stage, now, split)
+        return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human)
+    missing = [no_traffic] if no_traffic is not None else _missing(look, now, evidence, seen)
+    if missing:
+        reason = words.hold_reason(missing, needs_human=needs_human)
+        return Decision(Verdict.HOLD, reason, evidence, seen.missing_requests, needs_human)
+    return Decision(Verdict.ADVANCE, words.advance_reason(stage, now, evidence, seen.ratio), evidence)
+
+
+def inputs_digest(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float) -> str:
+    """Return the SHA-256 of all that a verdict rests on, in hexadecimal digits.
+
+    A verdict is replayed from the stored windows; the digest tells whether they are still the ones that it saw.
+    """
+    used = sorted((*window.key, window_to_json(window)) for window in windows if _is_used(window, policy, stage, now))
+    document = {"windows": used, "policy": policy.to_json(), "stage": asdict(stage), "now": now}
+    return sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)).hexdigest()
+
+
+class _Seen(NamedTuple):
+    """What the traffic so far could have shown."""
+
+    ratio: float
+    """The smallest error ratio that would have been found."""
+    asked_ratio: float
+    missing_requests: int | None
+    """Challenger requests until ``asked_ratio`` would be found; ``None`` if it would be by now, or without traffic."""
+
+
+def _look(strata: Strata, policy: CanaryPolicy, stage: Stage) -> Look:
+    firsts = tuple(strata.first_at(start) for start in stage.starts)
+    return Look(strata, policy, stage, firsts, strata.first_at(stage.starts[0] + policy.warm_up_seconds))
+
+
+def _seen(look: Look, log_needed: float) -> _Seen:
+    compared = error_rate(look).rates
+    asked_ratio = look.policy.detectable_ratio_at(look.stage.weight_percent)
+    if look.firsts[0] == len(compared.champion):
+        return _Seen(float("inf"), asked_ratio, None)
+    borders = sorted({first for first in look.firsts if first < len(compared.champion)})
+    champion, challenger = (np.add.reduceat(column, borders) for column in (compared.champion, compared.challenger))
+    exposure = Exposure(champion, challenger, len(compared.champion) - borders[0])
+    trials, requests = float(challenger.sum()), float(look.strata.challenger["calls"].sum())
+    if not (trials and champion.sum()):
+        return _Seen(float("inf"), asked_ratio, None)
+    rate = max(float(compared.bad_champion.sum() / champion.sum()), look.policy.error_rate_floor)
+    asked = Asked(log_needed, look.policy.across_entities_alpha, look.policy.tolerated_error_ratio, rate)
+    ratio = smallest_detectable(exposure, asked)
+    missing = 0 if ratio <= asked_ratio else missing_trials(exposure, asked, asked_ratio)
+    return _Seen(ratio, asked_ratio, round(missing * requests / trials) or None)
+
+
+def _evidence(look: Look, needed: dict[str, float], seen: _Seen) -> tuple[Evidence, ...]:
+    slow = slow_tail(look)
+    # Without a threshold no answer of the champion's is slow, and nothing can be said of the challenger's.
+    is_enough = look.has_enough_requests and bool(slow.rates.bad_champion.any())
+    rows = [
+        judge_rate(look, error_rate(look), needed[Check.ERROR_RATE], is_enough=seen.ratio <= seen.asked_ratio),
+        judge_rate(look, slow, needed[Check.SLOW_TAIL], is_enough=is_enough),
+        judge_typical_latency(look, needed[Check.TYPICAL_LATENCY]),
+    ]
+    if look.policy.score_shift_limit is not None:
+        rows.append(judge_score_shift(look, look.policy.score_shift_limit, needed[Check.SCORE_SHIFT]))
+    return (*rows, judge_sample_ratio(look))
+
+
+def _rolls_back(row: Evidence, policy: CanaryPolicy, failing: Sequence[Evidence]) -> bool:
+    """Whether a failing check is enough: the typical latency alone has to be much worse."""
+    if row.check is not Check.TYPICAL_LATENCY or len(failing) > 1:
+        return True
+    return row.change is not None and row.change >= policy.lone_latency_ratio
+
+
+def _missing(look: Look, now: float, evidence: Sequence[Evidence], seen: _Seen) -> list[str]:
+    """Return in words what keeps the rollout from advancing."""
+    policy, stage = look.policy, look.stage
+    parts = [words.lone_latency_words(row, policy.lone_latency_ratio) for row in evidence if _holds(row)]
+    parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
+    if seen.ratio > seen.asked_ratio:
+        parts.append(words.detectable_words(seen.ratio, seen.asked_ratio, seen.missing_requests or 0))
+    requests = int(look.strata.challenger["calls"][look.firsts[-1] :].sum())
+    entities = look.strata.arrivals.challenger_entities
+    if requests < policy.min_requests:
+        parts.append(f"{requests:,} of {policy.min_requests:,} challenger requests at {stage.weight_percent:g} %")
+    if entities < policy.min_entities:
+        parts.append(f"{entities:,} of {policy.min_entities:,} challenger entities")
+    dwell = words.dwell_words(policy, stage, now)
+    return [*parts, dwell] if dwell is not None else parts
+
+
+def _holds(row: Evidence) -> bool:
+    return row.state is CheckState.FAIL
+
+
+def _is_of_few_entities(row: Evidence) -> bool:
+    return row.state is CheckState.TOO_EARLY and (row.evidence or 0.0) >= (row.evidence_needed or 1.0)
+
+
+def _is_used(window: Window, policy: CanaryPolicy, stage: Stage, now: float) -> bool:
+    key = window.key
+    is_closed = key.start + WINDOW_SECONDS <= now - policy.watermark_seconds
+    return key.rollout_id == stage.rollout_id and key.role is not Role.SHADOW and is_closed

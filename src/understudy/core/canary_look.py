@@ -1,0 +1,79 @@
+"""What a check of a canary analysis is given, and the row of evidence that it comes to."""
+
+from math import exp, log
+from typing import NamedTuple
+
+from understudy.core.canary_policy import CanaryPolicy, Stage
+from understudy.core.decision import Check, CheckState, Evidence
+from understudy.core.strata import Strata
+
+INTERVAL_ALPHA = 0.05
+"""Intervals hold at all looks together with 95 %."""
+_LARGEST_LOG = 690.0
+"""Just below the logarithm of the largest float."""
+
+
+class Look(NamedTuple):
+    """What a check looks at: windows that are closed, and where each stage begins among them."""
+
+    strata: Strata
+    policy: CanaryPolicy
+    stage: Stage
+    firsts: tuple[int, ...]
+    """Index of the first window of each stage."""
+    warm: int
+    """Index of the first window in which latency is judged."""
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Judged calls of the champion and the challenger in the rollout."""
+        return int(self.strata.champion["calls"].sum()), int(self.strata.challenger["calls"].sum())
+
+    @property
+    def has_enough_requests(self) -> bool:
+        """Whether so many challenger requests were judged that a difference would mean something."""
+        return self.requests[1] >= self.policy.min_requests
+
+
+class Keys(NamedTuple):
+    """Logarithms of the evidence against chance, of what it needs, and of the evidence across entities."""
+
+    against_chance: float
+    needed: float
+    across_entities: float
+
+
+class Comparison(NamedTuple):
+    """Both sides' values, the change between them, and its bounds."""
+
+    champion: float | None
+    challenger: float | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+
+
+def evidence_row(
+    look: Look, check: Check, comparison: Comparison, limit: float, keys: Keys, *, is_enough: bool
+) -> Evidence:
+    """Return a row; it fails when both keys say so, and passes only if ``is_enough`` was seen."""
+    second_needed = -log(look.policy.across_entities_alpha)
+    state = CheckState.OK if is_enough else CheckState.TOO_EARLY
+    if keys.against_chance >= keys.needed:
+        state = CheckState.FAIL if keys.across_entities >= second_needed else CheckState.TOO_EARLY
+    return Evidence(
+        check,
+        state,
+        *comparison,
+        limit,
+        finite_exp(keys.against_chance),
+        finite_exp(keys.needed),
+        finite_exp(keys.across_entities),
+        finite_exp(second_needed),
+        *look.requests,
+    )
+
+
+def finite_exp(logarithm: float) -> float:
+    """Return the exponential, or the largest one that a float holds."""
+    return exp(min(logarithm, _LARGEST_LOG))

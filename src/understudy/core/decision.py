@@ -1,0 +1,85 @@
+"""What one look at a rollout comes to, as values: for people, for tables, and for the executor."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from understudy.core.verdict import Verdict
+
+
+class Check(StrEnum):
+    """What is compared."""
+
+    ERROR_RATE = "error_rate"
+    SLOW_TAIL = "slow_tail"
+    TYPICAL_LATENCY = "typical_latency"
+    SCORE_SHIFT = "score_shift"
+    SAMPLE_RATIO = "sample_ratio"
+    P99_LATENCY = "p99_latency"
+    """Only of the seed's rule."""
+
+
+class CheckState(StrEnum):
+    """What a check says."""
+
+    OK = "pass"
+    FAIL = "fail"
+    TOO_EARLY = "too_early"
+    INVALID = "invalid"
+
+
+class Evidence(NamedTuple):
+    """One check, as a row of a table. ``None`` stands for what is not known or does not apply.
+
+    The sides' values and the change are: rates (0 to 1) and their ratio for ``error_rate`` and ``slow_tail``, seconds
+    and their ratio for ``typical_latency`` and ``p99_latency``, scores and the difference in standard deviations of the
+    champion's for ``score_shift``, entities and the ratio of the challenger's share to the policy's for
+    ``sample_ratio``.
+    """
+
+    check: Check
+    state: CheckState
+    champion: float | None
+    challenger: float | None
+    change: float | None
+    change_low: float | None
+    """The change is at least this, at all looks of the rollout with 95 % confidence."""
+    change_high: float | None
+    limit: float | None
+    """The change that is tolerated."""
+    evidence: float | None
+    """The first key: whether chance would have shown it. 1 says nothing; rules without evidence have none."""
+    evidence_needed: float | None
+    evidence_across_entities: float | None
+    """The second key: whether other entities would have shown the same."""
+    evidence_across_entities_needed: float | None
+    champion_requests: int
+    challenger_requests: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object; infinity becomes ``null``."""
+        return {name: None if value == float("inf") else value for name, value in self._asdict().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict, its reason in words, and what it rests on."""
+
+    verdict: Verdict
+    reason: str
+    evidence: tuple[Evidence, ...] = ()
+    missing_requests: int | None = None
+    """How many more challenger requests, about, an ``ADVANCE`` waits for; ``None`` when it waits for something else."""
+    needs_human: bool = False
+    """The stage's time is over and it can still not be decided."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "evidence": [row.to_json() for row in self.evidence],
+            "missing_requests": self.missing_requests,
+            "needs_human": self.needs_human,
+        }

@@ -1,0 +1,180 @@
+"""Evidence that may be looked at as often as one likes.
+
+An *e-process* is a number that starts at 1, is expected not to grow while nothing is wrong, and grows without bound
+when something is. By Ville's inequality it ever reaches ``1 / alpha`` with a chance of at most ``alpha`` while nothing
+is wrong, so every look is legal and no look has to be planned. All functions return natural logarithms.
+"""
+
+from collections.abc import Sequence
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri, stdtr
+
+FloatArray = NDArray[np.float64]
+
+RATIOS: FloatArray = np.geomspace(1.25, 50.0, 24)
+"""Rate ratios that are bet on, each with the same stake (statistics page, §8)."""
+TUNED_WINDOWS = 60.0
+"""Windows at which the mixtures over z are sharpest; between 10 and 1,000 they lose little (statistics page, §8)."""
+FIRST_STAKE = 0.5
+"""Share of the evidence that is staked on the rollout's first stage; the later ones share the rest."""
+
+_LOG_RATIOS = np.log(RATIOS)
+_GRID = np.linspace(log(1e-3), log(1e3), 121)
+"""Logarithms of the ratios between which an interval's bounds are looked for."""
+_ODDS_STEP = 0.1
+"""Windows whose logarithms of the odds differ by less share a cell when an interval is computed."""
+
+
+def log_mean_exp(logarithms: FloatArray) -> FloatArray:
+    """Return the logarithm of the mean of ``exp(logarithms)`` over the first axis, which never overflows.
+
+    scipy's takes 170 µs a call, this one 10, and a look makes 25 of them.
+    """
+    largest = logarithms.max(axis=0)
+    found: FloatArray = largest + np.log(np.exp(logarithms - largest).mean(axis=0))
+    return found
+
+
+class Rates(NamedTuple):
+    """Bad events and the trials that they are of, for each window, shape (windows,) each."""
+
+    bad_champion: FloatArray
+    champion: FloatArray
+    bad_challenger: FloatArray
+    challenger: FloatArray
+
+    def cut(self, first: int) -> "Rates":
+        """Return the windows from ``first`` on."""
+        return Rates(*(column[first:] for column in self))
+
+
+def rate_gains(rates: Rates, tolerated_ratio: float, cap: float) -> FloatArray:
+    """Return what each window adds to each bet on :data:`RATIOS`, shape (windows, 24).
+
+    Given that a window has k bad events, each is the challenger's with the chance ``q`` that the trials and the
+    tolerated ratio give; a bet says that it is more. Given k the count is hypergeometric, which is less spread than the
+    binomial of the bets, so they gain no more than they should.
+
+    Args:
+        rates: A window in which one side has no trials adds nothing.
+        tolerated_ratio: The rate ratio that is not worse yet.
+        cap: The most that one window may add, so that no single incident decides. A cut only lowers the evidence.
+
+    Source:
+        Lindon and Malek, NeurIPS 2022, arXiv 2011.03567. Spread: Hoeffding 1963, theorem 4.
+    """
+    challenger = rates.challenger * tolerated_ratio
+    trials = challenger + rates.champion
+    share = np.divide(challenger, trials, out=np.zeros_like(trials), where=trials > 0)
+    is_compared = (share > 0) & (share < 1)
+    bad = np.where(is_compared, rates.bad_challenger + rates.bad_champion, 0.0)
+    bad_challenger = np.where(is_compared, rates.bad_challenger, 0.0)
+    gains = np.outer(bad_challenger, _LOG_RATIOS) - bad[:, None] * np.log1p(np.outer(share, RATIOS - 1))
+    capped: FloatArray = np.minimum(gains, cap)
+    return capped
+
+
+def log_rate_evidence(gains: FloatArray) -> float:
+    """Return the evidence of all windows: the mean over the bets."""
+    return float(log_mean_exp(gains.sum(axis=0)))
+
+
+def restarted(log_evidence: Sequence[float], planned: int) -> float:
+    """Return the evidence of processes that were started at the stages' beginnings.
+
+    A process that ran through healthy stages has lost what it needs to notice a change; a fresh one has not. Their
+    stakes are fixed before the rollout starts, and a process that has not started yet is still worth its stake.
+
+    Args:
+        log_evidence: One per stage begun; stages beyond the planned ones are left out.
+        planned: How many stages the rollout has.
+    """
+    rest = (1 - FIRST_STAKE) / max(planned - 1, 1)
+    stakes = np.full(max(planned, 1), rest)
+    stakes[0] = FIRST_STAKE if planned > 1 else 1.0
+    values = np.zeros(len(stakes))
+    begun = list(log_evidence)[: len(stakes)]
+    values[: len(begun)] = begun
+    return float(log_mean_exp(values + np.log(stakes * len(stakes))))
+
+
+def half_normal_log_evidence(z: float, windows: float, alpha: float) -> float:
+    """Return the evidence of a z-score after so many windows that its mean is above 0.
+
+    The mixture over drifts of one sign, tuned to :data:`TUNED_WINDOWS` and ``alpha``.
+
+    Source:
+        Robbins 1970; tuning: Waudby-Smith et al., arXiv 2103.06476, appendix B.2 (with alpha doubled for one side).
+    """
+    spread = windows * _density(2 * alpha) / TUNED_WINDOWS
+    shrunk = spread / (1 + spread)
+    return float(log(2) - log(1 + spread) / 2 + z * z * shrunk / 2 + log_ndtr(z * sqrt(shrunk)))
+
+
+def mixture_radius(windows: float, alpha: float) -> float:
+    """Return how many standard errors a mean is from its estimate at most, at all looks together but ``alpha`` of them.
+
+    Source:
+        Waudby-Smith et al., arXiv 2103.06476, theorem 2.2.
+    """
+    spread = windows * _density(alpha) / TUNED_WINDOWS
+    return sqrt((1 + 1 / spread) * (log(1 + spread) - 2 * log(alpha)))
+
+
+def _density(alpha: float) -> float:
+    doubled = -2 * log(alpha)
+    return doubled + log(doubled + 1)
+
+
+def t_to_z(t: float, degrees: float) -> float:
+    """Return the z-score that is as improbable as a t-score with so many degrees of freedom."""
+    if t == 0:
+        return 0.0
+    tail = max(float(stdtr(degrees, -abs(t))), 1e-300)
+    return float(-ndtri(tail)) * (1 if t > 0 else -1)
+
+
+def ratio_interval(rates: Rates, alpha: float) -> tuple[float, float]:
+    """Return bounds of the rate ratio that hold at all looks together with a chance of ``1 - alpha``.
+
+    Returns:
+        The smallest and the largest ratio that neither one-sided process rejects at ``alpha / 2``; 0 and infinity where
+        nothing is known.
+    """
+    used = (rates.champion > 0) & (rates.challenger > 0) & (rates.bad_champion + rates.bad_challenger > 0)
+    if not used.any():
+        return 0.0, float("inf")
+    bad_champion, champion, bad_challenger, challenger = (column[used] for column in rates)
+    bad = bad_champion + bad_challenger
+    log_odds = np.log(challenger / champion)
+    cells, place = np.unique(np.floor(log_odds / _ODDS_STEP), return_inverse=True)
+    cell_bad = np.bincount(place, bad, len(cells))
+    odds = np.exp(np.bincount(place, bad * log_odds, len(cells)) / cell_bad)
+
+    reach = _LOG_RATIOS[-1]
+    ratios = np.linspace(_GRID[0] - reach, _GRID[-1] + reach, 2 * len(_GRID))
+    likelihood = bad_challenger.sum() * ratios - np.log1p(np.outer(np.exp(ratios), odds)) @ cell_bad
+    needed = log(2 / alpha)
+
+    def evidence(sign: int) -> FloatArray:
+        """Return the evidence against each ratio of the grid, for a higher (1) or a lower (-1) one."""
+        bets = np.interp((_GRID + sign * _LOG_RATIOS[:, None]).ravel(), ratios, likelihood).reshape(-1, len(_GRID))
+        return log_mean_exp(bets - np.interp(_GRID, ratios, likelihood))
+
+    return _bound(_GRID, evidence(1), needed, 0.0), _bound(_GRID[::-1], evidence(-1)[::-1], needed, float("inf"))
+
+
+def _bound(grid: FloatArray, evidence: FloatArray, needed: float, none: float) -> float:
+    """Return the last ratio along the grid that is rejected, between its points; ``none`` when none is."""
+    rejected = np.flatnonzero(evidence >= needed)
+    if len(rejected) == 0:
+        return none
+    last = int(rejected[-1])
+    following = min(last + 1, len(grid) - 1)
+    fall = float(evidence[last] - evidence[following])
+    part = (float(evidence[last]) - needed) / fall if fall > 0 else 0.0
+    return float(np.exp(grid[last] + part * (grid[following] - grid[last])))

@@ -1,0 +1,212 @@
+"""The bars of statistics.md §2, each against the product's own evaluator.
+
+Short by default; ``UNDERSTUDY_STATS=full`` makes 300 runs of each (of a world of equal versions half at each volume).
+Every test prints its figure next to its bar. ``UNDERSTUDY_STATS_RUNS`` and ``_SEED`` cut a long one into pieces.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from statistics import median
+
+import numpy as np
+import pytest
+from stats.worlds import (
+    ROLLOUT,
+    STEPS,
+    Outcome,
+    Traffic,
+    World,
+    roll_out,
+)
+
+from understudy.core.canary import judge
+from understudy.core.canary_policy import CanaryPolicy, Stage
+from understudy.core.decision import Check
+from understudy.core.histogram import Histogram, merged
+from understudy.core.seed_canary import evaluate_seed
+from understudy.core.strata import stratify
+from understudy.core.verdict import Verdict
+from understudy.core.windows import WINDOW_SECONDS
+
+IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
+FIRST_SEED = int(os.environ.get("UNDERSTUDY_STATS_SEED", "0"))
+VOLUMES = (333, 3_000)
+"""Requests per minute."""
+EQUAL_WORLDS = (
+    World("plain"),
+    World("few errors", error_rate=0.0005),
+    World("many errors, wandering pods", error_rate=0.05, pod_noise=0.03),
+    World("waves and bursts", wave=0.5, bursts_per_hour=1.0),
+    World("heavy tail", tail_ratio=0.02, log_sigma=0.8),
+)
+UNEQUAL_ENTITIES = (
+    World("Zipf entities with their own error level", zipf=1.1, entities=20_000, own_errors=1.0),
+    World("300 tenants with their own error level", zipf=0.8, entities=300, own_errors=1.0, error_rate=0.01),
+)
+
+pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
+
+
+def runs(short: int, full: int = 300) -> range:
+    return range(FIRST_SEED, FIRST_SEED + int(os.environ.get("UNDERSTUDY_STATS_RUNS", full if IS_FULL else short)))
+
+
+def named(world: World) -> str:
+    return world.name
+
+
+def at(world: World, requests_per_minute: int) -> World:
+    return replace(world, requests_per_minute=requests_per_minute)
+
+
+def finishing(outcomes: Sequence[Outcome]) -> str:
+    minutes = [outcome.minute for outcome in outcomes if outcome.finished]
+    last = f", median minute {median(minutes):.0f}, last {max(minutes):.0f}" if minutes else ""
+    return f"{len(minutes)} of {len(outcomes)} reached the end{last}"
+
+
+def say(bar: str, figure: str) -> None:
+    sys.stdout.write(f"\n{bar}: {figure}")
+
+
+@pytest.mark.parametrize("volume", VOLUMES)
+@pytest.mark.parametrize("world", EQUAL_WORLDS, ids=named)
+def test_an_equal_challenger_is_hardly_ever_rolled_back_and_reaches_the_end(world, volume):
+    outcomes = [roll_out(at(world, volume), seed) for seed in runs(short=1, full=150)]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    invalid = sum(outcome.decision.verdict is Verdict.INVALID for outcome in outcomes)
+    say(
+        f"A/A {world.name}, {volume}/min (bar 1 %)",
+        f"{false} of {len(outcomes)} rolled back, {invalid} invalid, {finishing(outcomes)}",
+    )
+    assert false <= 0.01 * len(outcomes)
+    assert invalid <= 0.01 * len(outcomes)
+    assert sum(outcome.finished for outcome in outcomes) >= 0.8 * len(outcomes)
+
+
+@pytest.mark.parametrize("volume", VOLUMES)
+@pytest.mark.parametrize("world", UNEQUAL_ENTITIES, ids=named)
+def test_entities_that_are_unlike_each_other_do_not_roll_an_equal_challenger_back(world, volume):
+    # With somebody who goes on whatever holds it: waiting at 2 % for ever would be no test of the other stages.
+    policy = CanaryPolicy(min_entities=1)
+    outcomes = [roll_out(at(world, volume), seed, policy=policy, is_pushed=True) for seed in runs(short=1, full=150)]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    say(f"A/A {world.name}, {volume}/min (bar 2 %)", f"{false} of {len(outcomes)} rolled back, {finishing(outcomes)}")
+    assert false <= 0.02 * len(outcomes)
+
+
+@pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[1:])
+@pytest.mark.parametrize(
+    ("world", "bar", "look_seconds"),
+    [
+        (World("errors x2", error_factor=2), 8_000, 60),
+        (World("errors x3", error_factor=3), 2_200, 60),
+        (World("errors x10", error_factor=10), 400, 10),
+        (World("every request fails", error_factor=1e6), 80, 10),
+        (World("latency x1.3", latency_factor=1.3), 700, 10),
+        (World("latency x1.5", latency_factor=1.5), 250, 10),
+        (World("tail three times as heavy", tail_ratio=0.02, tail_factor=3), 12_000, 60),
+        (World("slowest tenth x3", slowest_tenth_factor=3), 12_000, 60),
+    ],
+    ids=lambda value: value.name if isinstance(value, World) else "",
+)
+def test_a_worse_challenger_is_rolled_back_within_so_many_requests(world, bar, look_seconds, volume):
+    outcomes = [roll_out(at(world, volume), seed, look_seconds=look_seconds) for seed in runs(short=11)]
+
+    requests = [outcome.challenger_requests if outcome.rolled_back else float("inf") for outcome in outcomes]
+    minutes = median(outcome.minute for outcome in outcomes)
+    say(f"{world.name}, {volume}/min (bar {bar:,} requests)", f"median {median(requests):,.0f}, minute {minutes:.1f}")
+    assert median(requests) <= bar
+
+
+def test_a_late_regression_is_caught_within_half_an_hour():
+    world = World("late", error_factor=3, onset_minute=120)
+
+    outcomes = [roll_out(world, seed) for seed in runs(short=3)]
+
+    minutes = [outcome.minute if outcome.rolled_back else float("inf") for outcome in outcomes]
+    say("errors x3 from minute 120 on (bar minute 150)", f"median minute {median(minutes):.0f}")
+    assert median(minutes) <= 150
+    assert min(minutes) > 120
+
+
+def test_a_challenger_that_fails_every_call_is_rolled_back_within_ninety_seconds():
+    world = World("every request fails", error_factor=1e6)
+
+    outcomes = [roll_out(world, seed, look_seconds=10) for seed in runs(short=10)]
+
+    seconds = max(60 * outcome.minute for outcome in outcomes)
+    lost = max(outcome.challenger_requests for outcome in outcomes)
+    typical = median(outcome.challenger_requests for outcome in outcomes)
+    say("every request fails (bar 90 s)", f"slowest {seconds:.0f} s, {typical:.0f} requests lost to it, at most {lost}")
+    assert all(outcome.rolled_back for outcome in outcomes)
+    assert seconds <= 90
+    assert typical < 100
+
+
+def test_the_seeds_rule_rolls_an_identical_model_back():
+    world = World("plain", has_histograms=True)
+    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 5, 50.0, {1: 50.0})
+    outcomes = []
+    for seed in runs(short=3, full=100):
+        windows = Traffic(world, seed).windows(0, 120, 50.0)
+        looks = [evaluate_seed(windows, stage, 60.0 * minute + 5) for minute in range(1, 31)]
+        outcomes.append(any(look.verdict is Verdict.ROLL_BACK for look in looks))
+
+    say("the seed's rule on an equal model (bar: it fails)", f"{sum(outcomes)} of {len(outcomes)} in half an hour")
+    assert sum(outcomes) >= 0.5 * len(outcomes)
+
+
+def test_without_the_second_key_unlike_entities_would_roll_equal_challengers_back():
+    world = UNEQUAL_ENTITIES[1]
+    policy = CanaryPolicy()
+    with_one_key, with_both = 0, 0
+    seeds = runs(short=16)
+    for seed in seeds:
+        # 90 minutes at 10 %: thirty tenants meet the challenger.
+        strata = stratify(Traffic(world, seed).windows(0, 360, 10.0), ROLLOUT)
+        stage = Stage("fraud", "42", ROLLOUT, (0.0,), 5, 10.0, {1: 10.0})
+        decision = judge(strata, policy, stage, 360.0 * WINDOW_SECONDS + 5)
+        errors = next(row for row in decision.evidence if row.check is Check.ERROR_RATE)
+        with_one_key += (errors.evidence or 0) >= (errors.evidence_needed or 0)
+        with_both += decision.verdict is Verdict.ROLL_BACK
+
+    say("one key (bar: it fails)", f"{with_one_key} of {len(seeds)} equal challengers rolled back, both {with_both}")
+    assert with_one_key >= 0.1 * len(seeds)
+    assert with_both <= ceil(0.02 * len(seeds))
+
+
+@pytest.mark.parametrize("lost_ratio", [0.2])
+def test_a_split_that_is_not_the_policys_is_found_invalid(lost_ratio):
+    world = World("lost", lost_ratio=lost_ratio)
+
+    outcomes = [roll_out(world, seed) for seed in runs(short=2, full=50)]
+
+    minutes = median(outcome.minute for outcome in outcomes)
+    found = sum(outcome.decision.verdict is Verdict.INVALID for outcome in outcomes)
+    say("a fifth of the challenger's entities lost", f"{found} of {len(outcomes)} invalid, median minute {minutes:.0f}")
+    assert found >= 0.9 * len(outcomes)
+
+
+def test_any_quantile_of_the_sketch_is_within_two_percent_and_merging_is_exact_in_any_order():
+    rng = np.random.default_rng(0)
+    latencies = rng.lognormal(9, 1.5, 100_000).astype(np.int64) + 1
+    parts = [Histogram.of(part.tolist()) for part in np.array_split(latencies, 50)]
+    exact = np.sort(latencies)
+
+    together = merged(parts)
+    shares = np.linspace(0.001, 1.0, 1_000)
+    errors = [abs((together.quantile(s) or 0) / exact[ceil(s * len(exact)) - 1] - 1) for s in shares]
+
+    say("sketch (bar 2 %)", f"{100 * max(errors):.2f} %")
+    assert max(errors) <= 0.02
+    assert merged(parts[order] for order in rng.permutation(50)) == together
+
+
+def test_the_bars_are_run_on_the_default_plan():
+    assert [step.weight_percent for step in STEPS] == [2, 5, 10, 25, 50]

@@ -1,0 +1,346 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stats.worlds import Traffic, World
+
+from understudy.core.canary import evaluate, inputs_digest, judge
+from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
+from understudy.core.decision import Check, CheckState, Decision, Evidence
+from understudy.core.policy import Role
+from understudy.core.strata import join_strata, stratify
+from understudy.core.verdict import Verdict
+from understudy.core.windows import WINDOW_SECONDS, BucketColumn, Window
+
+DWELL = 600.0
+POLICY = CanaryPolicy(dwell_seconds=DWELL, detectable_ratio=5.0)
+WEIGHT = 25.0
+STAGE = Stage("fraud", "42", 1, (0.0,), 5, WEIGHT, {1: WEIGHT})
+WORLD = World("small", requests_per_minute=2_000, error_rate=0.02)
+COUNT = 48
+"""Windows: twelve minutes."""
+LATER = COUNT * WINDOW_SECONDS + POLICY.watermark_seconds
+
+
+def traffic(count: int = COUNT, weight: float = WEIGHT, **changes) -> list[Window]:
+    return Traffic(replace(WORLD, **changes), 1).windows(0, count, weight)
+
+
+def row_of(decision: Decision, check: Check) -> Evidence:
+    return next(row for row in decision.evidence if row.check is check)
+
+
+def without(windows: Sequence[Window], role: Role) -> list[Window]:
+    return [window for window in windows if window.key.role is not role]
+
+
+def of_one_entity(window: Window) -> Window:
+    """Let all the challenger's errors of a window be those of entities in one analysis bucket."""
+    if window.key.role is not Role.CHALLENGER:
+        return window
+    buckets = window.buckets.copy()
+    buckets[:, [BucketColumn.CALLS, BucketColumn.ERRORS]] = 0
+    buckets[5, [BucketColumn.CALLS, BucketColumn.ERRORS]] = window.calls, window.errors
+    return replace(window, buckets=buckets)
+
+
+def test_an_equal_challenger_advances_when_its_time_is_over():
+    decision = evaluate(traffic(), POLICY, STAGE, LATER)
+
+    assert decision.verdict is Verdict.ADVANCE
+    assert decision.reason.startswith("ADVANCE fraud v42 at 25 % (minute 12): nothing found in error rate, slow")
+    assert {row.state for row in decision.evidence} == {CheckState.OK}
+    assert decision.missing_requests is None
+
+
+def test_before_its_time_is_over_it_holds_however_often_one_looks():
+    windows = traffic()
+
+    decisions = [evaluate(windows, POLICY, STAGE, float(now)) for now in range(300, int(DWELL), 60)]
+
+    assert {decision.verdict for decision in decisions} == {Verdict.HOLD}
+    assert "5 of 10 minutes at 25 %" in decisions[0].reason
+
+
+@pytest.mark.parametrize(
+    ("windows", "reason"),
+    [
+        ([], "HOLD: no challenger requests yet at 25 %"),
+        (without(traffic(4), Role.CHALLENGER), "HOLD: no challenger requests yet at 25 %"),
+        (without(traffic(4), Role.CHAMPION), "HOLD: no champion requests to compare with"),
+    ],
+)
+def test_no_traffic_is_a_hold_and_no_error(windows, reason):
+    decision = evaluate(windows, POLICY, STAGE, LATER)
+
+    assert (decision.verdict, decision.reason, decision.missing_requests) == (Verdict.HOLD, reason, None)
+
+
+def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
+    decision = evaluate(traffic(error_factor=4.0), POLICY, STAGE, LATER)
+
+    errors = row_of(decision, Check.ERROR_RATE)
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert errors.state is CheckState.FAIL
+    assert decision.reason == (
+        f"ROLL BACK fraud v42 at 25 % (minute 12): error rate {100 * (errors.challenger or 0):.3g} % vs "
+        f"{100 * (errors.champion or 0):.3g} % = {errors.change:.3g}x (at least {errors.change_low:.3g}x), "
+        f"evidence over a million of 200 needed, {errors.challenger_requests:,} challenger requests"
+    )
+    assert (errors.change_low or 0) < 4 < (errors.change_high or 0)
+
+
+def test_an_incident_of_a_minute_holds_and_one_of_two_minutes_rolls_back():
+    windows = traffic(error_rate=0.005, requests_per_minute=3_000)
+    failing = traffic(error_rate=0.005, requests_per_minute=3_000, error_factor=1e6)
+
+    def after_an_incident_of(count: int) -> Verdict:
+        broken = [w for w in failing if 10 <= w.key.start // WINDOW_SECONDS < 10 + count]
+        healthy = [w for w in windows if not 10 <= w.key.start // WINDOW_SECONDS < 10 + count]
+        return evaluate([*healthy, *broken], POLICY, STAGE, (10 + count) * WINDOW_SECONDS + 5.0).verdict
+
+    assert [after_an_incident_of(count) for count in (1, 2, 3, 4)] == [Verdict.HOLD] * 4
+    assert after_an_incident_of(8) is Verdict.ROLL_BACK
+
+
+def test_errors_of_one_entity_alone_hold_and_say_so():
+    windows = [of_one_entity(window) for window in traffic(error_factor=4.0)]
+
+    decision = evaluate(windows, POLICY, STAGE, LATER)
+
+    assert decision.verdict is Verdict.HOLD
+    assert "but across entities only" in decision.reason
+    assert row_of(decision, Check.ERROR_RATE).state is CheckState.TOO_EARLY
+
+
+def test_half_as_long_again_is_rolled_back_and_a_fifth_as_long_again_only_holds():
+    slower = evaluate(traffic(latency_factor=1.5), POLICY, STAGE, LATER)
+    a_little = evaluate(traffic(latency_factor=1.2), POLICY, STAGE, LATER)
+
+    typical = row_of(slower, Check.TYPICAL_LATENCY)
+    assert slower.verdict is Verdict.ROLL_BACK
+    assert typical.champion == pytest.approx(0.010, rel=0.05)  # a lognormal around 10 ms
+    assert typical.change == pytest.approx(1.5, rel=0.05)
+    assert "typical latency 15" in slower.reason
+    assert "ms vs" in slower.reason
+    assert a_little.verdict is Verdict.HOLD
+    assert "below 1.3x that alone does not roll back" in a_little.reason
+
+
+def test_a_slower_tail_is_rolled_back_although_the_typical_call_is_as_fast():
+    decision = evaluate(traffic(slowest_tenth_factor=3.0), POLICY, STAGE, LATER)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert "slow answers" in decision.reason
+    assert row_of(decision, Check.TYPICAL_LATENCY).state is CheckState.OK
+
+
+def test_latency_in_the_warm_up_is_not_judged_and_errors_are():
+    warm_up = replace(POLICY, warm_up_seconds=2 * LATER)
+
+    assert evaluate(traffic(latency_factor=2.0), warm_up, STAGE, LATER).verdict is not Verdict.ROLL_BACK
+    assert evaluate(traffic(error_factor=4.0), warm_up, STAGE, LATER).verdict is Verdict.ROLL_BACK
+
+
+@pytest.mark.parametrize("shift", [0.05, -0.05])
+def test_scores_that_move_either_way_are_rolled_back_if_a_limit_is_set(shift):
+    windows = traffic(has_scores=True, score_shift=shift)  # of a standard deviation of 0.1
+
+    decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert row_of(decision, Check.SCORE_SHIFT).change == pytest.approx(10 * shift, abs=0.05)
+    assert f"= {10 * shift:+.1f}"[:4] in decision.reason
+    assert evaluate(windows, POLICY, STAGE, LATER).verdict is Verdict.ADVANCE
+
+
+def test_scores_that_move_less_than_the_limit_pass():
+    windows = traffic(has_scores=True, score_shift=0.01)
+
+    decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
+
+    scores = row_of(decision, Check.SCORE_SHIFT)
+    assert scores.state is CheckState.OK
+    # A fifth of one percent, once for each direction.
+    assert scores.evidence_needed == pytest.approx(2 / 0.002)
+
+
+def test_a_split_that_is_off_is_invalid_unless_the_challenger_fails_anyway():
+    lost = evaluate(traffic(lost_ratio=0.4), POLICY, STAGE, LATER)
+    lost_and_failing = evaluate(traffic(lost_ratio=0.4, error_factor=1e6), POLICY, STAGE, LATER)
+
+    assert lost.verdict is Verdict.INVALID
+    assert "0.6" in lost.reason
+    assert "cannot be compared" in lost.reason
+    assert lost_and_failing.verdict is Verdict.ROLL_BACK
+
+
+def test_too_little_traffic_holds_with_what_could_have_been_seen_and_what_is_missing():
+    policy = replace(POLICY, dwell_seconds=0.0, detectable_ratio=1.3)
+
+    decision = evaluate(traffic(), policy, STAGE, LATER)
+    # What is missing is in the traffic of as many minutes more.
+    requests = row_of(decision, Check.ERROR_RATE).challenger_requests
+    needed_windows = int(COUNT * (1 + (decision.missing_requests or 0) / requests) * 1.2)
+    later = evaluate(traffic(needed_windows), policy, STAGE, needed_windows * WINDOW_SECONDS + 5.0)
+
+    assert decision.verdict is Verdict.HOLD
+    assert decision.reason.startswith("HOLD: could so far have seen only ≥ ")
+    assert "the policy asks 1.3x; about " in decision.reason
+    assert later.verdict is Verdict.ADVANCE
+
+
+def test_fewer_requests_or_entities_than_asked_for_hold():
+    few_requests = evaluate(traffic(), replace(POLICY, min_requests=10**6), STAGE, LATER)
+    few_entities = evaluate(traffic(entities=60), replace(POLICY, min_entities=30), STAGE, LATER)
+
+    assert "of 1,000,000 challenger requests at 25 %" in few_requests.reason
+    assert "of 30 challenger entities" in few_entities.reason
+
+
+def test_after_the_stages_time_a_person_is_asked():
+    policy = replace(POLICY, min_requests=10**6, maximum_seconds=LATER)
+
+    waiting, over = (evaluate(traffic(), policy, STAGE, now) for now in (LATER - 1, LATER))
+
+    assert (waiting.needs_human, over.needs_human) == (False, True)
+    assert over.reason.endswith("; the stage's time is over: a person has to decide")
+
+
+def test_a_window_counts_when_its_rows_are_in():
+    windows = traffic(1)
+
+    early, late = (evaluate(windows, POLICY, STAGE, WINDOW_SECONDS + lag) for lag in (4.9, 5.0))
+
+    assert row_of(early, Check.ERROR_RATE).challenger_requests == 0
+    assert row_of(late, Check.ERROR_RATE).challenger_requests > 0
+
+
+def test_other_rollouts_and_shadows_are_left_out():
+    windows = traffic()
+    others = [replace(window, key=window.key._replace(rollout_id=2)) for window in traffic(error_factor=9.0)]
+    shadows = [replace(window, key=window.key._replace(role=Role.SHADOW)) for window in traffic(error_factor=9.0)]
+
+    decision = evaluate([*others, *windows, *shadows], POLICY, STAGE, LATER)
+
+    assert decision == evaluate(windows, POLICY, STAGE, LATER)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, COUNT - 1))
+def test_the_order_of_windows_and_how_they_are_joined_change_nothing(random, middle):
+    windows = traffic()
+    shuffled = windows.copy()
+    random.shuffle(shuffled)
+
+    parts = join_strata([stratify(shuffled[middle:], 1), stratify([], 1), stratify(shuffled[:middle], 1)])
+
+    expected = evaluate(windows, POLICY, STAGE, LATER)
+    assert evaluate(shuffled, POLICY, STAGE, LATER) == expected
+    assert judge(parts, POLICY, STAGE, LATER) == expected
+
+
+def test_windows_of_several_shippers_are_one_window():
+    windows = traffic(error_factor=2.0)
+    doubled = [w for window in windows for w in (window, replace(window, key=window.key._replace(shipper="worker-2")))]
+
+    once, twice = (row_of(evaluate(seen, POLICY, STAGE, LATER), Check.ERROR_RATE) for seen in (windows, doubled))
+
+    assert twice.challenger_requests == 2 * once.challenger_requests
+    assert twice.change == once.change
+
+
+def test_a_late_regression_is_found_by_the_process_that_began_with_its_stage():
+    count = 240
+    world = replace(WORLD, error_factor=2.0, onset_minute=count / 2 * WINDOW_SECONDS / 60)
+    windows = Traffic(world, 1).windows(0, count, WEIGHT)
+    now = count * WINDOW_SECONDS + 5.0
+
+    since_start = evaluate(windows, POLICY, STAGE, now)
+    restarted = evaluate(windows, POLICY, replace(STAGE, starts=(0.0, count / 2 * WINDOW_SECONDS)), now)
+
+    evidence = [row_of(decision, Check.ERROR_RATE).evidence or 0 for decision in (since_start, restarted)]
+    assert evidence[1] > 10 * evidence[0]
+
+
+def test_the_digest_is_of_what_the_verdict_rests_on():
+    windows = traffic()
+    digest = inputs_digest(windows, POLICY, STAGE, LATER)
+    later = Traffic(WORLD, 2).windows(COUNT, 4, WEIGHT)
+    changed = [replace(windows[0], errors=windows[0].errors + 1), *windows[1:]]
+
+    assert len(digest) == 64
+    assert inputs_digest([*windows[::-1], *later], POLICY, STAGE, LATER) == digest
+    assert inputs_digest(changed, POLICY, STAGE, LATER) != digest
+    assert inputs_digest(windows, replace(POLICY, alpha=0.02), STAGE, LATER) != digest
+    assert inputs_digest(windows, POLICY, replace(STAGE, weight_percent=10.0), LATER) != digest
+
+
+def test_a_decision_is_json_infinity_included():
+    failing = evaluate(traffic(error_rate=0.0005, error_factor=1e6), POLICY, STAGE, LATER)
+    nothing = evaluate([], POLICY, STAGE, LATER)
+
+    document = orjson.loads(orjson.dumps(failing.to_json()))
+
+    assert document["verdict"] == "ROLL_BACK"
+    assert document["evidence"][0]["check"] == "error_rate"
+    assert row_of(failing, Check.ERROR_RATE)._replace(change=inf).to_json()["change"] is None
+    assert orjson.loads(orjson.dumps(nothing.to_json()))["verdict"] == "HOLD"
+
+
+def test_a_policy_is_read_back_from_its_json_and_what_is_left_out_has_its_default():
+    policy = CanaryPolicy(alpha=0.02, score_shift_limit=0.2)
+
+    assert CanaryPolicy.from_json(orjson.loads(orjson.dumps(policy.to_json()))) == policy
+    assert CanaryPolicy.from_json({}) == CanaryPolicy()
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"alfa": 0.01}, "unknown field 'alfa'; known are across_entities_alpha, alpha"),
+        ({"alpha": 0.0}, "alpha: expected a number from 1e-09 to 0.5, got 0.0"),
+        ({"alpha": "small"}, "alpha: expected a number from 1e-09 to 0.5, got 'small'"),
+        ({"alpha": True}, "alpha: expected a number"),
+        ({"alpha": float("nan")}, "alpha: expected a number"),
+        ({"min_requests": 1.5}, "min_requests: expected a whole number from 1"),
+        ({"dwell_seconds": None}, "dwell_seconds: expected a number"),
+        ([], "expected an object, got []"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_names_the_field_and_what_it_may_be(document, message):
+    with pytest.raises(ValueError) as refused:
+        CanaryPolicy.from_json(document)
+
+    assert message in str(refused.value)
+
+
+def test_the_error_budget_is_shared_among_the_checks_in_use():
+    plain = needed_of(CanaryPolicy())
+    with_scores = needed_of(CanaryPolicy(score_shift_limit=0.2))
+
+    assert {check: round(float(np.exp(needed))) for check, needed in plain.items()} == {
+        "error_rate": 200,
+        "slow_tail": 400,
+        "typical_latency": 400,
+    }
+    assert sum(np.exp(-needed) for needed in with_scores.values()) == pytest.approx(0.01)
+
+
+def test_at_a_small_weight_a_larger_regression_may_stay_unseen_but_never_more_harm_to_all():
+    policy = CanaryPolicy(detectable_ratio=2.0, detectable_weight_percent=25.0)
+
+    asked = {weight: policy.detectable_ratio_at(weight) for weight in (2, 5, 10, 25, 50)}
+
+    assert asked == {2: 13.5, 5: 6.0, 10: 3.5, 25: 2.0, 50: 2.0}
+    assert all(weight / 100 * (ratio - 1) == pytest.approx(0.25) for weight, ratio in asked.items() if weight <= 25)
+
+
+def test_a_stage_needs_a_beginning():
+    with pytest.raises(ValueError, match="starts"):
+        replace(STAGE, starts=())

@@ -1,0 +1,51 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from spooled_rows import a_row, no_threshold
+
+from understudy.core.policy import Role
+from understudy.core.prediction import COLUMNS, Status
+from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.core.strata import Strata, stratify
+from understudy.core.strata_text import strata_from_text, strata_to_text
+from understudy.core.window_builder import WindowBuilder
+
+
+def some_strata(calls: int) -> Strata:
+    builder = WindowBuilder("here")
+    rows = [
+        encode_row(
+            a_row(number)._replace(
+                rollout_id=7,
+                predicted_at=1_763_661_000 + number / 3,
+                role=Role.CHALLENGER if number % 5 == 0 else Role.CHAMPION,
+                status=Status.TIMEOUT if number % 11 == 0 else Status.OK,
+                score=number / 97,
+            )
+        )[FRAME_BYTES:]
+        for number in range(calls)
+    ]
+    return stratify(builder.stage(rows, COLUMNS, no_threshold).windows, 7)
+
+
+def arrays_of(strata: Strata) -> list[NDArray[Any]]:
+    sides = (strata.champion, strata.challenger)
+    return [strata.starts, *(part for side in sides for part in (side.sums, side.buckets)), *strata.arrivals[1:]]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 500])
+def test_strata_come_back_to_the_last_bit(calls):
+    strata = some_strata(calls)
+
+    found = strata_from_text(strata_to_text(strata))
+
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))
+    assert found.arrivals.shippers == strata.arrivals.shippers
+
+
+@pytest.mark.parametrize("text", ["", "x", 'not base 85: "', strata_to_text(some_strata(1))[:-5]])
+def test_other_text_is_refused(text):
+    with pytest.raises(ValueError, match="not stored strata"):
+        strata_from_text(text)
