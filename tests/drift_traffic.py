@@ -1,0 +1,61 @@
+"""Traffic for drift: entities that send several similar requests each, in windows of an hour."""
+
+from collections.abc import Iterable
+from math import pi, sin
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.core.baseline import FloatArray, NumericBaseline, numeric_baseline
+from understudy.core.drift_windows import IntArray, SubjectWindow, numeric_window
+from understudy.core.windows import ANALYSIS_BUCKETS
+
+HOUR_SECONDS = 3_600.0
+WEEK_HOURS = 168
+MEAN, DEVIATION = 0.32, 0.18
+"""Of the scores; shifts are in standard deviations."""
+
+
+class Hour(NamedTuple):
+    """The rows of one window."""
+
+    values: FloatArray
+    buckets: IntArray
+
+
+def fresh_hour(
+    generator: np.random.Generator, shift: float = 0.0, *, entities: int = 200, spread: float = 1.0, alike: float = 0.9
+) -> Hour:
+    """Return an hour of entities never seen before, each with about ten requests."""
+    requests = generator.poisson(10, entities)
+    rows = int(requests.sum())
+    own = np.repeat(generator.normal(size=entities), requests) * alike**0.5
+    standard = own + generator.normal(size=rows) * (1 - alike) ** 0.5
+    buckets = np.repeat(generator.integers(0, ANALYSIS_BUCKETS, entities), requests)
+    return Hour(MEAN + DEVIATION * (shift + spread * standard), buckets)
+
+
+def wave(hour: int) -> float:
+    """Return what the hour of the week does: a day's wave of half a standard deviation, and higher weekends."""
+    is_weekend = hour % WEEK_HOURS >= 120
+    return 0.5 * sin(2 * pi * hour / 24) + (0.3 if is_weekend else 0.0)
+
+
+def weekly_hour(generator: np.random.Generator, hour: int, shift: float = 0.0) -> Hour:
+    """Return an hour of traffic that depends on the hour of the week, in values and in volume."""
+    return fresh_hour(generator, shift + wave(hour), entities=int(200 * (1 + 0.5 * sin(2 * pi * hour / 24))))
+
+
+def windows_of(hours: Iterable[Hour], first: int = 0) -> list[SubjectWindow]:
+    """Return the windows of consecutive hours."""
+    return [numeric_window((first + place) * HOUR_SECONDS, *hour) for place, hour in enumerate(hours)]
+
+
+def baseline_of_hours(hours: Iterable[Hour]) -> NumericBaseline:
+    """Return the baseline that logged traffic gives."""
+    return numeric_baseline(np.concatenate([hour.values for hour in hours]))
+
+
+def usual_baseline(seed: int = 7) -> NumericBaseline:
+    """Return the baseline of :func:`fresh_hour` without a shift, from 40,000 independent values."""
+    return numeric_baseline(MEAN + DEVIATION * np.random.default_rng(seed).normal(size=40_000), is_score=True)
