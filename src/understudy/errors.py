@@ -7,7 +7,7 @@ UnderstudyError
 │   ├── EntityIdInvalid    E102 no entity id, an empty one, or one over 255 characters
 │   ├── BodyTooLarge       E103 more than the permitted number of bytes
 │   ├── HeaderInvalid      E104 a header that Understudy honours has an unusable value
-│   ├── BatchInvalid       E105 the batch is empty, too long, or not a list
+│   ├── BatchInvalid       E105 the batch is empty, too long, not a list, or holds what cannot be used
 │   ├── QueryInvalid       E106 a query parameter has an unusable value
 │   ├── RequestTimedOut    E107 the body did not arrive in time
 │   ├── UnknownModel       E201 no serving policy for this model
@@ -31,7 +31,8 @@ UnderstudyError
     ├── NotRegistered      E206 the model or version does not exist
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
-    └── MigrationNeeded    E511 the database's schema is not the one this code needs
+    ├── MigrationNeeded    E511 the database's schema is not the one this code needs
+    └── LeadershipLost     E512 another monitor leads, or may: nothing was written
 
 No HTTP status and no gRPC code lives here: the entry points own those tables.
 """
@@ -52,6 +53,7 @@ class UnderstudyError(Exception):
     code: ClassVar[str]
     title: ClassVar[str]
     hint: ClassVar[str]
+    retry_after_seconds: ClassVar[int | None] = None
 
     def __init__(self, detail: str = "", *, hint: str | None = None) -> None:
         super().__init__(detail or self.title)
@@ -104,6 +106,10 @@ class BatchInvalid(RequestError):
     title = "The batch cannot be read"
     hint = 'Send {"entities": [...]} with 1 to 256 predict requests.'
 
+    def __init__(self, detail: str = "", violations: tuple[Violation, ...] = (), *, hint: str | None = None) -> None:
+        super().__init__(detail, hint=hint)
+        self.violations = violations
+
 
 class QueryInvalid(InputInvalid):
     code = "E106"
@@ -155,8 +161,6 @@ class ScopeMissing(RequestError):
 
 class ServingError(UnderstudyError):
     """The request was good; something behind it was not."""
-
-    retry_after_seconds: ClassVar[int | None] = None
 
 
 class BadAnswer(ServingError):
@@ -250,12 +254,19 @@ class RegistryUnavailable(RegistryError):
     code = "E510"
     title = "The registry's Postgres cannot be reached"
     hint = "Check DATABASE_URL and the server; understudy doctor shows what it sees."
+    retry_after_seconds = 1
 
 
 class MigrationNeeded(RegistryError):
     code = "E511"
     title = "The database's schema does not fit this version of Understudy"
     hint = "Run understudy db upgrade; if the database is newer, install the newer Understudy."
+
+
+class LeadershipLost(RegistryError):
+    code = "E512"
+    title = "This monitor does not lead any more"
+    hint = "Nothing to do: the monitor that leads goes on, and this one stands by."
 
 
 def leaf_errors(base: type[UnderstudyError] = UnderstudyError) -> tuple[type[UnderstudyError], ...]:

@@ -10,9 +10,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from understudy.core.alerts import AlertEvent, Delivery
+from understudy.core.outcomes import Outcome
+from understudy.core.plan import RolloutPlan
 from understudy.core.policy import ModelVersion, PolicyDocument
 from understudy.core.prediction import COLUMNS, PredictionRow
+from understudy.core.rollout_actions import PolicySeen
+from understudy.core.rollout_state import RolloutState, Transition
 from understudy.core.tensors import Row, Tensor
+from understudy.core.verdict import Verdict
+from understudy.core.windows import Window
 
 
 class ModelBackend(Protocol):
@@ -119,8 +126,8 @@ class PolicySource(Protocol):
         """
         ...
 
-    async def report(self, instance: str, generations: Mapping[str, int]) -> None:
-        """Record which generation of each model this proxy instance acts on.
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+        """Record which generation of each model this proxy instance acts on, and its calls in flight by version id.
 
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
@@ -452,8 +459,8 @@ class PredictionStore(Protocol):
         """
         ...
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
-        """Insert the rows and move the spool's offset to ``batch.end`` in one transaction.
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
+        """Insert the rows, replace the windows and move the spool's offset to ``batch.end`` in one transaction.
 
         Raises:
             RegistryUnavailable: Nothing is known to be written (also when a commit's outcome is unknown): read
@@ -471,6 +478,119 @@ class PredictionStore(Protocol):
             RegistryUnavailable: As :meth:`write`.
             MigrationNeeded: As :meth:`write`.
         """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class WindowLog(Protocol):
+    """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    async def of_rollout(self, rollout_id: int) -> Sequence[Window]:
+        """Return every window of a rollout, oldest first."""
+        ...
+
+    async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
+        """Return the windows of these versions that start in ``[since, until)`` (seconds since the epoch)."""
+        ...
+
+    async def forget(self, before: float, at_most: int) -> int:
+        """Delete windows that start before, but none of an open rollout; return how many."""
+        ...
+
+
+Epoch = int
+"""Number of a leadership: it grows with each, and no two monitors ever have the same one."""
+
+LEASE_SECONDS = 6.0
+"""How long a lease that is not renewed is kept for its holder."""
+
+
+class Lease(Protocol):
+    """Who may act as the monitor. One clock judges it for all: that of the place where it is kept."""
+
+    async def take_or_renew(self, holder: str) -> Epoch | None:
+        """Return the epoch while ``holder`` leads, as it does for ``LEASE_SECONDS`` from now; ``None``: another may.
+
+        A new holder gets a new epoch. One that is late keeps its own if nobody else was there meanwhile.
+
+        Args:
+            holder: A name that no other process has, nor had before.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time; the lease may have been taken or renewed.
+            MigrationNeeded: The table is not there.
+        """
+        ...
+
+    async def release(self, holder: str) -> None:
+        """Let the next one in at once; nothing happens when ``holder`` does not lead.
+
+        Raises:
+            RegistryUnavailable: As :meth:`take_or_renew`.
+            MigrationNeeded: As :meth:`take_or_renew`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class QueuedAlert(NamedTuple):
+    """An event on its way to one channel."""
+
+    id: int
+    channel: str
+    event: AlertEvent
+    attempts: int
+    """Times that it was taken to be sent, this one included."""
+
+
+class AlertOutbox(Protocol):
+    """Alerts that somebody is still to be told, each once for every channel. Raises as :class:`Lease` does."""
+
+    async def add(self, event: AlertEvent) -> None:
+        """Keep an event for every channel; one that resolves an incident that nobody was told of is dropped."""
+        ...
+
+    async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
+        """Take events that are due, oldest first, so that nobody else takes them for a minute.
+
+        Of those with one key and one channel only the oldest is ever taken: the next one waits until that is delivered
+        or given up.
+
+        Args:
+            now: Seconds since the epoch.
+            limit: Most events to take.
+        """
+        ...
+
+    async def delivered(self, alert_id: int) -> None:
+        """Take an event out."""
+        ...
+
+    async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
+        """Keep an event until a later time, or (``None``) for people to look at; one that was delivered stays so."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class AlertChannel(Protocol):
+    """A receiver of alerts."""
+
+    @property
+    def name(self) -> str:
+        """Which events of the outbox are for it."""
+        ...
+
+    async def send(self, event: AlertEvent) -> Delivery:
+        """Send an event once, within the channel's own deadline, and say what the receiver answered. Never raises."""
         ...
 
     async def close(self) -> None:
@@ -499,4 +619,381 @@ class Telemetry(Protocol):
 
     def forget(self, name: str, *labels: str) -> None:
         """Drop the series of the gauge ``name`` with these labels, if there is one: what it measured is gone."""
+        ...
+
+
+class NewRollout(NamedTuple):
+    """A rollout to be started. ``salt`` is what the policy hashes meanwhile, ``None`` for the model's name."""
+
+    model_name: str
+    challenger: str
+    plan: RolloutPlan
+    salt: str | None
+    slow_us: int | None
+    """The champion's 95th percentile of late, in microseconds; ``None`` when nobody knows yet."""
+
+
+class RolloutRecord(NamedTuple):
+    """A rollout. Times are seconds since the epoch."""
+
+    id: int
+    state: RolloutState
+    revision: int
+    """Grows with each change of the state."""
+    champion_id: int
+    challenger_id: int
+    salt: str | None
+    slow_us: int | None
+    reason: str | None
+    started_by: str
+    finished_at: float | None
+    announced_at: float | None
+
+
+class RolloutView(NamedTuple):
+    """A rollout and what it acts on, read at one moment."""
+
+    record: RolloutRecord
+    policy: PolicySeen | None
+    weights_percent: Mapping[int, int]
+    """The challenger's weight under each generation of the policy that belonged to the rollout."""
+    proxies: int
+    proxies_on_generation: int
+    in_flight: Mapping[int, int]
+    """Calls under way by version id, over all proxies, as of their last reports."""
+    read_at: float
+    """By Postgres' clock."""
+
+
+class NewRolloutEvent(NamedTuple):
+    """What is written down with a transition; ``inputs`` is all that the verdict rests on."""
+
+    actor: str
+    verdict: Verdict | None = None
+    evidence: Sequence[Mapping[str, Any]] = ()
+    inputs: Mapping[str, Any] = {}
+    thresholds: Mapping[str, Any] = {}
+
+
+class RolloutEventRecord(NamedTuple):
+    """One thing that happened to a rollout."""
+
+    id: int
+    at: float
+    step: int
+    phase: str
+    verdict: Verdict | None
+    reason: str
+    evidence: Sequence[Mapping[str, Any]]
+    inputs: Mapping[str, Any]
+    thresholds: Mapping[str, Any]
+    code_version: str
+    actor: str
+
+
+class RollbackRecord(NamedTuple):
+    """What a rollback by hand did: ``weight 0``, ``previous champion back``, or nothing and why."""
+
+    model_name: str
+    did: str
+    generation: int
+    champion: str
+    challenger: str | None
+    rollout_id: int | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether traffic was moved."""
+        return not self.did.startswith("nothing")
+
+
+class RolloutStore(Protocol):
+    """Rollouts, their events, and the one way in which they change a policy.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
+    """
+
+    async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
+        """Give the challenger its role at weight 0 and begin a rollout of it, in one transaction.
+
+        Raises:
+            NotRegistered: The model has no policy, or no such version.
+            GenerationMoved: The policy is not at ``expected_generation``.
+            PolicyRefused: The model has an open rollout, or the database refuses the version.
+        """
+        ...
+
+    async def open_ids(self) -> Sequence[int]:
+        """Return the rollouts that are not over, or whose end was not announced, oldest first."""
+        ...
+
+    async def latest_id(self, model_name: str) -> int:
+        """Return a model's newest rollout.
+
+        Raises:
+            NotRegistered: It never had one.
+        """
+        ...
+
+    async def view(self, rollout_id: int) -> RolloutView:
+        """Return a rollout with what it acts on.
+
+        Raises:
+            NotRegistered: There is no such rollout.
+        """
+        ...
+
+    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        """Return the newest rollouts, of one model or of all, newest first."""
+        ...
+
+    async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
+        """Return what happened to a rollout, oldest first."""
+        ...
+
+    async def apply(
+        self,
+        view: RolloutView,
+        transition: Transition,
+        event: NewRolloutEvent,
+        alerts: Sequence[AlertEvent] = (),
+        *,
+        epoch: Epoch | None = None,
+    ) -> bool:
+        """Carry out a transition whole, in one transaction: policy, versions, state, event and alerts.
+
+        Returns:
+            Whether it was; ``False`` when the rollout or the policy is no longer what the transition was decided on.
+        """
+        ...
+
+    async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
+        """Set the threshold of a slow call, where there is none yet."""
+        ...
+
+    async def announce(
+        self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
+    ) -> None:
+        """Write down that every proxy has confirmed the end; once."""
+        ...
+
+    async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
+        """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
+
+        Raises:
+            PolicyRefused: The model has no policy.
+        """
+        ...
+
+
+class OutcomeResult(Enum):
+    """What became of an outcome event."""
+
+    NEW = "new"
+    KNOWN = "known"
+    """Its ``event_id`` was there before; what came first stands."""
+
+
+class OutcomeStore(Protocol):
+    """``OutcomeEvent``: what happened afterwards, each event once."""
+
+    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+        """Store those that are not known yet, all or none, and return each one's result, in order.
+
+        Raises:
+            RegistryUnavailable: Nothing is known to be stored; adding the same events again is safe.
+            MigrationNeeded: The table is not there.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Allocation(NamedTuple):
+    """Who a policy's generation gave the calls to; no champion when the policy was deleted with it."""
+
+    generation: int
+    since: float
+    """When it was committed, seconds since the epoch."""
+    champion_id: int | None
+    challenger_id: int | None
+    challenger_weight: int
+    shadow_id: int | None
+    shadow_percent: int
+    bucket_key: str
+    """What is hashed before the entity."""
+
+
+class OutcomeFacts(NamedTuple):
+    """What is known of the outcomes of one name."""
+
+    events: int
+    is_share: bool
+    """Whether every value is 0 or 1: something that happens or does not."""
+    known_names: Sequence[str]
+    """The names of this model's outcomes, at most twenty."""
+
+
+class EntityQuery(NamedTuple):
+    """Entities that met one of two versions, and what happened to them. Times are seconds since the epoch."""
+
+    model_name: str
+    metric: str
+    """Name of the outcomes."""
+    champion_id: int
+    challenger_id: int | None
+    """``None``: only the champion's entities."""
+    epochs: Mapping[int, int]
+    """Generations of the policy in which an exposure counts, each with the number of its epoch."""
+    since: float
+    until: float
+    within_seconds: float
+    """An entity's outcomes count that long after its first exposure."""
+    is_share: bool
+    """Whether the largest outcome of an entity is its value, and not the sum of all."""
+    per_call: bool = False
+    """Whether the metric is per call, so that an entity's value is a sum over its calls."""
+    slices: int = 1
+    """Parts of equal length into which the time of entry is cut."""
+
+
+class EntityGroup(NamedTuple):
+    """Entities of one arm that are alike in all that is compared; the counts are of all of them together.
+
+    The arm is the one that an entity's first exposure was assigned to, whoever answered.
+    """
+
+    is_b: bool
+    epoch: int
+    slice: int
+    is_closed: bool
+    """Whether the time for their outcomes is over."""
+    numerator: float
+    denominator: float
+    covariate: float | None
+    """The numerator of as long a time before the test; ``None`` where the entity was not there."""
+    entities: int
+    with_outcome: int
+    calls: int
+    own_calls: int
+    """Calls that the arm's own version answered."""
+    recent: int
+    """Entities that came within the last day."""
+
+
+class EntityGroups(NamedTuple):
+    """The groups of a query, made of ``entities`` of the ``total`` there are: beyond a bound a random sample."""
+
+    groups: Sequence[EntityGroup]
+    entities: int
+    total: int
+
+
+class ShadowQuery(NamedTuple):
+    """Calls that the champion answered while a shadow was set. Times are seconds since the epoch."""
+
+    champion_id: int
+    shadow_id: int
+    generations: Sequence[int]
+    """Of the policy, in which the shadow was shown calls."""
+    since: float
+    until: float
+
+
+class LoggedPair(NamedTuple):
+    """One call as the champion answered it and, if the shadow was asked and has a row, what that made of it."""
+
+    prediction_id: str
+    predicted_at: float
+    entity_id: str
+    generation: int
+    champion_status: str
+    shadow_status: str | None
+    champion_us: int | None
+    """Latency in microseconds; ``None`` for an answer from the cache."""
+    shadow_us: int | None
+    champion_score: float | None
+    shadow_score: float | None
+
+
+class ExperimentLog(Protocol):
+    """What the log, the outcomes and the audit say about versions. Results are bounded, and so is the time of a call.
+
+    Raises ``RegistryUnavailable`` (also when a call takes too long; its next step says what to ask for instead) and
+    ``MigrationNeeded``.
+    """
+
+    async def allocations(self, model_name: str) -> Sequence[Allocation]:
+        """Return the latest generations of a model's policy, oldest first."""
+        ...
+
+    async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
+        """Return what is known of a metric's outcomes that occurred in ``[since, until)``."""
+        ...
+
+    async def entities(self, query: EntityQuery) -> EntityGroups:
+        """Return the entities that entered in ``[since, until)``. Only calls routed by their bucket are exposures."""
+        ...
+
+    async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean score of A's and of B's entities over the calls that their own version answered; a sample."""
+        ...
+
+    async def count_calls(self, query: ShadowQuery) -> int:
+        """Return how many calls a shadow query is about."""
+        ...
+
+    async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
+        """Return about this share (0-1] of the calls: chosen by their prediction ids, so that it is always the same."""
+        ...
+
+    async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
+        """Return the pairs whose scores differ most, largest first."""
+        ...
+
+
+class NewExperiment(NamedTuple):
+    """A test to be declared; ``plan`` is JSON and never changes."""
+
+    model_name: str
+    metric: str
+    champion_id: int
+    challenger_id: int
+    started_at: float
+    plan: Mapping[str, Any]
+    created_by: str
+
+
+class ExperimentRecord(NamedTuple):
+    """A declared test; ``result`` is JSON: the looks that were taken and what they said."""
+
+    id: int
+    model_name: str
+    metric: str
+    champion_id: int
+    challenger_id: int
+    started_at: float
+    plan: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    created_by: str
+    ended_at: float | None
+
+
+class ExperimentStore(Protocol):
+    """``Experiment``: tests that were declared. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    async def latest(
+        self, model_name: str, metric: str, versions: tuple[int, int] | None = None
+    ) -> ExperimentRecord | None:
+        """Return the newest test of a metric, of these two versions if they are named."""
+        ...
+
+    async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
+        """Store a test; ``None`` when an open one of these versions and this metric is there already."""
+        ...
+
+    async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
+        """Replace the result; ``False``, and nothing is written, when it is no longer the one of ``before``."""
         ...

@@ -74,7 +74,17 @@ class Settings(BaseSettings):
     log_interval_seconds: float = Field(default=0.2, gt=0)
 
     instance: str = Field(default_factory=socket.gethostname)
-    """This machine's name in ProxyInstance; the process id is added."""
+    """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
+
+    monitor_tick_seconds: float = Field(default=5.0, gt=0)
+    """Time between two looks of the monitor at rollouts and at alerts that wait."""
+    monitor_metrics_port: int = 9091
+    environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")
+    """Which installation this is: part of every alert's dedup key, so that two of them never share an incident."""
+    pagerduty_routing_key: SecretStr | None = Field(default=None, min_length=1)
+    """Integration key of the PagerDuty service that is alerted."""
+    alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
+    """Where alerts are posted as JSON; secret, since it may carry a token."""
 
     @property
     def is_local(self) -> bool:

@@ -33,6 +33,7 @@ class World(Protocol):
     async def add_key(self) -> None: ...
     async def switch_off(self) -> None: ...
     async def reported(self, instance: str) -> Any: ...
+    async def in_flight(self, instance: str) -> dict[int, int]: ...
 
 
 class MemoryWorld:
@@ -84,6 +85,9 @@ class MemoryWorld:
 
     async def reported(self, instance: str) -> Any:
         return self._source.reported.get(instance)
+
+    async def in_flight(self, instance: str) -> dict[int, int]:
+        return self._source.in_flight[instance]
 
 
 class PostgresWorld:
@@ -141,6 +145,10 @@ class PostgresWorld:
     async def reported(self, instance: str) -> Any:
         text = await self._database.fetchval("SELECT generations FROM ProxyInstance WHERE instance = $1", instance)
         return None if text is None else orjson.loads(text)
+
+    async def in_flight(self, instance: str) -> dict[int, int]:
+        text = await self._database.fetchval("SELECT in_flight FROM ProxyInstance WHERE instance = $1", instance)
+        return {int(version_id): calls for version_id, calls in orjson.loads(text).items()}
 
 
 @pytest.fixture
@@ -259,10 +267,11 @@ async def test_changes_are_heard_by_everyone_who_listens(world):
 
 
 async def test_what_an_instance_reports_replaces_what_it_reported_before(world):
-    await world.source.report("proxy-1", {"churn": 1})
-    await world.source.report("proxy-1", {"churn": 2, "fraud": 1})
+    await world.source.report("proxy-1", {"churn": 1}, {4: 2, 5: 1})
+    await world.source.report("proxy-1", {"churn": 2, "fraud": 1}, {5: 3})
 
     assert await world.reported("proxy-1") == {"churn": 2, "fraud": 1}
+    assert await world.in_flight("proxy-1") == {5: 3}
 
 
 async def test_a_registry_that_is_away_is_told_as_that(world):
@@ -275,7 +284,7 @@ async def test_a_registry_that_is_away_is_told_as_that(world):
         with pytest.raises(RegistryUnavailable):
             await world.source.changed_since_last_poll()
         with pytest.raises(RegistryUnavailable):
-            await world.source.report("proxy-1", {})
+            await world.source.report("proxy-1", {}, {})
         with pytest.raises(RegistryUnavailable):
             await asyncio.wait_for(listener, 3)
 
@@ -343,7 +352,7 @@ async def test_one_version_that_no_float_can_hold_does_not_hide_the_others(sourc
 async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
     await database.execute("INSERT INTO ProxyInstance (instance, seen_at) VALUES ('gone', now() - INTERVAL '25 hours')")
 
-    await source.report("here", {})
+    await source.report("here", {}, {})
 
     assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
 
@@ -353,7 +362,7 @@ async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, 
     await source.load()
     other = await asyncpg.connect(database_url)
     await other.execute("BEGIN; LOCK TABLE ProxyInstance")
-    reporting = asyncio.create_task(source.report("proxy-1", {}))
+    reporting = asyncio.create_task(source.report("proxy-1", {}, {}))
     await _until(lambda: _connections(database, "understudy-report"), 1)
     await database.execute("UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'")
     began = loop.time()
@@ -374,7 +383,7 @@ async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_
     await other.execute("BEGIN; LOCK TABLE ProxyInstance")
 
     with pytest.raises(RegistryUnavailable):
-        await source.report("proxy-1", {})
+        await source.report("proxy-1", {}, {})
 
     await _until(lambda: _connections(database, "understudy-report"), 0)
     other.terminate()

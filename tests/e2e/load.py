@@ -70,9 +70,10 @@ class Connection:
 
 @dataclass
 class Load:
-    """What was asked and answered; ``answers`` grows while the load runs."""
+    """What was asked and answered; ``answers`` grows while the load runs, ``is_over`` ends it early."""
 
     answers: list[Answer] = field(default_factory=list)
+    is_over: bool = False
 
     @property
     def failed(self) -> list[Answer]:
@@ -115,6 +116,8 @@ async def run_load(
     async with asyncio.TaskGroup() as group:
         for number in range(int(per_second * seconds)):
             await asyncio.sleep(started + number / per_second - time.monotonic())
+            if load.is_over:
+                break
             group.create_task(one(number))
     for connection in made:
         connection.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from spooled_rows import a_row
+from spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.postgres_log import PostgresPredictionStore
 from understudy.adapters.spool import Spool
@@ -35,7 +35,9 @@ class Silent:
 async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
     spool = Spool(state, limit_bytes=1 << 26, segment_bytes=20_000, sync_seconds=0.1)
     store = PostgresPredictionStore(dsn, timeout_seconds=1.0)
-    shipper = LogShipper(spool, store, Silent(), batch_rows=50, interval_seconds=0.02, orphan_seconds=0.2)
+    shipper = LogShipper(
+        spool, store, new_windows, no_threshold, Silent(), batch_rows=50, interval_seconds=0.02, orphan_seconds=0.2
+    )
     shipping = asyncio.create_task(shipper.run())
     number = first
     while not shipping.done():

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import asyncpg
 from integration.log_worker import Silent
+from spooled_rows import new_windows, no_threshold
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
@@ -24,6 +26,8 @@ WORKERS = 2
 WORKER_KILLS = 5
 POSTGRES_KILLS = 3
 ROWS_OF_ONE_WORKER = 1_000_000
+BEGUN_BYTES = 4_000
+"""Of promises: about a hundred."""
 
 
 class Workers:
@@ -34,6 +38,7 @@ class Workers:
         self._dsn = dsn
         self._started = 0
         self._running: list[subprocess.Popen[bytes]] = []
+        self._promises: dict[int, Path] = {}
 
     def start(self) -> None:
         self._started += 1
@@ -41,12 +46,18 @@ class Workers:
         script = [sys.executable, str(TESTS / "integration" / "log_worker.py")]
         arguments = [str(self._folder / "spool"), self._dsn, str(first), "0.001"]
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-        with (self._folder / f"promised-{self._started}").open("wb") as promised:
+        path = self._folder / f"promised-{self._started}"
+        with path.open("wb") as promised:
             self._running.append(subprocess.Popen([*script, *arguments], stdout=promised, env=environment))
+        self._promises[self._running[-1].pid] = path
 
     def kill_one(self) -> None:
+        """Kill the oldest worker, in the middle of its work: one that has not begun would prove nothing."""
         victim = self._running.pop(0)
-        assert victim.poll() is None, "a worker ended by itself"
+        deadline = time.monotonic() + 30
+        while self._promises[victim.pid].stat().st_size < BEGUN_BYTES and time.monotonic() < deadline:
+            assert victim.poll() is None, "a worker ended by itself"
+            time.sleep(0.02)
         victim.kill()
         victim.wait(10)
 
@@ -91,7 +102,9 @@ async def kill_postgres(server: EmbeddedPostgres, chance: random.Random) -> None
 async def ship_what_is_left(folder: Path, dsn: str) -> None:
     spool = Spool(folder / "spool", limit_bytes=1 << 26, segment_bytes=20_000, sync_seconds=1.0)
     store = PostgresPredictionStore(dsn, timeout_seconds=5.0)
-    shipper = LogShipper(spool, store, Silent(), batch_rows=500, interval_seconds=0.01, orphan_seconds=0.01)
+    shipper = LogShipper(
+        spool, store, new_windows, no_threshold, Silent(), batch_rows=500, interval_seconds=0.01, orphan_seconds=0.01
+    )
     shipping = asyncio.create_task(shipper.run())
     try:
         async with asyncio.timeout(15):
@@ -128,11 +141,18 @@ async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_ki
         refused = Counter(
             row[0].split(b"\t")[0].decode() for row in await database.fetch('SELECT "row" FROM PredictionDeadLetter')
         )
+        added_up = await database.fetchrow(
+            "SELECT sum(calls)::bigint, sum((counts ->> 'volume')::bigint)::bigint, count(DISTINCT shipper) AS shippers"
+            " FROM PredictionWindow"
+        )
         database.terminate()
 
     found = logged + refused
     poison = {prediction_id for prediction_id in promised if int(prediction_id.replace("-", ""), 16) % 50 == 0}
     assert len(promised) > 1_000, seed
+    assert added_up is not None
+    assert added_up[:2] == (logged.total(), logged.total()), seed
+    assert added_up[2] > WORKER_KILLS, seed
     assert [prediction_id for prediction_id in promised if found[prediction_id] != 1] == [], seed
     assert [prediction_id for prediction_id, times in found.items() if times > 1] == [], seed
     assert len(found) - len(promised) <= WORKER_KILLS + WORKERS, "only the row of a cut-off line may be unpromised"

@@ -5,7 +5,7 @@ import pytest
 from builders import a_version
 
 from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
-from understudy.entrypoints.proxy.metrics_port import metrics_port
+from understudy.entrypoints.metrics_port import metrics_port
 
 
 async def fetch(port: int, request: bytes) -> bytes:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from understudy.core.prediction import PredictionRow
 from understudy.core.spool_format import encode_header, encode_row, follows, read_header, read_records
+from understudy.core.windows import Window, WindowKey
 from understudy.ports import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 
 
@@ -104,19 +105,21 @@ class MemoryPredictionStore:
         self._offsets: dict[str, tuple[int, int]] = {}
         self.rows: list[bytes] = []
         self.dead_letters: list[DeadLetter] = []
+        self.windows: dict[WindowKey, Window] = {}
 
     async def committed(self, spool_id: str) -> tuple[int, int]:
         """Return ``(segment, offset)`` up to which the spool's rows are in the log."""
         return self._offsets.get(spool_id, (0, 0))
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
-        """Keep the rows and move the offset, or neither."""
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
+        """Keep the rows and windows and move the offset, or none of it."""
         if not self._is_next(batch):
             return WriteResult(WriteOutcome.OFFSET_MOVED)
         why = self._refusal(batch.rows)
         if why is not None:
             return WriteResult(WriteOutcome.REJECTED, why)
         self.rows.extend(batch.rows)
+        self.windows.update((window.key, window) for window in windows)
         self._offsets[batch.spool_id] = (batch.segment, batch.end)
         return WriteResult(WriteOutcome.WRITTEN)
 
@@ -130,6 +133,28 @@ class MemoryPredictionStore:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    async def of_rollout(self, rollout_id: int) -> Sequence[Window]:
+        """See :class:`understudy.ports.WindowLog`."""
+        return [window for key, window in self._in_order() if key.rollout_id == rollout_id]
+
+    async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
+        """See :class:`understudy.ports.WindowLog`."""
+        return [
+            window
+            for key, window in self._in_order()
+            if key.model_version_id in version_ids and since <= key.start < until
+        ]
+
+    async def forget(self, before: float, at_most: int) -> int:
+        """See :class:`understudy.ports.WindowLog`; knows of no open rollouts."""
+        old = [key for key, _ in self._in_order() if key.start < before][:at_most]
+        for key in old:
+            del self.windows[key]
+        return len(old)
+
+    def _in_order(self) -> list[tuple[WindowKey, Window]]:
+        return sorted(self.windows.items(), key=lambda item: (item[0].start, item[0]))
 
     def _is_next(self, batch: SpooledBatch) -> bool:
         committed = self._offsets.get(batch.spool_id, (0, 0))

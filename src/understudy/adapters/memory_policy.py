@@ -14,7 +14,7 @@ class MemoryPolicySource:
     """A :class:`understudy.ports.PolicySource` that holds the document itself.
 
     ``available`` may be set to ``False`` at any time: every call then fails as with a Postgres that is away, and
-    whoever listens is told so. ``reported`` holds what each instance reported last.
+    whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last.
     """
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
@@ -26,6 +26,7 @@ class MemoryPolicySource:
         self._listeners: list[asyncio.Queue[PolicyChange | None]] = []
         self._available = True
         self.reported: dict[str, dict[str, int]] = {}
+        self.in_flight: dict[str, dict[int, int]] = {}
 
     @property
     def available(self) -> bool:
@@ -88,10 +89,11 @@ class MemoryPolicySource:
             self._listeners.remove(queue)
         raise RegistryUnavailable("the registry was switched off")
 
-    async def report(self, instance: str, generations: Mapping[str, int]) -> None:
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
         """See :meth:`understudy.ports.PolicySource.report`."""
         self._answer_or_fail()
         self.reported[instance] = dict(generations)
+        self.in_flight[instance] = dict(in_flight)
 
     async def close(self) -> None:
         """End what listens."""

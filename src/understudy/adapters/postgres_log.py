@@ -2,14 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
 from understudy.adapters.postgres_connection import connect
 from understudy.core.spool_format import follows
+from understudy.core.windows import Window, window_to_json
 from understudy.errors import MigrationNeeded, RegistryUnavailable, UnderstudyError
 from understudy.ports import SpooledBatch, WriteOutcome, WriteResult
 
@@ -28,6 +29,18 @@ _BURY = (
     "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5) "
     "ON CONFLICT (spool_id, segment, byte_offset) DO NOTHING"
 )
+# A version that was deleted since its call was answered has no windows any more; the row itself is refused by its key.
+_REPLACE_WINDOWS = """
+    INSERT INTO predictionwindow AS known (model_version_id, window_start, role, rollout_id, policy_generation, shipper,
+                                           epoch, calls, errors, counts)
+    SELECT version_id, to_timestamp(start), role, rollout_id, generation, shipper, epoch, calls, errors, counts::jsonb
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::int[], $8::bigint[],
+                $9::bigint[], $10::text[])
+        AS given (version_id, start, role, rollout_id, generation, shipper, epoch, calls, errors, counts)
+    WHERE EXISTS (SELECT FROM modelversion WHERE id = version_id)
+    ON CONFLICT (model_version_id, window_start, role, rollout_id, policy_generation, shipper, epoch) DO UPDATE
+    SET calls = excluded.calls, errors = excluded.errors, counts = excluded.counts
+"""
 _ENSURE_PARTITIONS = "SELECT understudy_ensure_partitions()"
 _ENSURE_MONTH = "SELECT understudy_ensure_partitions(0, $1)"
 
@@ -69,8 +82,8 @@ class PostgresPredictionStore:
 
         return await self._call(read)
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
-        """Insert the rows and move the spool's offset, or neither."""
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
+        """Insert the rows, replace the windows and move the spool's offset, or nothing of it."""
 
         async def copy(connection: asyncpg.Connection) -> None:
             if batch.rows:
@@ -82,6 +95,8 @@ class PostgresPredictionStore:
                     columns=list(batch.columns),
                     format="text",
                 )
+            if windows:
+                await connection.execute(_REPLACE_WINDOWS, *_columns_of(windows))
 
         try:
             return WriteResult(await self._move(batch, copy))
@@ -202,6 +217,23 @@ def _months(batch: SpooledBatch) -> list[datetime]:
     column = batch.columns.index("predicted_at")
     months = {row.split(b"\t", column + 1)[column][: len("2025-01")].decode() for row in batch.rows}
     return [datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC) for month in sorted(months)]
+
+
+def _columns_of(windows: Sequence[Window]) -> tuple[list[Any], ...]:
+    """Return the arguments of :data:`_REPLACE_WINDOWS`."""
+    keys = [window.key for window in windows]
+    return (
+        [key.model_version_id for key in keys],
+        [key.start for key in keys],
+        [key.role.value for key in keys],
+        [key.rollout_id for key in keys],
+        [key.policy_generation for key in keys],
+        [key.shipper for key in keys],
+        [key.epoch for key in keys],
+        [window.calls for window in windows],
+        [window.errors for window in windows],
+        [window_to_json(window) for window in windows],
+    )
 
 
 def _is_missing_partition(error: asyncpg.PostgresError) -> bool:

@@ -55,7 +55,8 @@ _VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
 # One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
 # be decoded must not take the others with it.
 _DOCUMENT = f"""
-    SELECT p.model_name, json_build_object({_POLICY_FIELDS})::text AS policy, v.versions
+    SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'slow_us', (
+        SELECT slow_us FROM rollout WHERE rollout.id = p.rollout_id))::text AS policy, v.versions
     FROM servingpolicy p
     JOIN (
         SELECT v.model_name, array_agg(json_build_object({_VERSION_FIELDS}, 'endpoints', (
@@ -83,8 +84,9 @@ _CHANGES = """
 _REPORT = f"""
     WITH forgotten AS (
         DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGET_INSTANCE_AFTER}' AND instance <> $1)
-    INSERT INTO proxyinstance (instance, generations) VALUES ($1, $2::text::jsonb)
-    ON CONFLICT (instance) DO UPDATE SET generations = excluded.generations, seen_at = now()
+    INSERT INTO proxyinstance (instance, generations, in_flight) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
+    ON CONFLICT (instance) DO UPDATE
+    SET generations = excluded.generations, in_flight = excluded.in_flight, seen_at = now()
 """  # noqa: S608 - a constant
 
 
@@ -164,12 +166,17 @@ class PostgresPolicySource:
             # terminate, not close: close waits for a goodbye that a dead peer never says (it hung for 8 seconds)
             connection.terminate()
 
-    async def report(self, instance: str, generations: Mapping[str, int]) -> None:
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
         """See :meth:`understudy.ports.PolicySource.report`; instances not seen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
             connection = await self._open("understudy-report")
             try:
-                await connection.execute(_REPORT, instance, orjson.dumps(dict(generations)).decode())
+                await connection.execute(
+                    _REPORT,
+                    instance,
+                    orjson.dumps(dict(generations)).decode(),
+                    orjson.dumps(dict(in_flight), option=orjson.OPT_NON_STR_KEYS).decode(),
+                )
                 await connection.close()
             finally:
                 connection.terminate()

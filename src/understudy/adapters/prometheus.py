@@ -11,6 +11,7 @@ from understudy import __version__
 from understudy.core.policy import ModelVersion
 
 EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 _CALL = ("model", "version", "role")
@@ -27,7 +28,11 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
+    "rollout_transitions_total": ("Changes of rollouts, by the phase that they led to.", ("model", "to")),
+    "rollbacks_total": ("Rollouts that the monitor took back.", ("model",)),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
+    "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
+    "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
@@ -41,10 +46,13 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shadow_in_flight": ("Shadow calls under way.", ()),
     "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
     "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+    "monitor_leader": ("1 while this monitor leads.", ()),
+    "monitor_last_success_timestamp_seconds": ("When a monitor's job last succeeded, since the epoch.", ("job",)),
 }
 HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
     "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
+    "monitor_tick_duration_seconds": ("Duration of one run of a monitor's job.", ("job",), JOB_EDGES_SECONDS),
 }
 
 

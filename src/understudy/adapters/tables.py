@@ -230,6 +230,7 @@ PROXY_INSTANCE = Table(
     METADATA,
     Column("instance", Text, primary_key=True),
     Column("generations", JSONB, nullable=False, server_default=_EMPTY),
+    Column("in_flight", JSONB, nullable=False, server_default=_EMPTY),
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
 )
@@ -250,6 +251,12 @@ ROLLOUT = Table(
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("step_started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("finished_at", _MOMENT),
+    Column("state", JSONB, nullable=False, server_default=_EMPTY),
+    Column("revision", BigInteger, nullable=False, server_default=_ZERO),
+    Column("slow_us", BigInteger),
+    Column("salt_before", String(255)),
+    Column("announced_at", _MOMENT),
+    Index("rollout_to_be_announced", "id", postgresql_where=text("announced_at IS NULL")),
     Index(
         "rollout_one_open_per_model",
         "model_name",
@@ -323,4 +330,30 @@ ALERT_OUTBOX = Table(
     Column("last_error", Text),
     Column("delivered_at", _MOMENT),
     Index("alertoutbox_pending", "next_attempt_at", postgresql_where=text("delivered_at IS NULL")),
+)
+
+PREDICTION_WINDOW = Table(
+    "predictionwindow",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), primary_key=True),
+    Column("window_start", _MOMENT, primary_key=True),
+    Column("role", String(20), primary_key=True),
+    Column("rollout_id", BigInteger, primary_key=True, server_default=_ZERO),
+    Column("policy_generation", BigInteger, primary_key=True),
+    Column("shipper", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True, server_default=_ZERO),
+    Column("calls", BigInteger, nullable=False),
+    Column("errors", BigInteger, nullable=False),
+    Column("counts", JSONB, nullable=False),
+    Index("predictionwindow_window_start_idx", "window_start"),
+    Index("predictionwindow_of_rollout", "rollout_id", "window_start", postgresql_where=text("rollout_id <> 0")),
+)
+
+MONITOR_LEASE = Table(
+    "monitorlease",
+    METADATA,
+    Column("name", String(40), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("renewed_at", _MOMENT, nullable=False, server_default=_NOW),
 )

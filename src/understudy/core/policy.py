@@ -6,7 +6,7 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
     {"models": {"visits": {
         "policy": {"champion_version": 1, "challenger_version": 2, "challenger_weight": 5, "shadow_version": null,
                    "shadow_percent": 100, "fallback": true, "salt": null, "category_roles": {"vip": "champion"},
-                   "generation": 41, "rollout_id": null},
+                   "generation": 41, "rollout_id": null, "slow_us": null},
         "versions": [{"id": 1, "version": "6", "status": "champion", "protocol": "oip", "endpoints": ["127.0.0.1:9000"],
                       "input_schema": {...}, "output_schema": {...}, "backend": {}, "deterministic": true,
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
@@ -104,6 +104,8 @@ class ServingPolicy:
     category_roles: Mapping[str, Role] = field(default_factory=dict)
     generation: int = 1
     rollout_id: int | None = None
+    slow_us: int | None = None
+    """The rollout's threshold of a slow call, in microseconds: the champion's p95 when it began."""
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
     statuses: Mapping[str, str] = field(default_factory=dict)
     """``ModelVersion.status`` by version, as of this policy's rows."""
@@ -112,6 +114,12 @@ class ServingPolicy:
     def bucket_key(self) -> str:
         """What is hashed with the entity id."""
         return self.salt or self.model_name
+
+    @property
+    def called_ids(self) -> frozenset[int]:
+        """The ids of the versions that get calls."""
+        challenger = self.challenger if self.challenger_weight else None
+        return frozenset(version.id for version in (self.champion, challenger, self.shadow) if version is not None)
 
     def role_of(self, version: ModelVersion) -> Role:
         """Return the role a forced version is logged under; one without a role answers as a champion would."""
@@ -139,6 +147,12 @@ class PolicySnapshot:
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Models whose newest rows cannot be used, or not all of them, with the reason."""
+
+    def slow_us_of(self, rollout_id: int) -> int | None:
+        """Return a rollout's threshold of a slow call, in microseconds, while a policy belongs to it."""
+        if not rollout_id:
+            return None
+        return next((one.slow_us for one in self.policies.values() if one.rollout_id == rollout_id), None)
 
 
 def version_from_row(model_name: str, row: Mapping[str, Any]) -> ModelVersion:
@@ -234,6 +248,7 @@ def _policy_from_rows(
         category_roles={category: Role(role) for category, role in (policy["category_roles"] or {}).items()},
         generation=int(policy["generation"]),
         rollout_id=policy["rollout_id"],
+        slow_us=policy.get("slow_us"),
         versions=versions,
         statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
     )
@@ -308,5 +323,5 @@ def _only_schema_invalid(what: str) -> Iterator[None]:
         yield
     except SchemaInvalid:
         raise
-    except Exception as problem:  # a row may hold anything: a defect in reading one must not cost the other models
+    except Exception as problem:
         raise SchemaInvalid(f"{what}: {type(problem).__name__}: {problem}") from problem

@@ -79,6 +79,11 @@ class BatchingCaller:
         """Calls under way."""
         return len(self._calls)
 
+    @property
+    def rows_under_way(self) -> int:
+        """Rows that wait, and calls in flight."""
+        return len(self._queue) + len(self._calls)
+
     async def call(self, row: Row, deadline: float) -> Prediction:
         """Return the prediction for one row.
 

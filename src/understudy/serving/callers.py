@@ -20,7 +20,7 @@ class Callers:
     def __init__(self, make: Callable[[ModelVersion], BatchingCaller]) -> None:
         self._make = make
         self._open: dict[ModelVersion, BatchingCaller] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], BatchingCaller] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -35,6 +35,14 @@ class Callers:
     def opened(self) -> tuple[BatchingCaller, ...]:
         """Return the callers that are open now."""
         return tuple(self._open.values())
+
+    def in_flight(self) -> dict[int, int]:
+        """Return what is under way by version id, those included that no policy needs any more."""
+        found: dict[int, int] = {}
+        for caller in (*self._open.values(), *self._closing.values()):
+            if caller.rows_under_way:
+                found[caller.version.id] = found.get(caller.version.id, 0) + caller.rows_under_way
+        return found
 
     def reconcile(self, snapshot: PolicySnapshot) -> None:
         """Close the callers of versions that the snapshot does not have, once their rows are answered."""
@@ -53,8 +61,8 @@ class Callers:
 
     def _retire(self, caller: BatchingCaller) -> None:
         task = asyncio.get_running_loop().create_task(_close_when_idle(caller))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing[task] = caller
+        task.add_done_callback(self._closing.pop)
 
 
 async def _close_when_idle(caller: BatchingCaller) -> None:

@@ -1,7 +1,8 @@
 """From the spool into ``PredictionLog``: every row once.
 
 The order is: insert, commit together with the offset, then forget. Whatever dies between two of these steps, the offset
-in the database tells the next shipper where to go on; two shippers of one spool are kept apart by the same offset.
+in the database tells the next shipper where to go on; two shippers of one spool are kept apart by the same offset. The
+windows that the monitor judges by are sums over the same rows and go with them in the same transaction.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from datetime import datetime
 import structlog
 
 from understudy.core.spool_format import row_starts
+from understudy.core.window_builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports import (
     PredictionStore,
@@ -39,6 +41,8 @@ class LogShipper:
     Args:
         shelf: Where the spools are.
         store: Where the rows go.
+        make_windows: Makes what adds the rows up, under a name that was never used.
+        slow_us_of: A rollout's threshold of a slow call, in microseconds.
         telemetry: Gets rows written and rejected, bytes waiting, and the age of the oldest waiting row.
         batch_rows: Most rows of one transaction.
         interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
@@ -50,6 +54,8 @@ class LogShipper:
         self,
         shelf: SpoolShelf,
         store: PredictionStore,
+        make_windows: Callable[[], WindowBuilder],
+        slow_us_of: SlowThreshold,
         telemetry: Telemetry,
         *,
         batch_rows: int,
@@ -59,6 +65,9 @@ class LogShipper:
     ) -> None:
         self._shelf = shelf
         self._store = store
+        self._make_windows = make_windows
+        self._windows = make_windows()
+        self._slow_us_of = slow_us_of
         self._telemetry = telemetry
         self._batch_rows = batch_rows
         self._interval_seconds = interval_seconds
@@ -133,10 +142,13 @@ class LogShipper:
         if place is None:
             place = await self._store.committed(spool.spool_id)
         for number in range(_TURN_BATCHES):
-            batch = await self._read(spool, place)
-            if batch is None or (number > 0 and not to_the_end and not self._is_full(batch)):
+            found = await self._read(spool, place)
+            if found is None:
                 return place, False
-            is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch))
+            batch, staged = found
+            if number > 0 and not to_the_end and not self._is_full(batch):
+                return place, False
+            is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
         return place, True
 
@@ -145,24 +157,34 @@ class LogShipper:
         # longer than half of it, and then full in the same way once it is alone.
         return len(batch.rows) >= self._batch_rows or batch.end - batch.start >= _BATCH_BYTES // 2
 
-    async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> SpooledBatch | None:
-        """Free what lies before a committed place, and return what follows it."""
+    async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> tuple[SpooledBatch, Staged] | None:
+        """Free what lies before a committed place, and return what follows it with what that adds to the windows."""
 
-        def forget_and_read() -> SpooledBatch | None:
+        def forget_and_read() -> tuple[SpooledBatch, Staged] | None:
             spool.forget(*place)
-            return spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
+            batch = spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
+            return None if batch is None else (batch, self._stage(batch))
 
-        batch = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
+        found = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
         if spool is self._shelf.own:
-            age_seconds = 0.0 if batch is None else max(0.0, self._now() - _first_second(batch))
+            age_seconds = 0.0 if found is None else max(0.0, self._now() - _first_second(found[0]))
             self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
             self._telemetry.set("prediction_log_spool_bytes", spool.unshipped_bytes)
-        return batch
+        return found
 
-    async def _write(self, batch: SpooledBatch) -> bool:
+    def _stage(self, batch: SpooledBatch) -> Staged:
+        return self._windows.stage(batch.rows, batch.columns, self._slow_us_of)
+
+    async def _write(self, batch: SpooledBatch, staged: Staged) -> bool:
         """Write all rows but the poison ones, which are found by halving; ``False`` when the offset has moved."""
-        outcome, why = await self._store.write(batch)
+        try:
+            outcome, why = await self._store.write(batch, staged.windows)
+        except BaseException:
+            # Nobody knows what was committed: what comes next is added under another name and overwrites nothing.
+            self._windows = self._make_windows()
+            raise
         if outcome is WriteOutcome.WRITTEN:
+            self._windows.commit(staged)
             self._telemetry.count("prediction_log_rows_total", "written", by=len(batch.rows))
             return True
         if outcome is WriteOutcome.OFFSET_MOVED:
@@ -170,7 +192,7 @@ class LogShipper:
         if len(batch.rows) == 1:
             return await self._reject(batch, why)
         left, right = halve(batch)
-        return await self._write(left) and await self._write(right)
+        return await self._write(left, self._stage(left)) and await self._write(right, self._stage(right))
 
     async def _reject(self, batch: SpooledBatch, why: str) -> bool:
         if await self._store.reject(batch, why) is WriteOutcome.OFFSET_MOVED:

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
 REPORT_SECONDS = 10.0
-"""Longest time between two reports: an instance that was not seen for ``PRESENT_SECONDS`` counts as gone."""
+"""Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "policy_rejected")
@@ -38,6 +38,7 @@ class PolicyFeed:
         poll_seconds: Time between two polls.
         now: The monotonic clock, in seconds.
         on_swap: Called with each new snapshot.
+        in_flight: Calls under way by version id.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class PolicyFeed:
         poll_seconds: float,
         now: Callable[[], float],
         on_swap: Callable[[PolicySnapshot], None],
+        in_flight: Callable[[], Mapping[int, int]],
     ) -> None:
         self.snapshot: PolicySnapshot | None = None
         self.degraded = True
@@ -61,6 +63,7 @@ class PolicyFeed:
         self._poll_seconds = poll_seconds
         self._now = now
         self._on_swap = on_swap
+        self._in_flight = in_flight
         self._document: dict[str, Any] = {"models": {}, "keys": []}
         self._changed: set[str] = set()
         self._reload_all = False
@@ -69,6 +72,8 @@ class PolicyFeed:
         self._began_at = now()
         self._unsaved = False
         self._report_due_at = 0.0
+        self._draining = False
+        """Whether the last report had calls in flight at versions that get no new ones."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -128,7 +133,7 @@ class PolicyFeed:
             woken = await self._woken()
             try:
                 await self._catch_up(woken=woken)
-            except Exception as problem:  # whatever it was, the policies were not confirmed; a defect is raised again
+            except Exception as problem:
                 self._degrade()
                 self._wake.set()
                 if not isinstance(problem, RegistryError):
@@ -191,14 +196,18 @@ class PolicyFeed:
             if self._unsaved:
                 self._unsaved = False
                 await asyncio.to_thread(self._file.write, self._document)
-            if self._now() >= self._report_due_at and self.snapshot is not None and not self.degraded:
+            is_due = self._draining or self._now() >= self._report_due_at
+            if is_due and self.snapshot is not None and not self.degraded:
                 await self._report(self.snapshot)
 
     async def _report(self, snapshot: PolicySnapshot) -> None:
         self._report_due_at = self._now() + REPORT_SECONDS
         generations = {name: policy.generation for name, policy in snapshot.policies.items()}
+        in_flight = self._in_flight()
+        called = {version_id for policy in snapshot.policies.values() for version_id in policy.called_ids}
+        self._draining = not called.issuperset(in_flight)
         try:
-            await self._source.report(self._instance, generations)
+            await self._source.report(self._instance, generations, in_flight)
         except RegistryError as problem:
             _log.warning("policy.not_reported", problem=str(problem))
 

@@ -1,13 +1,14 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spooled_rows import a_prediction_id, a_row, ids_in
+from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from understudy.adapters.memory_log import MemoryPredictionStore, MemorySpool
+from understudy.core.windows import Window
 from understudy.errors import RegistryUnavailable
 from understudy.ports import SpooledBatch, WriteResult
 from understudy.serving.log_shipper import LogShipper, halve
@@ -47,11 +48,11 @@ class LosesConnections:
         self.close = inner.close
         self._fates = fates
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
         fate = self._fates.pop(0) if self._fates else "stays"
         if fate == "before":
             raise RegistryUnavailable("lost before the commit")
-        result = await self.inner.write(batch)
+        result = await self.inner.write(batch, windows)
         if fate == "after":
             raise RegistryUnavailable("lost after the commit, before its answer")
         return result
@@ -60,9 +61,9 @@ class LosesConnections:
 class Slow(LosesConnections):
     """A store that lets others run inside each write."""
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
         await asyncio.sleep(0)
-        result = await self.inner.write(batch)
+        result = await self.inner.write(batch, windows)
         await asyncio.sleep(0)
         return result
 
@@ -73,7 +74,7 @@ def refuses_poison(row: bytes) -> str | None:
 
 def a_shipper(spool: MemorySpool, store: Any, telemetry: Recorded | None = None, **given: Any) -> LogShipper:
     settings: dict[str, Any] = {"batch_rows": 4, "interval_seconds": 0.001, **given}
-    return LogShipper(spool, store, telemetry or Recorded(), **settings)
+    return LogShipper(spool, store, new_windows, no_threshold, telemetry or Recorded(), **settings)
 
 
 def a_spool(rows: int, poison: frozenset[int] = frozenset(), **given: Any) -> MemorySpool:
@@ -194,12 +195,12 @@ class Meanwhile(LosesConnections):
         self._rows = rows
         self.batches: list[int] = []
 
-    async def write(self, batch: SpooledBatch) -> WriteResult:
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
         await asyncio.sleep(0.001)
         self.batches.append(len(batch.rows))
         for _ in range(self._rows):
             self._spool.append(a_row(900))
-        return await self.inner.write(batch)
+        return await self.inner.write(batch, windows)
 
 
 @pytest.mark.parametrize("rows_meanwhile", [1, 3, 4, 6])
@@ -280,9 +281,9 @@ class Damaged(MemorySpool):
 
 async def test_draining_ends_in_time_and_leaves_the_rest_on_disk():
     class Frozen(LosesConnections):
-        async def write(self, batch: SpooledBatch) -> WriteResult:
+        async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
             await asyncio.sleep(60)
-            return await self.inner.write(batch)
+            return await self.inner.write(batch, windows)
 
     spool, store = a_spool(2), MemoryPredictionStore()
 
@@ -305,3 +306,18 @@ def test_halves_join_without_gap_or_overlap(rows):
     assert left.rows
     assert right.rows
     assert left.end == batch.end - sum(8 + len(row) for row in right.rows)
+
+
+@given(st.lists(st.sampled_from(["before", "after", "stays"]), max_size=6), st.frozensets(st.integers(0, 20)))
+def test_the_windows_hold_each_logged_row_once_whatever_is_lost_and_refused(fates, poison):
+    spool, inner = a_spool(21, poison), MemoryPredictionStore(refuses_poison)
+    shipper = a_shipper(spool, LosesConnections(inner, list(fates)))
+
+    async def ship() -> None:
+        for _ in range(len(fates) + 1):
+            await shipper.drain(5.0)
+
+    asyncio.run(ship())
+
+    assert sorted(ids_in(inner.rows)) == sorted(a_prediction_id(n) for n in range(21) if n not in poison)
+    assert sum(window.calls for window in inner.windows.values()) == len(inner.rows)

@@ -1,8 +1,9 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import orjson
 import pytest
@@ -50,7 +51,11 @@ class SilentPolls(DeafSource):
 
 @asynccontextmanager
 async def a_feed(
-    source: MemoryPolicySource, folder: Path, poll_seconds: float = 10, telemetry: MemoryTelemetry | None = None
+    source: MemoryPolicySource,
+    folder: Path,
+    poll_seconds: float = 10,
+    telemetry: MemoryTelemetry | None = None,
+    in_flight: Mapping[int, int] = MappingProxyType({}),
 ) -> AsyncIterator[PolicyFeed]:
     feed = PolicyFeed(
         source,
@@ -60,6 +65,7 @@ async def a_feed(
         poll_seconds=poll_seconds,
         now=time.monotonic,
         on_swap=lambda _: None,
+        in_flight=lambda: dict(in_flight),
     )
     await feed.start()
     try:
@@ -260,3 +266,15 @@ async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
         await until(lambda: feed.snapshot is not None and not {*feed.snapshot.policies, *feed.snapshot.rejected})
 
     assert [labels for labels in telemetry.gauges if len(labels) > 1] == []
+
+
+async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_each_second_until_they_end(tmp_path):
+    source = MemoryPolicySource({"models": {"visits": policy_rows(generation=1)}, "keys": []})
+    in_flight = {1: 4, 99: 2}
+    async with a_feed(source, tmp_path, in_flight=in_flight):
+        await until(lambda: source.in_flight.get("proxy-1") == {1: 4, 99: 2})
+
+        in_flight[99] = 1
+        await until(lambda: source.in_flight["proxy-1"] == {1: 4, 99: 1})
+        del in_flight[99]
+        await until(lambda: source.in_flight["proxy-1"] == {1: 4})

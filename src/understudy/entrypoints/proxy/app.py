@@ -15,16 +15,17 @@ from starlette.exceptions import HTTPException
 
 from understudy import __version__
 from understudy.adapters.randomness import RandomBytes
-from understudy.bootstrap import Parts, open_parts
+from understudy.bootstrap.proxy import Parts, open_parts
 from understudy.core.policy import PolicySnapshot
 from understudy.core.request import MAX_ENTITY_ID
 from understudy.core.routing import assignment, policy_of
+from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.door import HttpCall, PredictDoor, Reply
 from understudy.entrypoints.proxy.edge import Edge
 from understudy.entrypoints.proxy.gate import Gate, methods_of
 from understudy.entrypoints.proxy.lane import App, PredictLane, http_call
-from understudy.entrypoints.proxy.metrics_port import metrics_port
-from understudy.entrypoints.proxy.openapi import BATCH, FORCED, PREDICT, READ
+from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDICT, READ
+from understudy.entrypoints.proxy.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.problems import STATUS
 from understudy.entrypoints.proxy.views import model_detail, model_summary, readiness
 from understudy.errors import (
@@ -116,14 +117,14 @@ def create_api(proxy: Proxy) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,  # it would send callers to whatever host their own header names
     )
-    _add_predict_routes(api, proxy)
+    _add_call_routes(api, proxy)
     _add_read_routes(api, proxy)
     _add_health_routes(api, proxy)
     _add_problem_handlers(api, proxy)
     return api
 
 
-def _add_predict_routes(api: FastAPI, proxy: Proxy) -> None:
+def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
     def call_of(request: Request) -> HttpCall:
         return http_call(request.scope, request.receive, proxy.settings)
 
@@ -138,6 +139,10 @@ def _add_predict_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.post("/v1/models/{model}/versions/{version}/predict", **FORCED)
     async def predict_forced(model: Name, version: Name, request: Request) -> Response:
         return _response(await proxy.door.predict(call_of(request), model, forced_version=version))
+
+    @api.post("/v1/outcomes", **OUTCOMES)
+    async def add_outcomes(request: Request) -> Response:
+        return _response(await receive_outcomes(call_of(request), proxy.parts.outcomes))
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:

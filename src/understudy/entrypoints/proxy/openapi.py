@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from understudy.core.outcomes import MAX_EVENTS
+
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "code", "detail", "error"],
@@ -31,9 +33,9 @@ _DESCRIPTIONS: dict[int | str, str] = {
     404: "No such model or version.",
     408: "The body did not arrive in time; the connection is closed.",
     413: "The body is too large.",
-    422: "The inputs do not match; errors[] names every place.",
+    422: "The body does not match; errors[] names every place.",
     502: "The model server gave an unusable answer.",
-    503: "No replica answers, or the policies are not loaded yet; Retry-After says when to try again.",
+    503: "No replica or no database answers, or there are no policies yet; Retry-After says when to try again.",
     504: "The deadline passed; the detail names the stage.",
     "default": "Any other problem.",
 }
@@ -81,6 +83,65 @@ _BATCH_ANSWER = {
     },
 }
 
+_OUTCOMES = {
+    "type": "object",
+    "required": ["events"],
+    "additionalProperties": False,
+    "properties": {
+        "events": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_EVENTS,
+            "items": {
+                "type": "object",
+                "required": ["event_id", "model", "name", "value", "occurred_at"],
+                "additionalProperties": False,
+                "anyOf": [{"required": ["entity_id"]}, {"required": ["prediction_id"]}],
+                "properties": {
+                    "event_id": {"type": "string", "minLength": 1, "maxLength": 255, "description": "Counts once."},
+                    "model": {"type": "string", "minLength": 1, "maxLength": 255},
+                    "entity_id": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+                    "prediction_id": {"type": ["string", "null"], "format": "uuid"},
+                    "name": {"type": "string", "minLength": 1, "maxLength": 100},
+                    "value": {"type": "number", "description": "1 and 0 for what happens or does not."},
+                    "occurred_at": {"type": "string", "format": "date-time"},
+                },
+            },
+        }
+    },
+    "examples": [
+        {
+            "events": [
+                {
+                    "event_id": "order-81723",
+                    "model": "visits",
+                    "entity_id": "customer-42",
+                    "name": "converted",
+                    "value": 1,
+                    "occurred_at": "2026-11-20T13:02:11Z",
+                }
+            ]
+        }
+    ],
+}
+_OUTCOMES_ANSWER = {
+    "type": "object",
+    "required": ["results", "new", "known"],
+    "properties": {
+        "results": {
+            "type": "array",
+            "description": "In the order of the events.",
+            "items": {
+                "type": "object",
+                "required": ["event_id", "result"],
+                "properties": {"event_id": {"type": "string"}, "result": {"enum": ["new", "known"]}},
+            },
+        },
+        "new": {"type": "integer"},
+        "known": {"type": "integer", "description": "Stored before; what came first stands."},
+    },
+}
+
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {"application/problem+json": {"schema": _PROBLEM}}
@@ -111,6 +172,21 @@ def _post(
 PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER, 502)
 BATCH = _post("predictBatch", "Predict for up to 256 entities", _BATCH_REQUEST, _BATCH_ANSWER)
 FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER, 502)
+
+OUTCOMES: dict[str, Any] = {
+    "operation_id": "addOutcomes",
+    "summary": "Report what happened after predictions (scope outcomes)",
+    "tags": ["outcomes"],
+    "status_code": 202,
+    "responses": {
+        202: {
+            "description": "Every event is stored, or was before.",
+            "content": {"application/json": {"schema": _OUTCOMES_ANSWER}},
+        },
+        **_problems(400, 401, 403, 408, 413, 422, 503),
+    },
+    "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": _OUTCOMES}}}},
+}
 
 
 def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str, Any]:

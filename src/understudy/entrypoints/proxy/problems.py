@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from understudy import errors
-from understudy.errors import RequestError, ServingError, UnderstudyError
+from understudy.errors import RequestError, UnderstudyError
 
 STATUS: Mapping[type[UnderstudyError], int] = {
     errors.MalformedBody: 400,
@@ -37,6 +37,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.MigrationNeeded: 503,
+    errors.LeadershipLost: 503,
 }
 MAX_PATH_SHOWN = 255
 """Characters of the path that a problem names."""
@@ -75,7 +76,7 @@ def problem_body(error: UnderstudyError, path: str) -> bytes:
 def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
     """Return the headers that the error itself asks for."""
     headers = [(b"content-type", PROBLEM_JSON)]
-    if isinstance(error, ServingError) and error.retry_after_seconds is not None:
+    if error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % error.retry_after_seconds))
     if isinstance(error, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))

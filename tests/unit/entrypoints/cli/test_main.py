@@ -12,7 +12,7 @@ from understudy.entrypoints.cli.main import NOUNS, load, run
 HEAVY = {"scipy", "numpy", "grpc", "sqlalchemy", "fastapi", "asyncpg", "alembic", "uvicorn", "redis", "onnxruntime"}
 EXPECTED = {
     "demo": set(),
-    "serve": {"proxy"},
+    "serve": {"proxy", "monitor"},
     "modelserver": set(),
     "db": {"upgrade", "check"},
     "version": {"register", "list", "show"},

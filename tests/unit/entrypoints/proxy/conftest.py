@@ -16,10 +16,11 @@ from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.adapters.memory_cache import MemoryCache
+from understudy.adapters.memory_outcomes import MemoryOutcomeStore
 from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.adapters.snapshot_file import JsonSnapshotFile
-from understudy.bootstrap import Parts
+from understudy.bootstrap.proxy import Parts
 from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.app import create_app
@@ -34,7 +35,7 @@ from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
 VISITOR = {"id": "visitor", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict:visits"]}
-KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read", "operate"]}
+KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "outcomes", "read", "operate"]}
 
 
 def mean(rows: Sequence[Row]) -> Tensor:
@@ -60,8 +61,11 @@ class Running:
         backends: dict[str, MemoryBackend],
         spool: KeptRows,
         telemetry: PrometheusTelemetry,
+        *,
+        outcomes: MemoryOutcomeStore,
     ) -> None:
         self.app, self.client, self.backends, self.spool, self.telemetry = app, client, backends, spool, telemetry
+        self.outcomes = outcomes
 
     async def ask(
         self,
@@ -115,6 +119,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         ) -> Running:
             backends = {label: MemoryBackend(mean) for label in ("1", "2", "3", "7/x")}
             spool = spool or KeptRows()
+            outcomes = MemoryOutcomeStore()
             age = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
             schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
             versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
@@ -142,6 +147,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     poll_seconds=1,
                     now=time.monotonic,
                     on_swap=callers.reconcile,
+                    in_flight=callers.in_flight,
                 )
                 shadows = ShadowSet(4, partial(telemetry.count, "shadow_dropped_total"))
                 predictor = Predictor(
@@ -161,14 +167,16 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     clocks=Clocks(time.monotonic, time.time, lambda: 1),
                 )
                 await feed.start()
-                yield Parts(predictor, feed, callers, ChampionWatch(callers, time.monotonic), shadows, telemetry)
+                champions = ChampionWatch(callers, time.monotonic)
+                yield Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes)
                 await feed.stop()
 
             app = create_app(settings, parts, on_open)
             await stack.enter_async_context(_lifespan(app))
             transport = httpx2.ASGITransport(app=app)
             client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
-            return Running(app, await stack.enter_async_context(client), backends, spool, telemetry)
+            opened = await stack.enter_async_context(client)
+            return Running(app, opened, backends, spool, telemetry, outcomes=outcomes)
 
         yield run
 

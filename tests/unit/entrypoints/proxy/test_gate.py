@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.routing import Mount
 
-from understudy.bootstrap import open_parts
+from understudy.bootstrap.proxy import open_parts
 from understudy.core.access import Scope
 from understudy.entrypoints.proxy.app import Proxy, create_api
 from understudy.entrypoints.proxy.gate import ACCESS, OPEN, methods_of, scope_needed

@@ -17,6 +17,7 @@ POSTS = {
     "predictBatch": ("/v1/models/{}/predict:batch", MANY),
     "predictForced": ("/v1/models/{}/versions/1/predict", ONE),
 }
+EVENT = b'{"event_id":"e1","model":"visits","entity_id":"a","name":"n","value":1,"occurred_at":"2026-11-20T13:02:11Z"}'
 READS = {
     "listModels": "/v1/models",
     "getModel": "/v1/models/visits",
@@ -56,6 +57,18 @@ async def reached(up, start):
         await ask(operation, path, b" " * 1_025, headers=[OPS])
         await ask(operation, path, b"{}", headers=[OPS])
         await ask(operation, path, good, headers=[OPS, NO_TIME])
+    for chunk, headers in (
+        (b'{"events":[%s]}' % EVENT, [OPS]),
+        (b'{"events":[{}]}', [OPS]),
+        (b"{", [OPS]),
+        (b"{}", []),
+        (b"{}", [VISITOR]),
+        (b" " * 1_025, [OPS]),
+    ):
+        await ask("addOutcomes", "/v1/outcomes", chunk, headers=headers)
+    await ask("addOutcomes", "/v1/outcomes", headers=[OPS], ends=False)
+    up.outcomes.available = False
+    await ask("addOutcomes", "/v1/outcomes", b'{"events":[%s]}' % EVENT, headers=[OPS])
     for operation, path in READS.items():
         await ask(operation, path, method="GET", headers=[OPS])
         await ask(operation, path, method="GET", headers=[OPS, BAD_DEADLINE])

@@ -1,4 +1,4 @@
-"""The composition root: Settings in, opened parts out, closed in reverse order."""
+"""The parts of a proxy process."""
 
 import asyncio
 import os
@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from uuid import uuid4
 
 from understudy.adapters.backends import connect, replicas_of
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.postgres_log import PostgresPredictionStore
+from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.adapters.randomness import RandomBytes
@@ -21,7 +23,8 @@ from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.adapters.spool import Spool
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
-from understudy.ports import FeatureStore, PredictionCache
+from understudy.core.window_builder import WindowBuilder
+from understudy.ports import FeatureStore, OutcomeStore, PredictionCache
 from understudy.serving.answers import Answers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
@@ -46,6 +49,7 @@ class Parts:
     champions: ChampionWatch
     shadows: ShadowSet
     telemetry: PrometheusTelemetry
+    outcomes: OutcomeStore
     in_flight: Callable[[], int] = lambda: 0
 
     def publish(self) -> None:
@@ -70,6 +74,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
+        callers = Callers(partial(_make_caller, settings))
+        stack.push_async_callback(callers.close)
+        feed = await _open_feed(settings, telemetry, callers, stack)
         spool = Spool(
             settings.state_dir / "spool",
             limit_bytes=settings.spool_limit_bytes,
@@ -78,13 +85,13 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             on_drop=partial(telemetry.count, "prediction_log_rows_total", "dropped"),
         )
         stack.callback(spool.close)
-        await _open_shipper(settings, spool, telemetry, stack)
-
-        callers = Callers(partial(_make_caller, settings))
-        stack.push_async_callback(callers.close)
-        feed = await _open_feed(settings, telemetry, callers, stack)
+        await _open_shipper(settings, spool, feed, telemetry, stack)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
         features = _open_features(settings, stack)
+        outcomes = PostgresOutcomeStore(
+            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        )
+        stack.push_async_callback(outcomes.close)
         shadows = ShadowSet(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
         # Last opened, so first closed: shadow calls still need everything above.
         stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
@@ -111,7 +118,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             ),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
-        parts = Parts(predictor, feed, callers, ChampionWatch(callers, time.monotonic), shadows, telemetry)
+        champions = ChampionWatch(callers, time.monotonic)
+        parts = Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes)
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         yield parts
 
@@ -129,7 +137,7 @@ def _make_caller(settings: Settings, version: ModelVersion) -> BatchingCaller:
 
 
 async def _open_shipper(
-    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+    settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
 ) -> None:
     store = PostgresPredictionStore(
         settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
@@ -138,6 +146,8 @@ async def _open_shipper(
     shipper = LogShipper(
         spool,
         store,
+        lambda: WindowBuilder(f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}"),
+        lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
         telemetry,
         batch_rows=settings.log_batch_rows,
         interval_seconds=settings.log_interval_seconds,
@@ -165,6 +175,7 @@ async def _open_feed(
         poll_seconds=settings.policy_poll_seconds,
         now=time.monotonic,
         on_swap=callers.reconcile,
+        in_flight=callers.in_flight,
     )
     stack.push_async_callback(feed.stop)
     await feed.start()

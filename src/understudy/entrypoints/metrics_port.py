@@ -1,6 +1,7 @@
-"""``/metrics`` on a port of its own, answered by whichever worker the kernel picks.
+"""``/metrics`` on a port of its own.
 
-All workers bind the port (SO_REUSEPORT) and each answers for all of them, so a scrape survives any one worker.
+All workers of a proxy bind it (SO_REUSEPORT), the kernel picks one, and each answers for all of them, so that a scrape
+survives any one worker. A process that answers only for itself must have the port alone.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ _LONGEST_LINE = 8_192
 
 
 @asynccontextmanager
-async def metrics_port(host: str, port: int, exposition: Callable[[], tuple[bytes, str]]) -> AsyncIterator[int]:
+async def metrics_port(
+    host: str, port: int, exposition: Callable[[], tuple[bytes, str]], *, is_shared: bool = True
+) -> AsyncIterator[int]:
     """Serve the page while the context lasts; gives the port that was bound (``port`` may be 0).
 
     Raises:
-        OSError: The port cannot be bound.
+        OSError: The port cannot be bound; without ``is_shared`` also because another process has it.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -30,9 +33,14 @@ async def metrics_port(host: str, port: int, exposition: Callable[[], tuple[byte
 
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind((host, port))
-    server = await asyncio.start_server(answer, sock=bound, limit=_LONGEST_LINE)
+    if is_shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((host, port))
+        server = await asyncio.start_server(answer, sock=bound, limit=_LONGEST_LINE)
+    except OSError:
+        bound.close()
+        raise
     async with server:
         yield bound.getsockname()[1]
 

@@ -1,0 +1,117 @@
+"""Alert channels over HTTP: PagerDuty's Events API v2, and any receiver of JSON."""
+
+import asyncio
+import logging
+import time
+from email.utils import parsedate_to_datetime
+
+import httpx2
+
+from understudy.core.alert_bodies import pagerduty_request, webhook_body
+from understudy.core.alerts import AlertEvent, Delivery, Outcome
+
+PAGERDUTY_URL = "https://events.pagerduty.com"
+SEND_SECONDS = 10.0
+_DETAIL_BYTES = 500
+_HEADERS = {"content-type": "application/json", "user-agent": "understudy"}
+
+
+class _HttpChannel:
+    """Posts JSON, within one deadline for everything, and forgets no secret into its answers."""
+
+    def __init__(self, secret: str, timeout_seconds: float) -> None:
+        # At INFO the client's library logs each address, and a webhook's address is its password.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        self._secret = secret
+        self._timeout_seconds = timeout_seconds
+        self._client = httpx2.AsyncClient(timeout=timeout_seconds, headers=_HEADERS)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _post(self, url: str, body: bytes) -> Delivery:
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._client.stream("POST", url, content=body) as response,
+            ):
+                delivery = Delivery(response.status_code, retry_after_seconds=_retry_after_seconds(response))
+                if delivery.outcome is Outcome.DELIVERED:
+                    return delivery
+                return delivery._replace(detail=self._without_secret(await _beginning(response)))
+        except TimeoutError:
+            return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
+        except Exception as problem:  # noqa: BLE001 - an address may make the library raise anything; nothing was sent
+            return Delivery(None, self._without_secret(f"{type(problem).__name__}: {problem}"))
+
+    def _without_secret(self, text: str) -> str:
+        return text.replace(self._secret, "***") if self._secret else text
+
+
+class PagerDutyChannel(_HttpChannel):
+    """PagerDuty.
+
+    Args:
+        routing_key: Of an Events API v2 integration.
+        base_url: Where the API is; another one for its European region or for tests.
+        timeout_seconds: Longest time of one send.
+    """
+
+    name = "pagerduty"
+
+    def __init__(
+        self, routing_key: str, *, base_url: str = PAGERDUTY_URL, timeout_seconds: float = SEND_SECONDS
+    ) -> None:
+        super().__init__(routing_key, timeout_seconds)
+        self._routing_key = routing_key
+        self._base_url = base_url.rstrip("/")
+
+    async def send(self, event: AlertEvent) -> Delivery:
+        """See :meth:`understudy.ports.AlertChannel.send`."""
+        path, body = pagerduty_request(event, self._routing_key)
+        return await self._post(f"{self._base_url}{path}", body)
+
+
+class WebhookChannel(_HttpChannel):
+    """Any receiver that takes a POST of JSON and answers 2xx.
+
+    Args:
+        url: Where to; taken for a secret, because many carry a token.
+        timeout_seconds: Longest time of one send.
+    """
+
+    name = "webhook"
+
+    def __init__(self, url: str, *, timeout_seconds: float = SEND_SECONDS) -> None:
+        super().__init__(url, timeout_seconds)
+        self._url = url
+
+    async def send(self, event: AlertEvent) -> Delivery:
+        """See :meth:`understudy.ports.AlertChannel.send`."""
+        return await self._post(self._url, webhook_body(event))
+
+
+async def _beginning(response: httpx2.Response) -> str:
+    """Return the first bytes of what the receiver says, however much that is."""
+    found = b""
+    async for part in response.aiter_raw():
+        found += part
+        if len(found) >= _DETAIL_BYTES:
+            break
+    return found[:_DETAIL_BYTES].decode(errors="replace")
+
+
+def _retry_after_seconds(response: httpx2.Response) -> float | None:
+    """Return the header as seconds from now, whether it holds seconds or a date; ``None`` when it holds neither.
+
+    Source:
+        RFC 9110 §10.2.3.
+    """
+    value = response.headers.get("retry-after", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,90 @@
+"""How rollouts are read from Postgres: the queries, and rows as values."""
+
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.core.plan_reader import read_plan
+from understudy.core.presence import PRESENT_SECONDS
+from understudy.core.rollout_actions import PolicySeen
+from understudy.core.rollout_state import state_from_json
+from understudy.core.verdict import Verdict
+from understudy.ports import RolloutEventRecord, RolloutRecord
+
+_COLUMNS = """
+    id, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
+    extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
+"""
+ROLLOUT = f"SELECT {_COLUMNS} FROM rollout WHERE id = $1"  # noqa: S608 - constants
+LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
+OPEN = "SELECT id FROM rollout WHERE announced_at IS NULL ORDER BY id"
+LATEST = "SELECT id FROM rollout WHERE model_name = $1 ORDER BY id DESC LIMIT 1"
+EVENTS = """
+    SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,
+           code_version, actor
+    FROM rolloutevent WHERE rollout_id = $1 ORDER BY id
+"""
+POLICY = """
+    SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
+           (SELECT version FROM modelversion WHERE id = p.challenger_version) AS challenger,
+           p.challenger_weight, p.generation, p.rollout_id
+    FROM servingpolicy p WHERE p.model_name = $1
+"""
+WEIGHTS = """
+    SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
+    WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2
+"""
+PRESENCE = f"""
+    WITH present AS (SELECT * FROM proxyinstance WHERE seen_at > now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds')
+    SELECT extract(epoch FROM now())::float8 AS now,
+           (SELECT count(*) FROM present) AS proxies,
+           (SELECT count(*) FROM present, servingpolicy p
+            WHERE p.model_name = $1 AND (generations ->> $1)::bigint >= p.generation) AS on_generation,
+           (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
+                SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
+                FROM present, jsonb_each(in_flight) AS flying GROUP BY flying.key) AS added) AS in_flight
+"""  # noqa: S608 - a constant
+
+
+def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
+    """Return the policy as a rollout sees it."""
+    if row is None:
+        return None
+    return PolicySeen(
+        row["champion"], row["challenger"], row["challenger_weight"], row["generation"], row["rollout_id"]
+    )
+
+
+def record_of(row: asyncpg.Record) -> RolloutRecord:
+    """Return a rollout."""
+    plan = read_plan(orjson.loads(row["plan"]))
+    return RolloutRecord(
+        row["id"],
+        state_from_json(orjson.loads(row["state"]), plan),
+        row["revision"],
+        row["champion_version"],
+        row["challenger_version"],
+        row["salt"],
+        row["slow_us"],
+        row["reason"],
+        row["started_by"],
+        row["finished_at"],
+        row["announced_at"],
+    )
+
+
+def event_of(row: asyncpg.Record) -> RolloutEventRecord:
+    """Return an event."""
+    parsed: dict[str, Any] = {name: orjson.loads(row[name]) for name in ("evidence", "inputs", "thresholds")}
+    return RolloutEventRecord(
+        id=row["id"],
+        at=row["at"],
+        step=row["step"],
+        phase=row["phase"],
+        verdict=None if row["verdict"] is None else Verdict(row["verdict"]),
+        reason=row["reason"],
+        code_version=row["code_version"],
+        actor=row["actor"],
+        **parsed,
+    )

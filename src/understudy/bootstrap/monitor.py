@@ -1,0 +1,112 @@
+"""The parts of a monitor process."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from understudy.adapters.backends import connect
+from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.postgres_outbox import PostgresAlertOutbox
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.monitoring.alert_delivery import deliver_due
+from understudy.monitoring.worker import Job, MonitorWorker
+from understudy.ports import AlertChannel, Epoch, Lease
+from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.warm_up import WarmUpProbe
+from understudy.settings import Settings
+
+ROLLOUTS_SECONDS = 30.0
+"""Longest look at all rollouts; whatever is not written by then, the next one writes."""
+
+ALERT_BUDGET_SECONDS = 2.0
+ALERT_SEND_SECONDS = 5.0
+"""Jobs follow each other, so a receiver of alerts that hangs delays a rollback by these two together at most."""
+
+
+@dataclass(slots=True)
+class MonitorParts:
+    """What a monitor process has open."""
+
+    worker: MonitorWorker
+    telemetry: PrometheusTelemetry
+
+
+@asynccontextmanager
+async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
+    """Open a monitor's parts in this process and event loop; no connection is made before the worker runs."""
+    async with AsyncExitStack() as stack:
+        telemetry = PrometheusTelemetry()
+        lease = PostgresLease(settings.database_url.get_secret_value())
+        stack.push_async_callback(lease.close)
+        jobs = [
+            _open_rollouts(settings, telemetry, stack),
+            _open_alerts(settings, telemetry, stack),
+        ]
+        yield MonitorParts(make_worker(settings, lease, jobs, telemetry), telemetry)
+
+
+def make_worker(settings: Settings, lease: Lease, jobs: Sequence[Job], telemetry: PrometheusTelemetry) -> MonitorWorker:
+    """Return this process's worker, under a name that no process had before."""
+    return MonitorWorker(
+        lease,
+        jobs,
+        telemetry,
+        holder=f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
+        finish_seconds=settings.drain_seconds,
+        now=time.monotonic,
+        unix=time.time,
+    )
+
+
+def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Job:
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    policies = PostgresPolicySource(database_url, timeout_seconds=seconds)
+    stack.push_async_callback(policies.close)
+    executor = RolloutExecutor(
+        PostgresRolloutStore(database_url, timeout_seconds=seconds),
+        PostgresWindowLog(database_url, timeout_seconds=seconds),
+        WarmUpProbe(policies, connect),
+        telemetry,
+        environment=settings.environment,
+    )
+    return Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick)
+
+
+def _open_alerts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Job:
+    channels = _open_channels(settings, stack)
+    outbox = PostgresAlertOutbox(
+        settings.database_url.get_secret_value(),
+        [channel.name for channel in channels],
+        timeout_seconds=settings.database_timeout_seconds,
+    )
+    stack.push_async_callback(outbox.close)
+
+    # Without a fence: each event is taken by one process for a minute, and bears being sent twice.
+    async def deliver(_epoch: Epoch) -> None:
+        came_to = await deliver_due(outbox, channels, budget_seconds=ALERT_BUDGET_SECONDS)
+        for (channel, outcome), count in came_to.items():
+            telemetry.count("alert_deliveries_total", channel, outcome.value, by=count)
+
+    timeout_seconds = ALERT_BUDGET_SECONDS + ALERT_SEND_SECONDS + 2 * settings.database_timeout_seconds
+    return Job("alerts", settings.monitor_tick_seconds, timeout_seconds, deliver)
+
+
+def _open_channels(settings: Settings, stack: AsyncExitStack) -> list[AlertChannel]:
+    channels: list[AlertChannel] = []
+    if settings.pagerduty_routing_key is not None:
+        routing_key = settings.pagerduty_routing_key.get_secret_value()
+        channels.append(PagerDutyChannel(routing_key, timeout_seconds=ALERT_SEND_SECONDS))
+    if settings.alert_webhook_url is not None:
+        channels.append(
+            WebhookChannel(settings.alert_webhook_url.get_secret_value(), timeout_seconds=ALERT_SEND_SECONDS)
+        )
+    for channel in channels:
+        stack.push_async_callback(channel.close)
+    return channels

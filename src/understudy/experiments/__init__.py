@@ -1,0 +1,1 @@
+"""Is it better? Outcomes, comparisons, shadows."""

@@ -1,0 +1,121 @@
+"""Outcomes come in: from a batch that a service sends, or from the rows of a file."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from understudy.core.outcomes import MAX_EVENTS, Outcome, Refusal, event_of_row, read_batch, read_event
+from understudy.errors import BatchInvalid, Violation
+from understudy.ports import OutcomeResult, OutcomeStore
+
+_HINT = "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
+
+
+class Added(NamedTuple):
+    """An event and what became of it."""
+
+    event_id: str
+    result: OutcomeResult
+
+
+async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
+    """Store a batch, and return what became of each of its events, in order.
+
+    Args:
+        store: Where events are kept.
+        document: A parsed body, as :func:`understudy.core.outcomes.read_batch` wants it.
+
+    Raises:
+        BatchInvalid: It is no batch, or events in it cannot be used: all that is wrong is named, and nothing stored.
+        RegistryUnavailable: Nothing is promised; the same batch may be sent again.
+        MigrationNeeded: The table is not there.
+    """
+    found = read_batch(document)
+    outcomes = [event for event in found if isinstance(event, Outcome)]
+    violations = [violation for event in found if isinstance(event, Refusal) for violation in event.violations]
+    if violations:
+        unusable = f"{len(found) - len(outcomes):,} of {len(found):,} events cannot be used"
+        raise BatchInvalid(unusable, tuple(violations), hint=_HINT)
+    results = await store.add(outcomes)
+    return [Added(outcome.event_id, result) for outcome, result in zip(outcomes, results, strict=True)]
+
+
+class FileRow(NamedTuple):
+    """A row of a file, or why the file's format makes none of it."""
+
+    line: int
+    """From 1 on; of a table without lines, the row."""
+    cells: Mapping[str, Any]
+    problem: str = ""
+
+
+class BadRow(NamedTuple):
+    """A row that is no usable event, and everything wrong with it."""
+
+    line: int
+    event_id: str | None
+    violations: tuple[Violation, ...]
+
+
+class Imported(NamedTuple):
+    """What became of the rows of a file so far."""
+
+    rows: int = 0
+    new: int = 0
+    known: int = 0
+    bad: int = 0
+
+
+class OutcomeImport:
+    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing.
+
+    Args:
+        store: Where events are kept.
+    """
+
+    def __init__(self, store: OutcomeStore) -> None:
+        self._store = store
+        self.total = Imported()
+
+    async def add(self, rows: Iterable[FileRow]) -> list[BadRow]:
+        """Store one batch and return its rows that cannot be used; all others are stored.
+
+        Raises:
+            RegistryUnavailable: Nothing of this batch is known to be stored; earlier ones are.
+            MigrationNeeded: The table is not there.
+        """
+        outcomes: list[Outcome] = []
+        bad_rows: list[BadRow] = []
+        for row in rows:
+            found = _read(row)
+            if isinstance(found, Outcome):
+                outcomes.append(found)
+            else:
+                bad_rows.append(found)
+        results = await self._store.add(outcomes)
+        new = sum(result is OutcomeResult.NEW for result in results)
+        self.total = Imported(
+            self.total.rows + len(outcomes) + len(bad_rows),
+            self.total.new + new,
+            self.total.known + len(results) - new,
+            self.total.bad + len(bad_rows),
+        )
+        return bad_rows
+
+
+def batches(rows: Iterable[FileRow]) -> Iterator[list[FileRow]]:
+    """Yield the rows in batches of :data:`MAX_EVENTS`; the last one may be shorter."""
+    batch: list[FileRow] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == MAX_EVENTS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read(row: FileRow) -> Outcome | BadRow:
+    if row.problem:
+        return BadRow(row.line, None, (Violation("", row.problem),))
+    found = read_event(event_of_row(row.cells), "")
+    return found if isinstance(found, Outcome) else BadRow(row.line, found.event_id, found.violations)

@@ -1,0 +1,1 @@
+"""Seeing what each version does, and saying so to people."""

@@ -1,0 +1,213 @@
+"""The monitor's loop: lead while the lease can be had, and run the jobs that are due, one after another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import NoReturn
+
+import structlog
+
+from understudy.core.schedule import next_run
+from understudy.errors import LeadershipLost, RegistryError, UnderstudyError
+from understudy.ports import LEASE_SECONDS, Epoch, Lease, Telemetry
+
+_log = structlog.get_logger(__name__)
+
+RENEW_SECONDS = 2.0
+"""Pause between two renewals; with the time-out of one (1.5 s) it leaves room for a second try on a new connection."""
+HELD_SECONDS = LEASE_SECONDS - 1.0
+"""How long a renewal is trusted, from before it was asked for: jobs have a second to stop until another may lead."""
+STANDBY_SECONDS = 1.0
+"""Pause between two tries to lead: a leader that died is followed within ``LEASE_SECONDS`` and this."""
+RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that the leader repeats.
+
+    ``run`` gets the epoch, which every write of its own must name (see ``adapters/postgres_lease.py``); it is cancelled
+    when it is late and when leadership is lost, and must then leave nothing half done.
+    """
+
+    name: str
+    """For log and metrics."""
+    interval_seconds: float
+    timeout_seconds: float
+    run: Callable[[Epoch], Awaitable[None]]
+
+
+class MonitorWorker:
+    """Runs jobs while it leads.
+
+    Args:
+        lease: Who may lead; closed by whoever opened it.
+        jobs: All of them are due when leadership begins, in this order.
+        telemetry: Gets who leads, and of each job the last success, durations and failures.
+        holder: This process's name in the lease, which no other process has.
+        finish_seconds: How long the job under way may go on after :meth:`stop`.
+        now: The monotonic clock, in seconds.
+        unix: The wall clock, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        jobs: Sequence[Job],
+        telemetry: Telemetry,
+        *,
+        holder: str,
+        finish_seconds: float,
+        now: Callable[[], float],
+        unix: Callable[[], float],
+    ) -> None:
+        self._lease = lease
+        self._jobs = tuple(jobs)
+        self._telemetry = telemetry
+        self._holder = holder
+        self._finish_seconds = finish_seconds
+        self._now = now
+        self._unix = unix
+        self._stopping = asyncio.Event()
+        self._held_until = -inf
+        """Until when nobody else can have the lease; by the monotonic clock."""
+        self._limit: asyncio.Timeout | None = None
+        """Of the job under way."""
+        self._told = ""
+        """The last thing that was said of a lease that cannot be reached."""
+
+    async def run(self) -> None:
+        """Lead or stand by until :meth:`stop`; the lease is free when this ends."""
+        self._telemetry.set("monitor_leader", 0)
+        try:
+            while not self._stopping.is_set():
+                epoch = await self._try_to_lead()
+                if epoch is not None:
+                    await self._lead(epoch)
+                await self._stopped_within(STANDBY_SECONDS)
+        finally:
+            with suppress(RegistryError):  # then it is free when it is over
+                await self._lease.release(self._holder)
+
+    def stop(self) -> None:
+        """Start no further job, let the one under way finish within its bound, then let the next leader in."""
+        self._stopping.set()
+        if self._limit is not None and not self._limit.expired():
+            end = asyncio.get_running_loop().time() + self._finish_seconds
+            self._limit.reschedule(min(end, self._limit.when() or end))
+
+    # -- leadership ----------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> Epoch | None:
+        # Counted from before the question: Postgres' clock starts to run at an unknown time after it.
+        asked_at = self._now()
+        epoch = await self._lease.take_or_renew(self._holder)
+        self._told = ""
+        if epoch is not None:
+            self._held_until = asked_at + HELD_SECONDS
+        return epoch
+
+    async def _try_to_lead(self) -> Epoch | None:
+        try:
+            return await self._ask()
+        except RegistryError as problem:
+            self._tell(problem)
+            return None
+
+    async def _lead(self, epoch: Epoch) -> None:
+        """Run jobs until leadership is lost or :meth:`stop`."""
+        _log.info("monitor.leads", epoch=epoch, holder=self._holder)
+        self._telemetry.set("monitor_leader", 1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep(epoch))
+                await self._work(epoch)
+                keeping.cancel()
+        except* LeadershipLost as lost:
+            _log.warning("monitor.leadership_lost", epoch=epoch, why=[str(reason) for reason in lost.exceptions])
+        finally:
+            self._telemetry.set("monitor_leader", 0)
+
+    async def _keep(self, epoch: Epoch) -> NoReturn:
+        """Renew the lease for as long as it can be.
+
+        Raises:
+            LeadershipLost: Always, in the end.
+        """
+        pause_seconds = RENEW_SECONDS
+        while True:
+            await asyncio.sleep(min(pause_seconds, self._seconds_left()))
+            left_seconds = self._seconds_left()
+            try:
+                async with asyncio.timeout(left_seconds):
+                    found = await self._ask()
+            except (RegistryError, TimeoutError) as problem:
+                self._tell(problem)
+                pause_seconds = RETRY_SECONDS
+                continue
+            if found != epoch:
+                raise LeadershipLost("another monitor has taken the lease")
+            pause_seconds = RENEW_SECONDS
+
+    def _seconds_left(self) -> float:
+        """Return how long the lease is certain to be ours.
+
+        Raises:
+            LeadershipLost: No longer; it may have passed unnoticed, in a process that was frozen.
+        """
+        left = self._held_until - self._now()
+        if left <= 0:
+            raise LeadershipLost(f"the lease was not renewed for {HELD_SECONDS:g} s")
+        return left
+
+    def _tell(self, problem: Exception) -> None:
+        """Log a problem with the lease, once while it lasts."""
+        said = f"{type(problem).__name__}: {problem}"
+        if said != self._told:
+            _log.warning("monitor.lease_unreachable", problem=said)
+        self._told = said
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    async def _work(self, epoch: Epoch) -> None:
+        """Run each job when it is due, the one that waited longest first, until :meth:`stop`."""
+        began_at = self._now()
+        due = dict.fromkeys(self._jobs, began_at)
+        while not await self._stopped_within(min(due.values(), default=inf) - self._now()):
+            self._seconds_left()  # raises in a process that wakes from a freeze
+            job = min(due, key=due.__getitem__)
+            await self._run(job, epoch)
+            # A timer may fire before the clock shows its time; this run is over all the same.
+            due[job] = next_run(began_at, job.interval_seconds, max(self._now(), due[job]))
+
+    async def _run(self, job: Job, epoch: Epoch) -> None:
+        """Run a job once and say how it went; only a lost leadership goes further."""
+        began_at = self._now()
+        try:
+            async with asyncio.timeout(job.timeout_seconds) as self._limit:
+                await job.run(epoch)
+        except LeadershipLost:
+            raise
+        except Exception as problem:  # noqa: BLE001 - told and counted, and the other jobs go on
+            self._telemetry.count("monitor_failures_total", job.name)
+            _log.warning(
+                "monitor.job_failed",
+                job=job.name,
+                problem=f"{type(problem).__name__}: {problem}",
+                is_late=self._limit is not None and self._limit.expired(),
+                exc_info=not isinstance(problem, UnderstudyError | TimeoutError),
+            )
+        else:
+            self._telemetry.set("monitor_last_success_timestamp_seconds", self._unix(), job.name)
+        finally:
+            self._limit = None
+            self._telemetry.observe("monitor_tick_duration_seconds", self._now() - began_at, job.name)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Wait so long, less when :meth:`stop` is called; return whether it was."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        return self._stopping.is_set()

@@ -1,0 +1,1 @@
+"""Moving traffic by a plan, and taking it back."""

@@ -1,0 +1,47 @@
+"""What the canary analysis says of a rollout at a moment: the same for the monitor, the command line and a replay."""
+
+from collections.abc import Sequence
+
+from understudy.core.canary import evaluate
+from understudy.core.canary_policy import CanaryPolicy, Stage
+from understudy.core.decision import Decision
+from understudy.core.windows import Window
+from understudy.ports import RolloutView
+
+
+def look_at(view: RolloutView, windows: Sequence[Window], now: float) -> Decision:
+    """Return the verdict on a rollout that has begun to get traffic.
+
+    Args:
+        view: The rollout.
+        windows: All of its windows.
+        now: Seconds since the epoch.
+    """
+    return evaluate(windows, policy_of(view), stage_of(view), now)
+
+
+def policy_of(view: RolloutView) -> CanaryPolicy:
+    """Return the limits of the current step: those of the plan, with the step's own time and requests."""
+    state = view.record.state
+    step = state.plan.steps[state.step]
+    limits = {
+        **state.plan.canary_limits,
+        "dwell_seconds": step.dwell_seconds,
+        "min_requests": max(1, step.min_requests),
+        "maximum_seconds": max(1.0, state.plan.maximum_seconds),
+    }
+    return CanaryPolicy.from_json(limits)
+
+
+def stage_of(view: RolloutView) -> Stage:
+    """Return where the rollout stands, as the analysis takes it."""
+    state = view.record.state
+    return Stage(
+        model_name=state.model_name,
+        version=state.challenger,
+        rollout_id=state.rollout_id,
+        starts=state.step_starts,
+        planned=len(state.plan.steps),
+        weight_percent=state.weight_percent,
+        weights_percent=view.weights_percent,
+    )

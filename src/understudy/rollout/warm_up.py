@@ -1,0 +1,67 @@
+"""Calls to a version that nobody waits for, before callers depend on it."""
+
+import asyncio
+
+from understudy.core.examples import example_inputs
+from understudy.core.outputs import Prediction, predictions_of
+from understudy.core.policy import ModelVersion, PolicySnapshot, apply_document
+from understudy.core.rollout_state import WarmUpResult
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
+from understudy.ports import ConnectBackend, ModelBackend, PolicySource
+
+READY_SECONDS = 2.0
+CALLS = 5
+"""As many in a row must be answered well: the first ones of a model that was just loaded may be slow."""
+CALL_SECONDS = 5.0
+
+
+class WarmUpProbe:
+    """Asks a version's model servers what its callers would.
+
+    Args:
+        policies: Where the version's row is read.
+        connect: Opens its model servers.
+    """
+
+    def __init__(self, policies: PolicySource, connect: ConnectBackend) -> None:
+        self._policies = policies
+        self._connect = connect
+
+    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+        """Say whether the version is ready and answers an example request; never raises for what is its own fault.
+
+        Raises:
+            RegistryUnavailable: The version's row cannot be read.
+        """
+        document = await self._policies.load([model_name])
+        policy = apply_document(PolicySnapshot(), document, complete=True).policies.get(model_name)
+        version = None if policy is None else policy.versions.get(version_label)
+        if version is None:
+            return WarmUpResult(passed=False, detail="its row cannot be used: see understudy doctor")
+        try:
+            backend = self._connect(version)
+        except BackendUnavailable as problem:
+            return WarmUpResult(passed=False, detail=str(problem))
+        try:
+            return await _asked(version, backend)
+        finally:
+            await backend.close()
+
+
+async def _asked(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:
+    if not await backend.ready(READY_SECONDS):
+        return WarmUpResult(passed=False, detail="no model server says that it is ready")
+    try:
+        row = version.input_schema.assemble(example_inputs(version), None).row
+        for _ in range(CALLS):
+            tensor = await backend.infer([row], CALL_SECONDS)
+            (answer,) = predictions_of(version.output_schema, tensor, 1, batch=version.input_schema.batch)
+            if not isinstance(answer, Prediction):
+                return WarmUpResult(passed=False, detail=str(answer))
+            await asyncio.sleep(0)
+    except (BackendUnavailable, BadAnswer, DeadlineExceeded) as problem:
+        return WarmUpResult(passed=False, detail=str(problem))
+    except UnderstudyError as problem:
+        # Its schema permits no example that can be made up: it is ready, and nobody can say more.
+        return WarmUpResult(passed=True, detail=f"ready; no example request can be made: {problem}")
+    return WarmUpResult(passed=True, detail=f"{CALLS} example calls answered")

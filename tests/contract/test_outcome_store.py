@@ -1,0 +1,104 @@
+"""What every ``OutcomeStore`` does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from understudy.adapters.memory_outcomes import MemoryOutcomeStore
+from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
+from understudy.core.outcomes import MAX_EVENTS, Outcome
+from understudy.errors import RegistryUnavailable
+from understudy.ports import OutcomeResult, OutcomeStore
+
+NEW, KNOWN = OutcomeResult.NEW, OutcomeResult.KNOWN
+PREDICTION_ID = "019a9f3e-7b1c-7d2e-8f00-0123456789ab"
+
+
+def an_outcome(event_id: str = "e1", **changes: Any) -> Outcome:
+    return Outcome(event_id, "churn", "cust-42", None, "converted", 1.0, 1_795_179_731.25)._replace(**changes)
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def postgres_url(request: pytest.FixtureRequest) -> str | None:
+    return request.getfixturevalue("database_url") if request.param == "postgres" else None
+
+
+@pytest.fixture
+async def store(postgres_url: str | None) -> AsyncIterator[OutcomeStore]:
+    opened: OutcomeStore = (
+        MemoryOutcomeStore() if postgres_url is None else PostgresOutcomeStore(postgres_url, timeout_seconds=5)
+    )
+    yield opened
+    await opened.close()
+
+
+async def kept(store: OutcomeStore, postgres_url: str | None) -> list[Outcome]:
+    """Return what is stored, by event id."""
+    if isinstance(store, MemoryOutcomeStore):
+        return sorted(store.kept.values())
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        rows = await connection.fetch(
+            "SELECT event_id, model_name, entity_id, prediction_id::text, name, value,"
+            ' extract(epoch FROM occurred_at)::float8 FROM OutcomeEvent ORDER BY event_id COLLATE "C"'
+        )
+    finally:
+        await connection.close()
+    return [Outcome(*row) for row in rows]
+
+
+async def test_an_event_is_kept_as_it_came(store, postgres_url):
+    events = [
+        an_outcome("e1"),
+        an_outcome("e2", entity_id=None, prediction_id=PREDICTION_ID, value=-12.5),
+        an_outcome("é\t'", name="revenue", value=1e300, occurred_at=-62_135_596_800.0),
+        an_outcome("last", occurred_at=253_402_300_799.0),
+    ]
+
+    assert await store.add(events) == [NEW] * 4
+
+    assert await kept(store, postgres_url) == sorted(events)
+
+
+async def test_an_event_that_is_sent_again_counts_once_and_what_came_first_stands(store, postgres_url):
+    await store.add([an_outcome("e1"), an_outcome("e2")])
+
+    again = await store.add([an_outcome("e3"), an_outcome("e1", value=9.0), an_outcome("e2")])
+
+    assert again == [NEW, KNOWN, KNOWN]
+    assert [event.value for event in await kept(store, postgres_url)] == [1.0, 1.0, 1.0]
+
+
+async def test_of_two_events_with_one_id_in_a_batch_the_first_counts(store, postgres_url):
+    assert await store.add([an_outcome("e1", value=1.0), an_outcome("e1", value=2.0)]) == [NEW, KNOWN]
+
+    assert [event.value for event in await kept(store, postgres_url)] == [1.0]
+
+
+async def test_nothing_is_added_by_no_events(store):
+    assert list(await store.add([])) == []
+
+
+async def test_two_who_send_the_same_events_at_once_in_opposite_orders_both_end_and_count_them_once(
+    store, postgres_url
+):
+    events = [an_outcome(f"e{number:04}") for number in range(MAX_EVENTS)]
+    other: OutcomeStore = store if postgres_url is None else PostgresOutcomeStore(postgres_url, timeout_seconds=5)
+
+    one, two = await asyncio.gather(store.add(events), other.add(events[::-1]))
+
+    await other.close()
+    assert [*one, *two].count(NEW) == MAX_EVENTS
+    assert len(await kept(store, postgres_url)) == MAX_EVENTS
+
+
+async def test_where_nobody_answers_nothing_is_promised():
+    twin, real = MemoryOutcomeStore(), PostgresOutcomeStore("postgresql://nobody@127.0.0.1:1/none", timeout_seconds=2)
+    twin.available = False
+
+    for store in (twin, real):
+        with pytest.raises(RegistryUnavailable):
+            await store.add([an_outcome()])

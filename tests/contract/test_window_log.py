@@ -1,0 +1,100 @@
+"""What every ``WindowLog`` gives back of what a ``PredictionStore`` wrote."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+from spooled_rows import a_row, no_threshold
+
+from understudy.adapters.memory_log import MemoryPredictionStore
+from understudy.adapters.postgres_log import PostgresPredictionStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.core.prediction import COLUMNS, Status
+from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.core.window_builder import WindowBuilder
+from understudy.core.windows import Window, window_to_json
+from understudy.ports import PredictionStore, SpooledBatch, WindowLog, WriteOutcome
+
+BEGAN = 1_763_661_000
+
+
+@dataclass
+class Opened:
+    store: PredictionStore
+    log: WindowLog
+    builder: WindowBuilder
+    end: int = 0
+
+    async def ship(self, rollout_id: int, at: float, calls: int, errors: int = 0) -> None:
+        """Write rows and their windows as the shipper does."""
+        rows = [
+            encode_row(
+                a_row(self.end + number)._replace(
+                    predicted_at=at, rollout_id=rollout_id, status=Status.TIMEOUT if number < errors else Status.OK
+                )
+            )[FRAME_BYTES:]
+            for number in range(calls)
+        ]
+        staged = self.builder.stage(rows, COLUMNS, no_threshold)
+        batch = SpooledBatch("00000000-0000-4000-8000-000000000001", 1, self.end, self.end + len(rows), rows)
+        assert (await self.store.write(batch, staged.windows)).outcome is WriteOutcome.WRITTEN
+        self.builder.commit(staged)
+        self.end += len(rows)
+
+
+@pytest.fixture(params=["twin", "postgres"])
+def postgres_url(request: pytest.FixtureRequest) -> str | None:
+    return request.getfixturevalue("database_url") if request.param == "postgres" else None
+
+
+@pytest.fixture
+async def opened(postgres_url: str | None) -> AsyncIterator[Opened]:
+    if postgres_url is None:
+        twin = MemoryPredictionStore()
+        yield Opened(twin, twin, WindowBuilder("here"))
+        return
+    database = await asyncpg.connect(postgres_url, timeout=10)
+    await database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('visits', '1', 's3://models/visits/1', 'sklearn', '{}')"
+    )
+    database.terminate()
+    store = PostgresPredictionStore(postgres_url, timeout_seconds=5)
+    yield Opened(store, PostgresWindowLog(postgres_url, timeout_seconds=5), WindowBuilder("here"))
+    await store.close()
+
+
+def texts(windows: "list[Window]") -> list[tuple[int, str]]:
+    return [(window.key.start, window_to_json(window)) for window in windows]
+
+
+async def test_a_window_is_given_back_as_it_was_added_up_over_several_batches(opened):
+    await opened.ship(7, BEGAN, calls=3, errors=1)
+    await opened.ship(7, BEGAN + 14, calls=2)
+    await opened.ship(7, BEGAN + 15, calls=1)
+
+    windows = await opened.log.of_rollout(7)
+
+    assert [(w.key.start, w.calls, w.errors, w.answered) for w in windows] == [(BEGAN, 5, 1, 4), (BEGAN + 15, 1, 0, 1)]
+    assert texts(windows) == texts(await opened.log.of_versions([1], BEGAN, BEGAN + 16))
+
+
+async def test_windows_of_other_rollouts_versions_and_times_are_left_out(opened):
+    await opened.ship(7, BEGAN, calls=1)
+    await opened.ship(8, BEGAN + 15, calls=1)
+
+    assert [w.key.rollout_id for w in await opened.log.of_rollout(8)] == [8]
+    assert await opened.log.of_rollout(9) == []
+    assert await opened.log.of_versions([2], 0, 2 * BEGAN) == []
+    assert [w.key.rollout_id for w in await opened.log.of_versions([1], BEGAN, BEGAN + 15)] == [7]
+
+
+async def test_old_windows_are_forgotten_a_bounded_number_at_a_time(opened):
+    for minute in range(4):
+        await opened.ship(0, BEGAN + 60 * minute, calls=1)
+
+    deleted = [await opened.log.forget(BEGAN + 150, 2) for _ in range(3)]
+
+    assert deleted == [2, 1, 0]
+    assert [w.key.start for w in await opened.log.of_versions([1], 0, 2 * BEGAN)] == [BEGAN + 180]

@@ -1,0 +1,280 @@
+"""Rollouts in Postgres: a transition is carried out whole, once, and only on what it was decided on."""
+
+from typing import Any, NamedTuple
+
+import asyncpg
+import orjson
+import pytest
+
+from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.plan import NAMED_PLANS
+from understudy.core.rollout import next_step
+from understudy.core.rollout_state import (
+    Command,
+    Look,
+    Observation,
+    Order,
+    Phase,
+    Transition,
+    WarmUpResult,
+)
+from understudy.core.verdict import Verdict
+from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
+from understudy.ports import NewRollout, NewRolloutEvent, Origin, RolloutView
+
+ORIGIN = Origin("dana", "cli", "weekly retrain")
+EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})
+
+
+class World(NamedTuple):
+    store: PostgresRolloutStore
+    database: asyncpg.Connection
+
+
+@pytest.fixture
+async def world(database: asyncpg.Connection, database_url: str) -> World:
+    for version in ("6", "7"):
+        await database.execute(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+            " VALUES ('churn', $1, 'file:///m', 'sklearn', '{}')",
+            version,
+        )
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, salt) "
+        "SELECT 'churn', id, 'spring' FROM ModelVersion WHERE version = '6'"
+    )
+    return World(PostgresRolloutStore(database_url, timeout_seconds=5), database)
+
+
+async def started(world: World, salt: str | None = "fresh") -> RolloutView:
+    new = NewRollout("churn", "7", NAMED_PLANS["default"], salt, 12_000)
+    record = await world.store.start(new, ORIGIN)
+    return await world.store.view(record.id)
+
+
+def after(view: RolloutView, **seen: Any) -> Transition:
+    return next_step(view.record.state, Observation(now=view.read_at, policy=view.policy, **seen))
+
+
+async def moved_on(world: World, view: RolloutView, **seen: Any) -> RolloutView:
+    assert await world.store.apply(view, after(view, **seen), EVENT)
+    return await world.store.view(view.record.id)
+
+
+async def policy_of(world: World) -> dict[str, Any]:
+    row = await world.database.fetchrow(
+        """SELECT c.version AS champion, v.version AS challenger, p.challenger_weight, p.salt, p.rollout_id,
+                  p.generation
+           FROM ServingPolicy p JOIN ModelVersion c ON c.id = p.champion_version
+           LEFT JOIN ModelVersion v ON v.id = p.challenger_version"""
+    )
+    assert row is not None
+    return dict(row)
+
+
+async def promoted(world: World) -> RolloutView:
+    view = await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
+    while view.record.state.phase is Phase.PROGRESSING:
+        view = await moved_on(world, view, command=Command(Order.PROMOTE, "dana"))
+    return view
+
+
+async def test_a_rollout_begins_with_its_challenger_at_weight_0_under_a_fresh_salt(world):
+    view = await started(world)
+
+    policy = await policy_of(world)
+    assert (policy["champion"], policy["challenger"], policy["challenger_weight"]) == ("6", "7", 0)
+    assert (policy["salt"], policy["rollout_id"]) == ("fresh", view.record.id)
+    assert (view.record.state.phase, view.record.slow_us, view.record.reason) == (
+        Phase.PROGRESSING,
+        12_000,
+        "weekly retrain",
+    )
+    assert [event.reason for event in await world.store.events(view.record.id)] == ["begins"]
+    assert await world.store.open_ids() == [view.record.id] == [await world.store.latest_id("churn")]
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "generation", "error"),
+    [
+        ("fraud", "7", None, NotRegistered),
+        ("churn", "9", None, NotRegistered),
+        ("churn", "6", None, PolicyRefused),
+        ("churn", "7", 5, GenerationMoved),
+    ],
+)
+async def test_a_rollout_that_cannot_begin_says_why_and_changes_nothing(world, model, version, generation, error):
+    before = await policy_of(world)
+
+    with pytest.raises(error):
+        await world.store.start(
+            NewRollout(model, version, NAMED_PLANS["default"], "fresh", None), ORIGIN, expected_generation=generation
+        )
+
+    assert await policy_of(world) == before
+    assert await world.store.open_ids() == []
+
+
+async def test_a_model_has_one_open_rollout(world):
+    await started(world)
+
+    with pytest.raises(PolicyRefused, match="has an open rollout"):
+        await started(world)
+
+
+async def test_a_step_changes_policy_state_event_and_alerts_together(world):
+    view = await started(world)
+    alert = AlertEvent(AlertAction.CHANGE, AlertKind.ROLLOUT_MOVED, "test", "churn", "moved", view.read_at)
+
+    applied = await world.store.apply(view, after(view, warm_up=WarmUpResult(passed=True)), EVENT, [alert])
+
+    assert applied
+    now = await world.store.view(view.record.id)
+    assert (now.policy, now.record.state.step_starts) == (now.record.state.policy, (view.read_at,))
+    assert now.weights_percent[now.policy.generation] == 2
+    (event,) = (await world.store.events(view.record.id))[1:]
+    assert (event.verdict, event.evidence, event.inputs, event.thresholds) == (
+        EVENT.verdict,
+        [{"check": "error_rate"}],
+        {"now": 1.5},
+        {"alpha": 0.01},
+    )
+    assert await world.database.fetchval("SELECT dedup_key FROM AlertOutbox") == "understudy/test/churn/rollout_moved"
+    said = await world.database.fetchval("SELECT via || ': ' || reason FROM PolicyAudit ORDER BY id DESC LIMIT 1")
+    assert said == f"rollout: {event.reason}"
+
+
+async def test_a_transition_is_carried_out_once_whoever_tries_it_again(world):
+    view = await started(world)
+    transition = after(view, warm_up=WarmUpResult(passed=True))
+    assert await world.store.apply(view, transition, EVENT)
+
+    again = await world.store.apply(view, transition, EVENT)
+
+    assert not again
+    assert (await policy_of(world))["challenger_weight"] == 2
+    assert len(await world.store.events(view.record.id)) == 2
+
+
+async def test_a_change_by_somebody_else_between_look_and_write_is_not_overwritten(world):
+    view = await started(world)
+    await world.database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
+
+    applied = await world.store.apply(view, after(view, warm_up=WarmUpResult(passed=True)), EVENT)
+
+    assert not applied
+    assert (await policy_of(world))["challenger_weight"] == 0
+    assert len(await world.store.events(view.record.id)) == 1
+
+
+async def test_a_monitor_whose_lease_is_over_writes_nothing(world, database_url):
+    lease = PostgresLease(database_url)
+    epoch = await lease.take_or_renew("here")
+    view = await started(world)
+    transition = after(view, warm_up=WarmUpResult(passed=True))
+
+    with pytest.raises(LeadershipLost):
+        await world.store.apply(view, transition, EVENT, epoch=(epoch or 0) - 1)
+
+    assert (await policy_of(world))["challenger_weight"] == 0
+    assert await world.store.apply(view, transition, EVENT, epoch=epoch)
+    await lease.close()
+
+
+async def test_a_rollback_gives_the_policy_back_its_salt_and_leaves_the_challenger_at_weight_0(world):
+    view = await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
+
+    view = await moved_on(world, view, decision=Look(Verdict.ROLL_BACK, "errors"))
+
+    policy = await policy_of(world)
+    assert (policy["challenger"], policy["challenger_weight"], policy["salt"], policy["rollout_id"]) == (
+        "7",
+        0,
+        "spring",
+        None,
+    )
+    assert view.record.state.phase is Phase.FAILED
+    assert view.record.finished_at is not None
+    assert await world.store.open_ids() == [view.record.id]
+    await world.store.announce(view, "6 of 6 proxies", EVENT)
+    assert await world.store.open_ids() == []
+
+
+async def test_a_promotion_flips_the_champion_in_one_change_and_retires_the_old_one_later(world):
+    view = await promoted(world)
+    flipped = await policy_of(world)
+
+    warm = after(view)
+    later = next_step(view.record.state, Observation(now=view.read_at + 7_200, policy=view.policy))
+    assert await world.store.apply(view, later, EVENT)
+
+    assert (flipped["champion"], flipped["challenger"], flipped["challenger_weight"]) == ("7", None, 0)
+    assert warm.actions == ()
+    assert await world.database.fetchval("SELECT status FROM ModelVersion WHERE version = '6'") == "retired"
+    assert (await world.store.view(view.record.id)).record.state.phase is Phase.SUCCEEDED
+
+
+async def test_a_rollback_by_hand_sets_weight_0_and_doing_it_again_changes_nothing(world):
+    await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
+
+    first = await world.store.roll_back("churn", Origin("kim", "cli", "it burns"))
+    second = await world.store.roll_back("churn", Origin("kim", "cli", "it burns"))
+
+    assert (first.changed, first.did, first.challenger) == (True, "weight 0", "7")
+    assert not second.changed
+    assert second.generation == first.generation
+    assert await world.database.fetchval("SELECT reason FROM PolicyAudit ORDER BY id DESC LIMIT 1") == "it burns"
+
+
+async def test_a_rollback_by_hand_after_a_promotion_puts_the_old_champion_back(world):
+    view = await promoted(world)
+
+    done = await world.store.roll_back("churn", Origin("kim", "cli"))
+
+    assert (done.did, done.champion, done.challenger) == ("previous champion back", "6", "7")
+    seen = (await world.store.view(view.record.id)).policy
+    assert next_step(view.record.state, Observation(now=view.read_at, policy=seen)).state.phase is Phase.FAILED
+
+
+async def test_a_rollback_of_a_model_without_policy_is_refused_with_a_hint(world):
+    with pytest.raises(PolicyRefused, match="nothing to roll back") as refused:
+        await world.store.roll_back("fraud", ORIGIN)
+
+    assert "understudy_status" in refused.value.next_step
+
+
+async def test_proxies_and_their_calls_in_flight_are_seen_while_they_are_present(world):
+    view = await started(world)
+    generation = view.policy.generation if view.policy else 0
+    for name, at, flying, seen in (
+        ("a", generation, {7: 2}, "now()"),
+        ("b", generation - 1, {7: 1, 9: 4}, "now()"),
+        ("gone", 1, {7: 50}, "now() - interval '1 minute'"),
+    ):
+        await world.database.execute(
+            f"INSERT INTO ProxyInstance (instance, generations, in_flight, seen_at) VALUES ($1, $2, $3, {seen})",
+            name,
+            orjson.dumps({"churn": at}).decode(),
+            orjson.dumps(flying, option=orjson.OPT_NON_STR_KEYS).decode(),
+        )
+
+    view = await world.store.view(view.record.id)
+
+    assert (view.proxies, view.proxies_on_generation, view.in_flight) == (2, 1, {7: 3, 9: 4})
+
+
+async def test_the_threshold_of_a_slow_call_is_set_once_and_told_to_the_proxies(world, database_url):
+    record = await world.store.start(NewRollout("churn", "7", NAMED_PLANS["default"], None, None), ORIGIN)
+    listener = await asyncpg.connect(database_url)
+    heard: list[str] = []
+    await listener.add_listener("understudy_policy", lambda *said: heard.append(said[3]))
+
+    await world.store.set_slow_us(record.id, 9_000)
+    await world.store.set_slow_us(record.id, 1)
+
+    assert (await world.store.view(record.id)).record.slow_us == 9_000
+    await listener.execute("SELECT 1")
+    assert heard == ['{"model" : "churn"}']
+    listener.terminate()
