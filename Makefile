@@ -42,11 +42,15 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 
 .PHONY: test
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@$(BIN)/pytest -q tests/contract tests/integration tests/migrations tests/e2e tests/faults
+	@$(BIN)/pytest -q -m "not slow" tests/contract tests/integration tests/migrations tests/e2e tests/faults
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Kill, stop and freeze what the proxy depends on, under load, and print what it cost
 	@$(BIN)/pytest -q -s -p no:randomly tests/faults
+
+.PHONY: stats
+stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)
+	@$(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/stats tests/integration/test_monitor_cost.py
 
 SERVERS := mlserver triton torchserve tensorflow
 # pytriton's stub fails on some builds of Python 3.11; Debian's works.

@@ -83,6 +83,14 @@ class World:
         )  # fmt: skip
         return generation
 
+    async def backdate(self, seconds: float) -> None:
+        """Let every change of the policy have been made so much earlier."""
+        await self.database.execute("ALTER TABLE PolicyAudit DISABLE TRIGGER ALL")
+        await self.database.execute(
+            "UPDATE PolicyAudit SET changed_at = changed_at - make_interval(secs => $1)", seconds
+        )
+        await self.database.execute("ALTER TABLE PolicyAudit ENABLE TRIGGER ALL")
+
     def new_id(self, at: float) -> str:
         return prediction_id(int(at * 1_000), next(self._ids))
 

@@ -11,9 +11,10 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts import AlertEvent, Delivery
+from understudy.core.drift_windows import SubjectWindow
 from understudy.core.outcomes import Outcome
 from understudy.core.plan import RolloutPlan
-from understudy.core.policy import ModelVersion, PolicyDocument
+from understudy.core.policy import ModelVersion, PolicyDocument, Role
 from understudy.core.prediction import COLUMNS, PredictionRow
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import RolloutState, Transition
@@ -485,11 +486,26 @@ class PredictionStore(Protocol):
         ...
 
 
+class LatestWindows(NamedTuple):
+    """Windows of a rollout at one moment. A mark is a text that is another one once such a window was written."""
+
+    windows: Sequence[Window]
+    """From ``since`` on, oldest first."""
+    mark_before: str
+    """Of those before ``since``."""
+    mark_settled: str
+    """Of those before ``settled``."""
+
+
 class WindowLog(Protocol):
     """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
 
-    async def of_rollout(self, rollout_id: int) -> Sequence[Window]:
-        """Return every window of a rollout, oldest first."""
+    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
+        """Return the windows of a rollout that start at ``since`` or later, oldest first."""
+        ...
+
+    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
+        """Return the same with the marks of what starts before ``since`` and before ``settled``."""
         ...
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
@@ -503,6 +519,82 @@ class WindowLog(Protocol):
 
 Epoch = int
 """Number of a leadership: it grows with each, and no two monitors ever have the same one."""
+
+
+class ActiveVersion(NamedTuple):
+    """A version that answers, or may do so soon: it has a role, or is part of an open rollout."""
+
+    id: int
+    model_name: str
+    version: str
+    role: Role | None
+    """``None`` for one that is only kept warm."""
+    metrics_digest: str
+    """Another one when ``ModelVersion.metrics`` is another one."""
+    measured_until: float | None
+    """The end of the last minute whose metrics are written, in seconds since the epoch as all times here."""
+    summed_until: float | None
+    """The end of the last hour of predictions that is summed up for drift."""
+
+
+class ActiveVersions(NamedTuple):
+    """The versions, by model and age, and when Postgres said so by its own clock."""
+
+    now: float
+    versions: Sequence[ActiveVersion]
+
+
+class MetricValue(NamedTuple):
+    """A row of ``PredictionMetric``; ``computed_at`` is the end of what was measured."""
+
+    version_id: int
+    name: str
+    value: float
+    computed_at: float
+
+
+class DriftFacts(NamedTuple):
+    """What a version's drift is judged from: ``ModelVersion.metrics``, and hours by subject, oldest first."""
+
+    metrics: Mapping[str, Any] | None
+    hours: Mapping[str, Sequence[SubjectWindow]]
+
+
+class MetricStore(Protocol):
+    """What the monitor measures.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes also ``LeadershipLost``. Every write is one
+    transaction, and doing it again changes nothing.
+    """
+
+    async def active(self, model_name: str | None = None) -> ActiveVersions:
+        """Return the active versions of a model, or of all."""
+        ...
+
+    async def drift_facts(self, version_id: int, since: float) -> DriftFacts:
+        """Return a version's facts with the hours that start at ``since`` or later and are not empty."""
+        ...
+
+    async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
+        """Write metrics; a value that was written before is replaced when it has changed."""
+        ...
+
+    async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
+        """Write an hour of each subject, empty ones too: they say that the hour is over."""
+        ...
+
+    async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
+        """Write metrics, and the event if it changes what people were told: a trigger of an open incident does not.
+
+        Returns:
+            Whether the event was written.
+        """
+        ...
+
+    async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
+        """Delete hours that start before; return how many."""
+        ...
+
 
 LEASE_SECONDS = 6.0
 """How long a lease that is not renewed is kept for its holder."""
@@ -691,6 +783,20 @@ class RolloutEventRecord(NamedTuple):
     actor: str
 
 
+class PolicyReach(NamedTuple):
+    """How far a model's policy has come, read at one moment."""
+
+    generation: int
+    proxies: int
+    proxies_on_generation: int
+    in_flight: Mapping[int, int]
+    """Calls under way by version id, over all proxies, as of their last reports."""
+    monitor_seconds: float | None
+    """Since a monitor that leads last said so; ``None`` if none ever did."""
+    read_at: float
+    """By Postgres' clock."""
+
+
 class RollbackRecord(NamedTuple):
     """What a rollback by hand did: ``weight 0``, ``previous champion back``, or nothing and why."""
 
@@ -785,6 +891,14 @@ class RolloutStore(Protocol):
         """
         ...
 
+    async def reach(self, model_name: str) -> PolicyReach:
+        """Return how many proxies act on a model's policy, and whether a monitor looks at its rollouts.
+
+        Raises:
+            NotRegistered: The model has no policy.
+        """
+        ...
+
 
 class OutcomeResult(Enum):
     """What became of an outcome event."""
@@ -809,6 +923,15 @@ class OutcomeStore(Protocol):
     async def close(self) -> None:
         """Close the connection."""
         ...
+
+
+class FileRow(NamedTuple):
+    """A row of a file of outcome events, or why its format makes none of it."""
+
+    line: int
+    """From 1 on; in a file without lines the row's number."""
+    cells: Mapping[str, Any]
+    problem: str = ""
 
 
 class Allocation(NamedTuple):

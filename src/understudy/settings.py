@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     monitor_tick_seconds: float = Field(default=5.0, gt=0)
     """Time between two looks of the monitor at rollouts and at alerts that wait."""
     monitor_metrics_port: int = 9091
+    window_days: int = Field(default=35, ge=1)
+    """How long windows are kept; those of an open rollout are kept longer, and drift has hours of its own."""
     environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")
     """Which installation this is: part of every alert's dedup key, so that two of them never share an incident."""
     pagerduty_routing_key: SecretStr | None = Field(default=None, min_length=1)

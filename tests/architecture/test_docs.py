@@ -140,13 +140,15 @@ def test_a_page_names_no_error_code_that_there_is_not(path):
 def known_commands() -> dict[str, set[str]]:
     """Return each command line with its options."""
     found: dict[str, set[str]] = {}
-    for noun in NOUNS:
-        command = load(noun)
+    waiting = [(f"understudy {noun}", load(noun)) for noun in NOUNS]
+    while waiting:
+        words, command = waiting.pop()
         verbs = getattr(command, "commands", None)
-        for name, verb in {noun: command}.items() if verbs is None else verbs.items():
-            options = [parameter for parameter in verb.params if parameter.param_type_name == "option"]
-            words = f"understudy {noun}" if verbs is None else f"understudy {noun} {name}"
-            found[words] = {option for one in options for option in (*one.opts, *one.secondary_opts)}
+        if verbs is not None:
+            waiting += [(f"{words} {name}", verb) for name, verb in verbs.items()]
+            continue
+        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+        found[words] = {option for one in options for option in (*one.opts, *one.secondary_opts)}
     return found
 
 

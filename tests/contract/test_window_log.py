@@ -90,6 +90,32 @@ async def test_windows_of_other_rollouts_versions_and_times_are_left_out(opened)
     assert [w.key.rollout_id for w in await opened.log.of_versions([1], BEGAN, BEGAN + 15)] == [7]
 
 
+async def test_the_latest_windows_of_a_rollout_are_given_back_alone(opened):
+    for place in range(3):
+        await opened.ship(7, BEGAN + 15 * place, calls=1)
+
+    windows = await opened.log.of_rollout(7, BEGAN + 15)
+
+    assert [window.key.start for window in windows] == [BEGAN + 15, BEGAN + 30]
+
+
+async def test_a_mark_changes_with_what_is_written_before_its_moment_and_with_nothing_else(opened):
+    await opened.ship(7, BEGAN, calls=2)
+    first = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
+
+    await opened.ship(7, BEGAN + 15, calls=1)
+    await opened.ship(8, BEGAN, calls=1)
+    later = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
+    await opened.ship(7, BEGAN, calls=1)
+    late = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
+    moved = await opened.log.latest_of_rollout(7, BEGAN + 30, BEGAN + 45)
+
+    assert first.mark_before == first.mark_settled == later.mark_before != late.mark_before
+    assert later.mark_settled != later.mark_before
+    assert moved.mark_before == moved.mark_settled == late.mark_settled
+    assert [len(latest.windows) for latest in (first, later, late, moved)] == [0, 1, 1, 0]
+
+
 async def test_old_windows_are_forgotten_a_bounded_number_at_a_time(opened):
     for minute in range(4):
         await opened.ship(0, BEGAN + 60 * minute, calls=1)

@@ -1,7 +1,9 @@
-"""The demo: one command starts everything, and nothing of it stays."""
+"""The demo: one command starts everything, shows a rollback and a promotion, and nothing of it stays."""
 
+import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,13 +15,17 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from e2e.stack import sql
 
 from understudy.adapters.child_process import is_alive
 from understudy.adapters.example_models import example_rows
+from understudy.entrypoints.demo.state import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
 pytestmark = pytest.mark.timeout(180)
 START_SECONDS, STOP_SECONDS = 60.0, 30.0
+ROLLBACK_SECONDS, PROMOTION_SECONDS = 90.0, 240.0
+"""From the command on: issue 3, acceptance; and a bound for what has none there."""
 OWN = {"DATABASE_URL", "REDIS_URL"}
 
 
@@ -55,6 +61,23 @@ def predict(proxy: str, number: int) -> dict[str, Any]:
         return said
 
 
+def command(database_url: str, *arguments: str) -> None:
+    environment = {**os.environ, "DATABASE_URL": database_url}
+    whole = [sys.executable, "-m", "understudy.entrypoints.cli", *arguments]
+    subprocess.run(whole, env=environment, check=True, timeout=60, capture_output=True)
+
+
+def rollouts_of(database_url: str) -> list[tuple[str, ...]]:
+    """Return each rollout's challenger and phase, and the champion of now."""
+    query = """
+        SELECT v.version, r.phase, c.version AS champion FROM rollout r
+        JOIN modelversion v ON v.id = r.challenger_version
+        JOIN servingpolicy p ON p.model_name = r.model_name
+        JOIN modelversion c ON c.id = p.champion_version ORDER BY r.id
+    """
+    return [tuple(row) for row in asyncio.run(sql(database_url, query))]
+
+
 def all_gone(pids: dict[str, int], seconds: float) -> dict[str, int]:
     give_up = time.monotonic() + seconds
     while (alive := {name: pid for name, pid in pids.items() if is_alive(pid)}) and time.monotonic() < give_up:
@@ -77,34 +100,64 @@ def test_once_prints_one_prediction_and_leaves_nothing_running(short_path: Path)
 def test_a_demo_answers_routes_and_stops_every_process_it_started(short_path: Path):
     with a_demo(short_path, "--no-traffic") as (demo, running):
         roles = {predict(running["proxy"], number)["role"] for number in range(60)}
-        with urlopen(running["metrics"], timeout=10) as metrics:
-            measured = metrics.read().decode()
+        measured = ""
+        for place in ("metrics", "monitor_metrics"):
+            with urlopen(running[place], timeout=10) as metrics:
+                measured += metrics.read().decode()
         second = start(short_path, "--once")
         _, refusal = second.communicate(timeout=START_SECONDS)
         demo.send_signal(signal.SIGTERM)
         _, err = demo.communicate(timeout=STOP_SECONDS)
 
     assert demo.returncode == 0, err
-    assert roles == {"champion", "challenger"}
+    assert roles == {"champion"}
     assert "predict_requests_total" in measured
+    assert "monitor_leader" in measured
     assert set(running["model_servers"]) == {server.name for server in SERVERS}
-    assert {"demo", "proxy", "postgres", "watchdog", *running["model_servers"]} <= set(running["pids"])
+    assert {"demo", "proxy", "monitor", "postgres", "watchdog", *running["model_servers"]} <= set(running["pids"])
     assert all_gone(running["pids"], 0.0) == {}
     assert (second.returncode, "a demo is running in" in refusal) == (1, True)
     assert running["proxy"] in refusal
 
 
-def test_a_demo_started_again_keeps_the_policy_that_people_made(short_path: Path):
-    statement = ["model", "set", "visits", "--weight", "0", "--reason", "enough", "--yes"]
+def test_a_demo_started_again_keeps_the_policy_that_people_made_and_starts_no_rollout_over_it(short_path: Path):
+    change = ["model", "set", "visits", "--challenger", "2", "--weight", "50", "--reason", "looks good", "--yes"]
 
     with a_demo(short_path, "--no-traffic") as (_, running):
-        environment = {**os.environ, "DATABASE_URL": running["database_url"]}
-        command = [sys.executable, "-m", "understudy.entrypoints.cli", *statement]
-        subprocess.run(command, env=environment, check=True, timeout=60, capture_output=True)
-    with a_demo(short_path, "--no-traffic") as (_, running):
+        command(running["database_url"], *change)
+    with a_demo(short_path) as (_, running):
         roles = {predict(running["proxy"], number)["role"] for number in range(60)}
+        rollouts = rollouts_of(running["database_url"])
 
-    assert roles == {"champion"}
+    assert roles == {"champion", "challenger"}
+    assert rollouts == []
+
+
+@pytest.mark.timeout(PROMOTION_SECONDS + 2 * STOP_SECONDS)
+def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_does_anything(short_path: Path):
+    began, seconds, told = time.monotonic(), {}, ""
+    demo = start(short_path)
+    assert demo.stdout is not None
+    try:
+        for line in demo.stdout:
+            told += line
+            for what in ("version 3 rolled back", "version 2 becomes champion", "The show is over"):
+                if what in line:
+                    seconds[what] = time.monotonic() - began
+            if "The show is over" in seconds or time.monotonic() - began > PROMOTION_SECONDS:
+                break
+        rollouts = rollouts_of((read_running(short_path) or {})["database_url"])
+    finally:
+        demo.terminate()
+        _, err = demo.communicate(timeout=STOP_SECONDS)
+
+    print({what: round(after, 1) for what, after in seconds.items()})
+    assert demo.returncode == 0, err
+    assert rollouts == [("3", "FAILED", "2"), ("2", "SUCCEEDED", "2")], told
+    assert seconds["version 3 rolled back"] <= ROLLBACK_SECONDS
+    evidence = told[told.index("version 3 rolled back") : told.index("Rollout 2:")]
+    assert re.search(r"(error rate|typical latency) +[\d.]+ \S+ +[\d.]+ \S+ .* ✖ fail", evidence), evidence
+    assert "rollout show visits 1" in evidence
 
 
 def test_a_demo_uses_the_servers_that_the_environment_names(short_path: Path, database_url: str, valkey_url: str):

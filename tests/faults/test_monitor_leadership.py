@@ -26,6 +26,7 @@ from understudy.errors import LeadershipLost
 from understudy.monitoring.worker import STANDBY_SECONDS
 from understudy.ports import LEASE_SECONDS
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("writing_monitor.py")
 TAKEOVER_SECONDS = 10.0
 RELEASE_SECONDS = 3.0

@@ -73,7 +73,7 @@ async def finished(store: PostgresRolloutStore, rollout_id: int) -> Phase:
     return phase
 
 
-@pytest.mark.parametrize("fault", ["killed", "frozen"])
+@pytest.mark.parametrize("fault", ["killed", pytest.param("frozen", marks=pytest.mark.slow)])
 async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twice(tmp_path, database_url, fault):
     store = PostgresRolloutStore(database_url, timeout_seconds=5)
     with a_stack(tmp_path, database_url) as stack:

@@ -7,7 +7,7 @@ from uuid import uuid4
 from understudy.core.prediction import PredictionRow
 from understudy.core.spool_format import encode_header, encode_row, follows, read_header, read_records
 from understudy.core.windows import Window, WindowKey
-from understudy.ports import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
+from understudy.ports import LatestWindows, SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 
 
 class MemorySpool:
@@ -134,9 +134,14 @@ class MemoryPredictionStore:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def of_rollout(self, rollout_id: int) -> Sequence[Window]:
+    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
         """See :class:`understudy.ports.WindowLog`."""
-        return [window for key, window in self._in_order() if key.rollout_id == rollout_id]
+        return [window for key, window in self._in_order() if key.rollout_id == rollout_id and key.start >= since]
+
+    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
+        """See :class:`understudy.ports.WindowLog`."""
+        marks = (self._mark(rollout_id, moment) for moment in (since, max(since, settled)))
+        return LatestWindows(await self.of_rollout(rollout_id, since), *marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """See :class:`understudy.ports.WindowLog`."""
@@ -152,6 +157,10 @@ class MemoryPredictionStore:
         for key in old:
             del self.windows[key]
         return len(old)
+
+    def _mark(self, rollout_id: int, before: float) -> str:
+        held = [w for key, w in self._in_order() if key.rollout_id == rollout_id and key.start < before]
+        return f"{len(held)}:{sum(window.volume for window in held)}"
 
     def _in_order(self) -> list[tuple[WindowKey, Window]]:
         return sorted(self.windows.items(), key=lambda item: (item[0].start, item[0]))

@@ -18,10 +18,13 @@ from understudy.adapters.rollout_rows import (
     OPEN,
     POLICY,
     PRESENCE,
+    REACH,
     ROLLOUT,
     WEIGHTS,
     event_of,
+    in_flight_of,
     policy_seen,
+    reach_of,
     record_of,
 )
 from understudy.core.alerts import AlertEvent
@@ -34,6 +37,7 @@ from understudy.ports import (
     NewRollout,
     NewRolloutEvent,
     Origin,
+    PolicyReach,
     RollbackRecord,
     RolloutEventRecord,
     RolloutRecord,
@@ -158,7 +162,7 @@ class PostgresRolloutStore:
             {row["generation"]: row["weight"] for row in weights},
             presence["proxies"],
             presence["on_generation"],
-            {int(version_id): calls for version_id, calls in orjson.loads(presence["in_flight"]).items()},
+            in_flight_of(presence),
             presence["now"],
         )
 
@@ -232,6 +236,14 @@ class PostgresRolloutStore:
             found["challenger"],
             found["rollout_id"],
         )
+
+    async def reach(self, model_name: str) -> PolicyReach:
+        """See :class:`understudy.ports.RolloutStore`."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow(REACH, model_name)
+        if row is None:
+            raise NotRegistered(f"{model_name} has no serving policy")
+        return reach_of(row)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[asyncpg.Connection]:

@@ -1,19 +1,32 @@
 """``WindowLog`` over ``PredictionWindow``, which the proxies' log shippers write."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.policy import Role
 from understudy.core.windows import Window, WindowKey, window_from_json
+from understudy.ports import LatestWindows
 
 _COLUMNS = """
     shipper, epoch, model_version_id, role, rollout_id, policy_generation,
     extract(epoch FROM window_start)::bigint AS start, counts
 """
 _ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, shipper, epoch"
-_OF_ROLLOUT = f"SELECT {_COLUMNS} FROM predictionwindow WHERE rollout_id = $1 {_ORDER}"  # noqa: S608 - constants
+# Said as the partial index says it, so that the planner sees that it may use it.
+_WHERE_ROLLOUT = "WHERE rollout_id = $1 AND rollout_id <> 0"
+_OF_ROLLOUT = f"""
+    SELECT {_COLUMNS} FROM predictionwindow {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) {_ORDER}
+"""  # noqa: S608 - constants
+# A row that is replaced gets another xmin, the transaction that wrote it.
+_MARKS = f"""
+    SELECT count(*) FILTER (WHERE window_start < to_timestamp($2))
+               || ':' || coalesce(sum(xmin::text::bigint) FILTER (WHERE window_start < to_timestamp($2)), 0),
+           count(*) || ':' || coalesce(sum(xmin::text::bigint), 0)
+    FROM predictionwindow {_WHERE_ROLLOUT} AND window_start < to_timestamp(greatest($2::float8, $3::float8))
+"""  # noqa: S608 - constants
 _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM predictionwindow
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
@@ -37,9 +50,19 @@ class PostgresWindowLog:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
 
-    async def of_rollout(self, rollout_id: int) -> Sequence[Window]:
+    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
         """See :class:`understudy.ports.WindowLog`."""
-        return [_window(row) for row in await self._fetch(_OF_ROLLOUT, rollout_id)]
+        return [_window(row) for row in await self._fetch(_OF_ROLLOUT, rollout_id, since)]
+
+    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
+        """See :class:`understudy.ports.WindowLog`."""
+        async with (
+            self._connection("windows cannot be read") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            rows = await connection.fetch(_OF_ROLLOUT, rollout_id, since)
+            (marks,) = await connection.fetch(_MARKS, rollout_id, since, settled)
+        return LatestWindows([_window(row) for row in rows], *marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """See :class:`understudy.ports.WindowLog`."""
@@ -47,27 +70,25 @@ class PostgresWindowLog:
 
     async def forget(self, before: float, at_most: int) -> int:
         """See :class:`understudy.ports.WindowLog`."""
-        async with translated("old windows cannot be deleted", self._timeout_seconds):
-            connection = await self._open()
-            try:
-                done: str = await connection.execute(_FORGET, before, at_most)
-            finally:
-                connection.terminate()
+        async with self._connection("old windows cannot be deleted") as connection:
+            done: str = await connection.execute(_FORGET, before, at_most)
         return int(done.rpartition(" ")[2])
 
     async def _fetch(self, query: str, *arguments: object) -> list[asyncpg.Record]:
-        async with translated("windows cannot be read", self._timeout_seconds):
-            connection = await self._open()
-            try:
-                rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
-            finally:
-                connection.terminate()
+        async with self._connection("windows cannot be read") as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
         return rows
 
-    async def _open(self) -> asyncpg.Connection:
-        return await connect(
-            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-windows"
-        )
+    @asynccontextmanager
+    async def _connection(self, what: str) -> AsyncIterator[asyncpg.Connection]:
+        async with translated(what, self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-windows"
+            )
+            try:
+                yield connection
+            finally:
+                connection.terminate()
 
 
 def _window(row: asyncpg.Record) -> Window:

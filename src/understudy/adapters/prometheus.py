@@ -46,6 +46,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shadow_in_flight": ("Shadow calls under way.", ()),
     "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
     "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+    "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
+    "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
     "monitor_leader": ("1 while this monitor leads.", ()),
     "monitor_last_success_timestamp_seconds": ("When a monitor's job last succeeded, since the epoch.", ("job",)),
 }

@@ -5,12 +5,13 @@ from typing import Any
 import asyncpg
 import orjson
 
+from understudy.adapters.postgres_lease import NAME as MONITOR
 from understudy.core.plan_reader import read_plan
 from understudy.core.presence import PRESENT_SECONDS
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import state_from_json
 from understudy.core.verdict import Verdict
-from understudy.ports import RolloutEventRecord, RolloutRecord
+from understudy.ports import PolicyReach, RolloutEventRecord, RolloutRecord
 
 _COLUMNS = """
     id, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
@@ -46,6 +47,12 @@ PRESENCE = f"""
                 FROM present, jsonb_each(in_flight) AS flying GROUP BY flying.key) AS added) AS in_flight
 """  # noqa: S608 - a constant
 
+REACH = f"""
+    SELECT p.generation, seen.*,
+           (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
+    FROM servingpolicy p, ({PRESENCE}) AS seen WHERE p.model_name = $1
+"""  # noqa: S608 - constants
+
 
 def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
     """Return the policy as a rollout sees it."""
@@ -72,6 +79,23 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
         row["finished_at"],
         row["announced_at"],
     )
+
+
+def reach_of(row: asyncpg.Record) -> PolicyReach:
+    """Return how far a policy has come."""
+    return PolicyReach(
+        row["generation"],
+        row["proxies"],
+        row["on_generation"],
+        in_flight_of(row),
+        row["monitor"],
+        row["now"],
+    )
+
+
+def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
+    """Return the calls under way by version id."""
+    return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
 
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:

@@ -349,6 +349,17 @@ PREDICTION_WINDOW = Table(
     Index("predictionwindow_of_rollout", "rollout_id", "window_start", postgresql_where=text("rollout_id <> 0")),
 )
 
+DRIFT_HOUR = Table(
+    "drifthour",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), primary_key=True),
+    Column("subject", String(255), primary_key=True),
+    Column("hour_start", _MOMENT, primary_key=True),
+    Column("row_count", BigInteger, nullable=False),
+    Column("sums", JSONB, nullable=False),
+    Index("drifthour_hour_start_idx", "hour_start"),
+)
+
 MONITOR_LEASE = Table(
     "monitorlease",
     METADATA,

@@ -10,12 +10,16 @@ from uuid import uuid4
 from understudy.adapters.backends import connect
 from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
 from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_outbox import PostgresAlertOutbox
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.monitoring.alert_delivery import deliver_due
+from understudy.monitoring.drift_job import DriftJob
+from understudy.monitoring.metrics_job import MetricsJob
+from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports import AlertChannel, Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
@@ -24,6 +28,13 @@ from understudy.settings import Settings
 
 ROLLOUTS_SECONDS = 30.0
 """Longest look at all rollouts; whatever is not written by then, the next one writes."""
+
+METRICS_SECONDS = 60.0
+DRIFT_SECONDS = 15.0
+"""A tick judges one version, so an hour of twenty versions is judged within five minutes."""
+RETENTION_SECONDS = 60.0
+MEASURING_SECONDS = 10.0
+"""Longest run of one of these; what it did not do, the next one does."""
 
 ALERT_BUDGET_SECONDS = 2.0
 ALERT_SEND_SECONDS = 5.0
@@ -47,6 +58,7 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         stack.push_async_callback(lease.close)
         jobs = [
             _open_rollouts(settings, telemetry, stack),
+            *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
         ]
         yield MonitorParts(make_worker(settings, lease, jobs, telemetry), telemetry)
@@ -77,6 +89,19 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         environment=settings.environment,
     )
     return Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick)
+
+
+def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[Job]:
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    store = PostgresMetricStore(database_url, timeout_seconds=seconds)
+    windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
+    drift = DriftJob(store, windows, telemetry, environment=settings.environment)
+    retention = RetentionJob(windows, store, window_days=settings.window_days)
+    return [
+        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows).tick),
+        Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
+        Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),
+    ]
 
 
 def _open_alerts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Job:

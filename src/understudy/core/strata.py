@@ -148,6 +148,8 @@ def _side(windows: Sequence[Window], starts: NDArray[np.int64]) -> Side:
 
 def _joined(sides: Sequence[Side], side_starts: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> Side:
     own_starts = np.concatenate(side_starts)
+    if not len(own_starts):
+        return _no_calls(len(starts))
     order = np.argsort(own_starts, kind="stable")
     sums = np.concatenate([side.sums for side in sides])
     buckets = np.concatenate([side.buckets for side in sides], axis=1)
@@ -159,6 +161,10 @@ def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]
     firsts = np.flatnonzero(np.diff(own_starts, prepend=own_starts[0] - 1))
     places = np.searchsorted(starts, own_starts[firsts])
     summed = _no_calls(len(starts))
+    if len(firsts) == len(own_starts):  # nothing to add up
+        summed.sums[places] = side.sums
+        summed.buckets[:, places] = side.buckets
+        return summed
     summed.sums[places] = np.add.reduceat(side.sums, firsts, axis=0)
     summed.buckets[:, places] = np.add.reduceat(side.buckets, firsts, axis=1)
     return summed

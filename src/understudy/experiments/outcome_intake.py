@@ -1,11 +1,11 @@
 """Outcomes come in: from a batch that a service sends, or from the rows of a file."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from understudy.core.outcomes import MAX_EVENTS, Outcome, Refusal, event_of_row, read_batch, read_event
 from understudy.errors import BatchInvalid, Violation
-from understudy.ports import OutcomeResult, OutcomeStore
+from understudy.ports import FileRow, OutcomeResult, OutcomeStore
 
 _HINT = "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
 
@@ -37,15 +37,6 @@ async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
         raise BatchInvalid(unusable, tuple(violations), hint=_HINT)
     results = await store.add(outcomes)
     return [Added(outcome.event_id, result) for outcome, result in zip(outcomes, results, strict=True)]
-
-
-class FileRow(NamedTuple):
-    """A row of a file, or why the file's format makes none of it."""
-
-    line: int
-    """From 1 on; of a table without lines, the row."""
-    cells: Mapping[str, Any]
-    problem: str = ""
 
 
 class BadRow(NamedTuple):

@@ -5,21 +5,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+import numpy as np
 import structlog
 
-from understudy.core.after_promotion import judge_after_promotion
-from understudy.core.alerts import AlertEvent
+from understudy.core.after_promotion import REMEMBERED_WINDOWS, judge_after_promotion
+from understudy.core.canary import judge
 from understudy.core.decision import Decision
 from understudy.core.policy import Role
 from understudy.core.rollout import next_step
-from understudy.core.rollout_actions import Alert, RollBack, WarmUp
+from understudy.core.rollout_actions import RollBack, WarmUp
 from understudy.core.rollout_state import Look, Observation, Phase, Transition
-from understudy.core.strata import stratify
+from understudy.core.seed_canary import POLICY_NAME as SEED
+from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_to_text
-from understudy.core.windows import Window, merge_windows
+from understudy.core.windows import WINDOW_SECONDS, Window, merge_windows
 from understudy.errors import LeadershipLost, UnderstudyError
 from understudy.ports import Epoch, NewRolloutEvent, RolloutStore, RolloutView, Telemetry, WindowLog
+from understudy.rollout.alert_events import alert_events
 from understudy.rollout.look import look_at, policy_of, stage_of
+from understudy.rollout.sight import RolloutSight
 from understudy.rollout.warm_up import WarmUpProbe
 
 _log = structlog.get_logger(__name__)
@@ -27,6 +31,7 @@ _log = structlog.get_logger(__name__)
 ACTOR = "monitor"
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
+REMEMBERED_SECONDS = float(REMEMBERED_WINDOWS * WINDOW_SECONDS)
 ENOUGH_CALLS = 200
 """Answered calls of the champion that its 95th percentile is taken from, when nobody knew it at the start."""
 
@@ -34,9 +39,11 @@ ENOUGH_CALLS = 200
 class _Seen(NamedTuple):
     """What a tick made of a rollout's windows."""
 
-    decision: Decision | None
-    after_promotion: Decision | None
-    requests: int
+    decision: Decision | None = None
+    after_promotion: Decision | None = None
+    requests: int = 0
+    strata: Strata | None = None
+    """What the decision rests on."""
 
 
 class RolloutExecutor:
@@ -64,6 +71,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._telemetry = telemetry
         self._environment = environment
+        self._sight = RolloutSight(windows)
 
     async def tick(self, epoch: Epoch) -> None:
         """Take every rollout at most one step further; one that fails keeps no other from its own.
@@ -73,7 +81,9 @@ class RolloutExecutor:
             UnderstudyError: The last failure, once all were looked at.
         """
         failure: UnderstudyError | None = None
-        for rollout_id in await self._store.open_ids():
+        rollout_ids = await self._store.open_ids()
+        self._sight.forget_others(rollout_ids)
+        for rollout_id in rollout_ids:
             try:
                 await self._advance(rollout_id, epoch)
             except LeadershipLost:
@@ -89,16 +99,30 @@ class RolloutExecutor:
         if view.record.state.phase.is_final and view.record.finished_at is not None:
             await self._announce(view, epoch)
             return
-        windows = await self._windows.of_rollout(rollout_id) if view.record.state.step_starts else ()
-        await self._learn_threshold(view, windows, epoch)
-        seen = await asyncio.to_thread(_see, view, windows)
+        seen = await self._see(view, epoch)
         observation = _observation(view, seen)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
             result = await self._warm_up.probe(view.record.state.model_name, view.record.state.challenger)
             transition = next_step(view.record.state, replace(observation, warm_up=result))
         if transition.state != view.record.state or _is_to_be_done(transition):
-            await self._apply(view, transition, seen, windows, epoch)
+            await self._apply(view, transition, seen, epoch)
+
+    async def _see(self, view: RolloutView, epoch: Epoch) -> _Seen:
+        """Read as many windows as it takes and judge them: a processor's work, so not on the event loop."""
+        record = view.record
+        state = record.state
+        if not state.step_starts:
+            return _Seen()
+        if state.promoted_at is not None:
+            windows = await self._windows.of_rollout(record.id, state.promoted_at - REMEMBERED_SECONDS)
+            return await asyncio.to_thread(_after_promotion, view, windows)
+        if record.slow_us is None or state.plan.canary_policy == SEED:
+            windows = await self._windows.of_rollout(record.id)
+            await self._learn_threshold(view, windows, epoch)
+            return await asyncio.to_thread(_seen_in_windows, view, windows)
+        strata = await self._sight.strata(record.id, view.read_at)
+        return await asyncio.to_thread(_seen_in_strata, view, strata)
 
     async def _learn_threshold(self, view: RolloutView, windows: Sequence[Window], epoch: Epoch) -> None:
         """Freeze the champion's 95th percentile as soon as it is known."""
@@ -109,14 +133,12 @@ class RolloutExecutor:
             slow_us = merge_windows(champion[0].key, champion).latencies.quantile(0.95)
             await self._store.set_slow_us(view.record.id, round(slow_us or 0), epoch=epoch)
 
-    async def _apply(
-        self, view: RolloutView, transition: Transition, seen: _Seen, windows: Sequence[Window], epoch: Epoch
-    ) -> None:
+    async def _apply(self, view: RolloutView, transition: Transition, seen: _Seen, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
-        if decision is not None and seen.decision is not None:
-            event = _judged(view, decision, windows)
-        alerts = [self._alert(action, view, decision) for action in transition.actions if isinstance(action, Alert)]
+        if seen.decision is not None and seen.strata is not None:
+            event = _judged(view, seen.decision, seen.strata)
+        alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
             return
@@ -127,20 +149,6 @@ class RolloutExecutor:
         self._telemetry.count("rollout_transitions_total", state.model_name, state.phase)
         if any(isinstance(action, RollBack) for action in transition.actions):
             self._telemetry.count("rollbacks_total", state.model_name)
-
-    def _alert(self, alert: Alert, view: RolloutView, decision: Decision | None) -> AlertEvent:
-        state = view.record.state
-        details = {
-            "rollout": view.record.id,
-            "champion": state.champion,
-            "challenger": state.challenger,
-            "weight_percent": state.weight_percent,
-            "checks": [] if decision is None else [row.to_json() for row in decision.evidence],
-            "next": f"understudy rollout show {state.model_name} {view.record.id}",
-        }
-        return AlertEvent(
-            alert.action, alert.kind, self._environment, state.model_name, alert.summary, view.read_at, details
-        )
 
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
         """Write down when the end had reached every proxy and nothing was in flight any more, or that it had not."""
@@ -163,18 +171,26 @@ class RolloutExecutor:
         await self._store.announce(view, reason, NewRolloutEvent(ACTOR, inputs=inputs), epoch=epoch)
 
 
-def _see(view: RolloutView, windows: Sequence[Window]) -> _Seen:
-    """Judge the windows; a processor's work, so not on the event loop."""
-    state = view.record.state
-    if not state.step_starts:
-        return _Seen(None, None, 0)
-    started = state.step_started_at
-    requests = sum(w.calls for w in windows if w.key.role is Role.CHALLENGER and w.key.start >= started)
-    if state.promoted_at is None:
-        return _Seen(look_at(view, windows, view.read_at), None, requests)
+def _seen_in_windows(view: RolloutView, windows: Sequence[Window]) -> _Seen:
+    strata = stratify(windows, view.record.id)
+    return _Seen(look_at(view, windows, view.read_at), None, _requests(view, strata), strata)
+
+
+def _seen_in_strata(view: RolloutView, strata: Strata) -> _Seen:
+    decision = judge(strata, policy_of(view), stage_of(view), view.read_at)
+    return _Seen(decision, None, _requests(view, strata), strata)
+
+
+def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Seen:
     record = view.record
     after = judge_after_promotion(windows, stage_of(view), record.champion_id, record.challenger_id, view.read_at)
-    return _Seen(None, after, requests)
+    return _Seen(None, after, _requests(view, stratify(windows, record.id)))
+
+
+def _requests(view: RolloutView, strata: Strata) -> int:
+    """Return the challenger's calls in the current step."""
+    first = int(np.searchsorted(strata.starts, view.record.state.step_started_at))
+    return int(strata.challenger["calls"][first:].sum())
 
 
 def _observation(view: RolloutView, seen: _Seen) -> Observation:
@@ -197,7 +213,7 @@ def _is_to_be_done(transition: Transition) -> bool:
     return any(not isinstance(action, WarmUp) for action in transition.actions)
 
 
-def _judged(view: RolloutView, decision: Decision, windows: Sequence[Window]) -> NewRolloutEvent:
+def _judged(view: RolloutView, decision: Decision, strata: Strata) -> NewRolloutEvent:
     """Return the event of a decision with everything that it takes to make it again."""
     return NewRolloutEvent(
         ACTOR,
@@ -206,7 +222,7 @@ def _judged(view: RolloutView, decision: Decision, windows: Sequence[Window]) ->
         {
             "now": view.read_at,
             "stage": asdict(stage_of(view)),
-            "strata": strata_to_text(stratify(windows, view.record.id)),
+            "strata": strata_to_text(strata),
             "decision": decision.reason,
         },
         policy_of(view).to_json(),

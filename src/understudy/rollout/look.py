@@ -5,8 +5,14 @@ from collections.abc import Sequence
 from understudy.core.canary import evaluate
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
+from understudy.core.plan import RolloutPlan, Step
+from understudy.core.seed_canary import POLICY_NAME as SEED
+from understudy.core.seed_canary import evaluate_seed
 from understudy.core.windows import Window
 from understudy.ports import RolloutView
+
+DEFAULT = "default"
+POLICY_NAMES = (DEFAULT, SEED)
 
 
 def look_at(view: RolloutView, windows: Sequence[Window], now: float) -> Decision:
@@ -17,18 +23,28 @@ def look_at(view: RolloutView, windows: Sequence[Window], now: float) -> Decisio
         windows: All of its windows.
         now: Seconds since the epoch.
     """
+    if view.record.state.plan.canary_policy == SEED:
+        return evaluate_seed(windows, stage_of(view), now)
     return evaluate(windows, policy_of(view), stage_of(view), now)
 
 
 def policy_of(view: RolloutView) -> CanaryPolicy:
-    """Return the limits of the current step: those of the plan, with the step's own time and requests."""
-    state = view.record.state
-    step = state.plan.steps[state.step]
+    """Return the limits of the current step."""
+    plan = view.record.state.plan
+    return limits_of(plan, plan.steps[view.record.state.step])
+
+
+def limits_of(plan: RolloutPlan, step: Step) -> CanaryPolicy:
+    """Return the limits of a step: those of the plan, with the step's own time and requests.
+
+    Raises:
+        ValueError: The plan's ``canary_limits`` cannot be used.
+    """
     limits = {
-        **state.plan.canary_limits,
+        **plan.canary_limits,
         "dwell_seconds": step.dwell_seconds,
         "min_requests": max(1, step.min_requests),
-        "maximum_seconds": max(1.0, state.plan.maximum_seconds),
+        "maximum_seconds": max(1.0, plan.maximum_seconds),
     }
     return CanaryPolicy.from_json(limits)
 

@@ -15,7 +15,7 @@ from understudy.adapters.child_process import free_port, is_alive
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
 from understudy.entrypoints.demo.ports import PortClaims, is_free
-from understudy.entrypoints.demo.processes import Watchdog, start_child
+from understudy.entrypoints.demo.processes import Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder, read_running
 
@@ -77,6 +77,32 @@ async def test_a_process_that_dies_early_is_reported_with_the_end_of_its_log(tmp
     await guard.stop()
     assert "champion-a ended with status 3" in refused.value.detail
     assert "no such model" in refused.value.detail
+
+
+async def test_a_variable_of_our_own_can_be_kept_from_a_child(tmp_path):
+    guard = await Watchdog.start()
+    program = "import os; print(os.environ.get('PATH'), os.environ['OWN'])"
+
+    child = await start_child("printer", ["-c", program], tmp_path, guard, {"PATH": None, "OWN": "1"}, reads_line=True)
+    line = await child.first_line()
+    await child.ended()
+
+    await guard.stop()
+    assert os.environ["PATH"]
+    assert line == "None 1\n"
+
+
+async def test_a_process_that_ends_before_it_answers_is_reported_with_the_end_of_its_log(tmp_path):
+    guard = await Watchdog.start()
+    program = "import sys; print('the port is taken', file=sys.stderr); sys.exit(1)"
+    child = await start_child("monitor", ["-c", program], tmp_path, guard)
+
+    with pytest.raises(DemoRefused) as refused:
+        await until_answers(child, free_port(), "/metrics")
+
+    await guard.stop()
+    assert "monitor ended with status 1" in refused.value.detail
+    assert "the port is taken" in refused.value.detail
 
 
 async def test_stopping_a_child_waits_for_its_end(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -13,10 +14,14 @@ from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import advice_console, data_console, print_json
 from understudy.entrypoints.cli.scene import Scene
+from understudy.entrypoints.demo.first_call import first_prediction
 from understudy.entrypoints.demo.processes import Child, ending, watch_children
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.run import Demo, DemoOptions, first_prediction, open_demo
+from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo, rollouts_of
+from understudy.entrypoints.demo.show import acts_of, play
+from understudy.entrypoints.demo.topology import Act
 from understudy.entrypoints.demo.traffic import Traffic
+from understudy.errors import UnderstudyError
 
 app = typer.Typer(add_completion=False)
 _TICK_SECONDS = 1.0
@@ -27,6 +32,8 @@ class _Wish(NamedTuple):
     """What to do with the demo once it stands."""
 
     calls_per_second: float
+    show: bool | None
+    """``None``: as long as nobody used the model."""
     once: bool
     as_json: bool
 
@@ -40,12 +47,18 @@ def demo(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the proxy.")] = 1,
     traffic: Annotated[bool, typer.Option(help="Whether to call the proxy steadily.")] = True,
-    rate: Annotated[float, typer.Option(min=0.1, max=2_000, help="Calls each second.")] = 20.0,
+    rate: Annotated[float, typer.Option(min=0.1, max=2_000, help="Calls each second.")] = 50.0,
+    show: Annotated[
+        bool | None, typer.Option(help="Whether to start the two rollouts; default only in a new database.")
+    ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete the data of earlier demos first.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print one prediction and leave.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start Postgres, a cache, model servers, the proxy and some traffic; Ctrl-C stops them all.
+    """Start Postgres, a cache, model servers, the proxy, the monitor and some traffic; Ctrl-C stops them all.
+
+    In a new database it then rolls two versions out: one is bad on purpose and is taken back, the other one becomes
+    champion; nobody decides that but the monitor.
 
     DATABASE_URL and REDIS_URL replace the embedded servers by yours. With --json, one line when everything is ready.
     """
@@ -58,8 +71,10 @@ def demo(
         database_url=settings.database_url.get_secret_value() if "database_url" in settings.model_fields_set else None,
         redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
     )
-    wish = _Wish(rate if traffic else 0.0, once, as_json)
-    scene = Scene(advice_console() if once or as_json else data_console())
+    if show and not traffic:
+        raise CommandRefused(ExitCode.USAGE, "a rollout without traffic shows nothing", "Leave --no-traffic out.")
+    wish = _Wish(rate if traffic else 0.0, show, once, as_json)
+    scene = Scene(advice_console() if once or as_json else data_console(), is_quiet=as_json)
     try:
         stood = asyncio.run(_play(options, wish, scene))
     except DemoRefused as problem:
@@ -86,18 +101,34 @@ async def _stand(options: DemoOptions, wish: _Wish, scene: Scene) -> None:
         if wish.once:
             typer.echo(answer.decode())
             return
+        acts = _acts(demo, wish)
         if wish.as_json:
             print_json(demo.document())
         else:
-            scene.introduce(demo, answer, calls_per_second=wish.calls_per_second)
+            scene.introduce(demo, answer, calls_per_second=wish.calls_per_second, acts=acts)
         traffic = Traffic(demo.proxy_port, wish.calls_per_second) if wish.calls_per_second else None
         # Being told to stop is how a demo that stood ends well; what is left is to stop everything.
         with suppress(asyncio.CancelledError):
-            await _go_on(demo, scene, traffic, quiet=wish.as_json)
+            await _go_on(demo, scene, traffic, acts)
         scene.stopping()
 
 
-async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, *, quiet: bool) -> None:
+def _acts(demo: Demo, wish: _Wish) -> Sequence[Act]:
+    wanted = demo.standing.is_new if wish.show is None else wish.show
+    return acts_of(demo.standing) if wanted and wish.calls_per_second else ()
+
+
+async def _show(demo: Demo, scene: Scene, acts: Sequence[Act]) -> None:
+    try:
+        async for moment in play(rollouts_of(demo), acts):
+            scene.tell(moment)
+    except UnderstudyError as problem:
+        scene.refuse(problem)
+    else:
+        scene.curtain()
+
+
+async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, acts: Sequence[Act]) -> None:
     """Send traffic and say what happens, until cancelled.
 
     Raises:
@@ -114,10 +145,12 @@ async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, *, quiet: bo
             group.create_task(watch_children(demo.children, note))
             if traffic is not None:
                 group.create_task(traffic.run())
+            if acts:
+                group.create_task(_show(demo, scene, acts))
             with scene.live():
                 while True:
                     await asyncio.sleep(_TICK_SECONDS)
-                    if traffic is not None and not quiet:
+                    if traffic is not None:
                         scene.show_traffic(traffic.recent(), traffic.total, traffic.failed)
     except BaseExceptionGroup as problems:
         raise problems.exceptions[0] from None

@@ -1,10 +1,10 @@
-"""What the demo says: a line for each part that is ready, the first prediction, and what became of the traffic."""
+"""What the demo says: a line for each part that is ready, the first prediction, the traffic, and the show."""
 
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,28 +12,40 @@ from typing import Any
 import orjson
 from rich.console import Console
 from rich.live import Live
+from rich.padding import Padding
 from rich.text import Text
 
 from understudy.adapters.embedded_postgres import find_installations
-from understudy.entrypoints.demo.run import CUSTOMER, WANTED_PORT, Demo, first_request
+from understudy.core.verdict import Verdict
+from understudy.entrypoints.cli.show_text import INDENT, WIDTH, event_text, evidence_table, ladder_line, opening
+from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
+from understudy.entrypoints.demo.run import WANTED_PORT, Demo
+from understudy.entrypoints.demo.show import Moment
+from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
+from understudy.errors import UnderstudyError
 
-_SQL = ('    -c "UPDATE ServingPolicy SET challenger_weight = 50', "        WHERE model_name = 'visits'\"")
-WIDTH = 78
 READY_WIDTH, SECONDS_WIDTH = 80, 7
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
 """Without a terminal a line of figures comes after 10 s, then each time after twice as long, up to 10 minutes."""
+LADDER_SECONDS = 15.0
+"""Without a terminal the state of a rollout is said this often."""
 
 
 class Scene:
     """The demo's side of the conversation."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
         self._console = console
+        self._is_quiet = is_quiet
         self._began = time.monotonic()
         self._live: Live | None = None
         self._next_line = FIRST_LINE_SECONDS
         self._stood = self._began
+        self._figures = Text()
+        self._ladder: Text | None = None
+        self._ladder_said = self._began
+        self._phases: dict[int, str] = {}
 
     def ready(self, name: str, what: str, seconds: float) -> None:
         """Say that a part is ready."""
@@ -41,8 +53,8 @@ class Scene:
         line.append(" " * max(2, READY_WIDTH - SECONDS_WIDTH - len(line))).append(f"{seconds:5.1f} s", "dim")
         self._print(line)
 
-    def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float) -> None:
-        """Say where everything is and what to try."""
+    def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float, acts: Sequence[Act]) -> None:
+        """Say where everything is, what will be shown, and what to try."""
         self._stood = time.monotonic()
         if calls_per_second:
             self._print(
@@ -54,8 +66,9 @@ class Scene:
         for name, value in places(demo):
             self._print(Text(f"  {name:<10}", "dim").append(value))
         self._print(Text("\nNext, in another terminal in this folder:\n", "bold"))
-        for line in next_commands(demo):
+        for line in next_commands(demo, is_show=bool(acts)):
             self._print(Text(line))
+        self._print(Text(f"\n{plan_words(acts)}", "bold" if acts else "dim"))
         self._print(Text("\nStop: Ctrl-C").append("  (data stays; understudy demo --reset starts over)\n", "dim"))
 
     def note(self, what: str) -> None:
@@ -68,8 +81,8 @@ class Scene:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Keep a line of figures at the bottom of a terminal."""
-        if not self._console.is_terminal:
+        """Keep the figures, and the rollout under way, at the bottom of a terminal."""
+        if not self._console.is_terminal or self._is_quiet:
             yield
             return
         with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
@@ -78,16 +91,59 @@ class Scene:
 
     def show_traffic(self, recent: Recent, total: int, failed: int) -> None:
         """Renew the line of figures, or now and then print one where there is no terminal."""
-        line = traffic_line(recent, total, failed)
+        self._figures = traffic_line(recent, total, failed)
         if self._live is not None:
-            self._live.update(line, refresh=True)
-        elif time.monotonic() - self._stood >= self._next_line:
+            self._renew()
+        elif time.monotonic() - self._stood >= self._next_line and not self._is_quiet:
             self._next_line = min(self._next_line * 2, self._next_line + LONGEST_PAUSE_SECONDS)
-            self._print(line)
+            self._print(self._figures)
+
+    def tell(self, moment: Moment) -> None:
+        """Say what happened to a rollout, with the evidence when it was taken back, and renew how it stands."""
+        record = moment.view.record
+        if record.id not in self._phases:
+            self._print(Text("\n").append(opening(moment)))
+        for event in moment.events:
+            is_news = self._phases.get(record.id) != event.phase
+            self._phases[record.id] = event.phase
+            self._print(event_text(event, record.state.started_at, is_news=is_news))
+            if event.verdict is Verdict.ROLL_BACK:
+                self._console.print(Padding(evidence_table(event.evidence), (1, 0, 1, 2)))
+        self._ladder = None if moment.is_over else ladder_line(moment.view)
+        if moment.is_over:
+            self._print(Text(" " * INDENT + f"→ {this_command()} rollout show {ACTS_MODEL} {record.id}", "cyan"))
+        self._renew_ladder()
+
+    def curtain(self) -> None:
+        """Say that the show is over, and how it goes on."""
+        self._print(Text("\nThe show is over; the traffic goes on.\n", "bold"))
+
+    def refuse(self, problem: UnderstudyError) -> None:
+        """Say why a rollout was not started."""
+        self.note(f"no rollout was started: {problem.detail}\n  → {problem.next_step}")
+
+    def _renew_ladder(self) -> None:
+        if self._live is not None:
+            self._renew()
+        elif self._ladder and not self._is_quiet and time.monotonic() - self._ladder_said >= LADDER_SECONDS:
+            self._ladder_said = time.monotonic()
+            self._print(self._ladder)
+
+    def _renew(self) -> None:
+        lines = [line for line in (self._ladder, self._figures) if line]
+        if self._live is not None:
+            self._live.update(Text("\n").join(lines), refresh=True)
 
     def _print(self, text: Text) -> None:
         # Soft: a command that the terminal cuts into lines could not be copied.
         self._console.print(text, soft_wrap=True)
+
+
+def plan_words(acts: Sequence[Act]) -> str:
+    """Say which rollouts will start by themselves."""
+    if not acts:
+        return f"No rollout starts by itself now; the whole show: {this_command()} demo --reset"
+    return f"Now the monitor decides, by itself, about version {' and then '.join(act.version for act in acts)}."
 
 
 def traffic_line(recent: Recent, total: int, failed: int) -> Text:
@@ -124,25 +180,47 @@ def places(demo: Demo) -> list[tuple[str, str]]:
         ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
         ("docs", f"{demo.proxy_url}/docs"),
         ("metrics", demo.metrics_url),
+        ("monitor", demo.monitor_metrics_url),
         ("database", demo.database_url),
         ("cache", demo.redis_url or "inside the proxy"),
         ("state", str(demo.state_dir)),
     ]
 
 
-def next_commands(demo: Demo) -> list[str]:
-    """Return what to try next; the first one changes the split with plain SQL."""
-    psql, understudy = find_psql(), shlex.quote(this_command())
-    if psql is None:
-        change = [f"  {understudy} model set visits --weight 50 --yes --reason 'looks good'"]
-    else:
-        change = [f"  {shlex.quote(psql)} {demo.database_url} \\", *_SQL]
+def next_commands(demo: Demo, *, is_show: bool) -> list[str]:
+    """Return what to try next; during the show nothing that it would take for another person's change."""
+    understudy = shlex.quote(this_command())
     return [
-        *change,
+        *(_take_back(demo, understudy) if is_show else _change_split(demo, understudy)),
         f"  {understudy} model show visits",
         f"  {understudy} explain visits customer-{CUSTOMER}",
         f"  {understudy} audit list",
     ]
+
+
+def _take_back(demo: Demo, understudy: str) -> list[str]:
+    sql = f"SELECT understudy_rollback('{ACTS_MODEL}', 'enough')"
+    return [f"  {understudy} rollout watch {ACTS_MODEL}", *_sql(demo, f'-c "{sql}"')]
+
+
+def _change_split(demo: Demo, understudy: str) -> list[str]:
+    version = challenger_to_try(demo.standing)
+    change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{ACTS_MODEL}'\"")
+    return [
+        f"  {understudy} rollout start {ACTS_MODEL} {ACTS[0].version} --plan 10,50,100",
+        f"  {understudy} model set {ACTS_MODEL} --challenger {version} --weight 10 --yes",
+        *_sql(demo, *change),
+    ]
+
+
+def _sql(demo: Demo, *lines: str) -> list[str]:
+    psql = find_psql()
+    return [] if psql is None else [f"  {shlex.quote(psql)} {demo.database_url} \\", *(f"    {line}" for line in lines)]
+
+
+def challenger_to_try(standing: Standing) -> str:
+    """Return a version that can be challenger; the bad one only when there is no other."""
+    return min(standing.candidates - {ACTS[0].version}, default=ACTS[0].version)
 
 
 def this_command() -> str:

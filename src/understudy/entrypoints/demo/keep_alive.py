@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import NamedTuple
 
+OK = 200
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 4 * 1_048_576
 

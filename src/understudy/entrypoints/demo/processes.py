@@ -4,16 +4,21 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from understudy.entrypoints.demo import watchdog
+from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
+from understudy.entrypoints.demo.ports import LOOPBACK
 from understudy.entrypoints.demo.refusal import DemoRefused
 
 START_SECONDS = 30.0
 GRACE_SECONDS = 5.0
+CALL_SECONDS = 2.0
+POLL_SECONDS = 0.03
 TAIL_LINES = 12
 
 
@@ -106,7 +111,7 @@ async def start_child(
     arguments: Sequence[str],
     log_folder: Path,
     watchdog: Watchdog,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str | None] | None = None,
     *,
     reads_line: bool = False,
 ) -> Child:
@@ -117,10 +122,11 @@ async def start_child(
         arguments: Of the interpreter.
         log_folder: Where the log goes, replacing the one before.
         watchdog: Ends the process when we are killed.
-        environment: Added to our own.
+        environment: Added to our own; ``None`` takes a variable away.
         reads_line: Whether :meth:`Child.first_line` will be called.
     """
     log_path = log_folder / f"{name}.log"
+    merged = {**os.environ, **(environment or {})}
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -128,7 +134,7 @@ async def start_child(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE if reads_line else log,
             stderr=log,
-            env={**os.environ, **(environment or {})},
+            env={name: value for name, value in merged.items() if value is not None},
             start_new_session=True,
         )
     watchdog.watch(process.pid)
@@ -147,6 +153,27 @@ async def watch_children(children: Sequence[Child], on_end: Callable[[Child, int
                 group.create_task(watch(child))
     except BaseExceptionGroup as problems:
         raise problems.exceptions[0] from None
+
+
+async def until_answers(child: Child, port: int, path: str) -> None:
+    """Wait until a process answers a GET well.
+
+    Raises:
+        DemoRefused: It ended, or does not answer after 30 seconds.
+    """
+    client = KeepAliveClient(LOOPBACK, port)
+    give_up = time.monotonic() + START_SECONDS
+    try:
+        while time.monotonic() < give_up:
+            if child.status is not None:
+                raise child.refusal(ending(child.status))
+            with suppress(OSError):
+                if (await client.get(path, CALL_SECONDS)).status == OK:
+                    return
+            await asyncio.sleep(POLL_SECONDS)
+    finally:
+        await client.close()
+    raise child.refusal(f"was not ready after {START_SECONDS:.0f} s")
 
 
 def ending(status: int) -> str:

@@ -1,17 +1,28 @@
-"""Puts the demo's models into the registry."""
+"""Puts the demo's models into the registry, and opens it for the show."""
 
 from collections.abc import Mapping
 
 from understudy.adapters import migrations
 from understudy.adapters.example_models import example_version
 from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.entrypoints.demo.topology import POLICIES, VERSIONS, FirstPolicy, ServedVersion, endpoints_of
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.entrypoints.demo.topology import (
+    ACTS_MODEL,
+    POLICIES,
+    VERSIONS,
+    FirstPolicy,
+    ServedVersion,
+    Standing,
+    endpoints_of,
+)
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.registry import register_version, set_policy
-from understudy.ports import NewVersion, Origin, Registry
+from understudy.ports import NewVersion, Origin, Registry, RolloutStore
 
 ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
 REGISTRY_SECONDS = 10.0
+_FIRST_GENERATION = 1
+_RETIRED = "retired"
 
 
 async def bring_up_to_date(database_url: str) -> str:
@@ -19,8 +30,13 @@ async def bring_up_to_date(database_url: str) -> str:
     return f"schema at {await migrations.upgrade(database_url)}"
 
 
-async def register(database_url: str, targets: Mapping[str, str]) -> None:
-    """Register what is missing and point every version at its servers of today.
+def open_rollouts(database_url: str) -> RolloutStore:
+    """Return where rollouts are kept."""
+    return PostgresRolloutStore(database_url, timeout_seconds=REGISTRY_SECONDS)
+
+
+async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
+    """Register what is missing, point every version at its servers of today, and say how the show's model stands.
 
     Args:
         database_url: A migrated database.
@@ -36,6 +52,7 @@ async def register(database_url: str, targets: Mapping[str, str]) -> None:
         for policy in POLICIES:
             if (policy.model_name, True) not in known:
                 await _set_first(registry, policy)
+        return await _standing(registry)
     finally:
         await registry.close()
 
@@ -80,3 +97,12 @@ async def _set_first(registry: Registry, policy: FirstPolicy) -> None:
         await set_policy(registry, policy.model_name, changes, ORIGIN, expected_generation=0)
     except GenerationMoved:
         return  # another demo on the same database was first
+
+
+async def _standing(registry: Registry) -> Standing:
+    policy = (await registry.show_model(ACTS_MODEL)).policy
+    assert policy is not None, "it was made above where there was none"
+    roles = {policy.champion, policy.shadow}
+    versions = await registry.list_versions(ACTS_MODEL)
+    candidates = {version.version for version in versions if version.status != _RETIRED} - roles
+    return Standing(policy.champion, policy.generation == _FIRST_GENERATION, frozenset(candidates))

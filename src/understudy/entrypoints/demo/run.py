@@ -15,21 +15,18 @@ import orjson
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
-from understudy.adapters.example_models import example_rows
-from understudy.entrypoints.demo.keep_alive import KeepAliveClient
 from understudy.entrypoints.demo.ports import LOOPBACK, PortClaims
-from understudy.entrypoints.demo.processes import Child, Watchdog, ending, start_child
+from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
-from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
+from understudy.entrypoints.demo.topology import SERVERS, SUMMARY, UNTOUCHED, Standing
 from understudy.errors import RegistryUnavailable
+from understudy.ports import RolloutStore
 
-READY_SECONDS = 30.0
-CALL_SECONDS = 2.0
-POLL_SECONDS = 0.03
-WANTED_PORT, WANTED_METRICS_PORT = 8080, 9090
-CUSTOMER = 42
-_OK = 200
+WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 8080, 9090, 9091
+TICK_SECONDS = 1
+ENVIRONMENT = "demo"
+"""Named in alerts."""
 
 OnReady = Callable[[str, str, float], None]
 """Gets a part's name, what is ready about it, and the seconds since it was begun."""
@@ -56,9 +53,13 @@ class Demo:
     redis_url: str | None = None
     proxy_port: int = 0
     metrics_port: int = 0
+    monitor_port: int = 0
+    """Where the monitor's metrics are."""
     model_servers: dict[str, str] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
+    standing: Standing = UNTOUCHED
+    """How the show's model stands."""
     has_usual_port: bool = True
     """Whether the proxy has the port that was asked for, or the usual one."""
 
@@ -72,11 +73,17 @@ class Demo:
         """Where Prometheus reads."""
         return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
 
+    @property
+    def monitor_metrics_url(self) -> str:
+        """Where Prometheus reads the monitor's metrics."""
+        return f"http://{LOOPBACK}:{self.monitor_port}/metrics"
+
     def document(self) -> dict[str, Any]:
         """Return what programs need to know."""
         return {
             "proxy": self.proxy_url,
             "metrics": self.metrics_url,
+            "monitor_metrics": self.monitor_metrics_url,
             "database_url": self.database_url,
             "redis_url": self.redis_url,
             "model_servers": self.model_servers,
@@ -132,9 +139,9 @@ class _Starter:
                 database = group.create_task(self._open_database(own_database, registration))
                 group.create_task(self._open_cache(own_cache))
                 group.create_task(self._open_servers(servers, (registration, database)))
+            await self._open_services()
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from None
-        await self._open_proxy()
 
     async def _open_database(self, stack: AsyncExitStack, registration: Awaitable[Any]) -> None:
         began = time.monotonic()
@@ -177,17 +184,25 @@ class _Starter:
             self.demo.model_servers[child.name] = f"{LOOPBACK}:{orjson.loads(line)['port']}"
         registration, migrated = registry
         await migrated
-        await (await registration).register(self.demo.database_url, self.demo.model_servers)
+        self.demo.standing = await (await registration).register(self.demo.database_url, self.demo.model_servers)
         self._on_ready("models", SUMMARY, time.monotonic() - began)
 
-    async def _open_proxy(self) -> None:
-        began = time.monotonic()
+    async def _open_services(self) -> None:
+        """Start what reads the registry, once it is filled."""
         claims = PortClaims()
         self._stack.callback(claims.release)
         self.demo.proxy_port = self._proxy_port(claims)
         self.demo.metrics_port = claims.take_or_another(WANTED_METRICS_PORT)
+        self.demo.monitor_port = claims.take_or_another(WANTED_MONITOR_PORT)
+        services: list[Child] = []
+        self._stack.push_async_callback(_stop_all, services)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._open_proxy(services))
+            group.create_task(self._open_monitor(services))
+
+    async def _open_proxy(self, services: list[Child]) -> None:
+        began = time.monotonic()
         environment = {
-            "DATABASE_URL": self.demo.database_url,
             "UNDERSTUDY_STATE_DIR": str(self._folder.proxy),
             "UNDERSTUDY_HOST": LOOPBACK,
             "UNDERSTUDY_PORT": str(self.demo.proxy_port),
@@ -196,12 +211,31 @@ class _Starter:
             "UNDERSTUDY_WORKERS": str(self._options.workers),
             **({} if self.demo.redis_url is None else {"REDIS_URL": self.demo.redis_url}),
         }
-        command = ["-m", "understudy.entrypoints.cli", "serve", "proxy"]
-        proxy = await start_child("proxy", command, self._folder.logs, self._watchdog, environment)
-        self._stack.push_async_callback(proxy.stop)
-        self._know(proxy)
-        await _until_ready(proxy, self.demo.proxy_port)
+        proxy = await self._serve("proxy", environment, services)
+        await until_answers(proxy, self.demo.proxy_port, "/readyz")
         self._on_ready("proxy", f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs", time.monotonic() - began)
+
+    async def _open_monitor(self, services: list[Child]) -> None:
+        began = time.monotonic()
+        environment = {
+            "UNDERSTUDY_METRICS_HOST": LOOPBACK,
+            "UNDERSTUDY_MONITOR_METRICS_PORT": str(self.demo.monitor_port),
+            "UNDERSTUDY_MONITOR_TICK_SECONDS": str(TICK_SECONDS),
+            "UNDERSTUDY_ENVIRONMENT": ENVIRONMENT,
+            # Nobody is to be called out of bed by a rollback that is part of a show.
+            "UNDERSTUDY_PAGERDUTY_ROUTING_KEY": None,
+        }
+        monitor = await self._serve("monitor", environment, services)
+        await until_answers(monitor, self.demo.monitor_port, "/metrics")
+        self._on_ready("monitor", f"looks at rollouts every {TICK_SECONDS} s", time.monotonic() - began)
+
+    async def _serve(self, name: str, environment: Mapping[str, str | None], services: list[Child]) -> Child:
+        command = ["-m", "understudy.entrypoints.cli", "serve", name]
+        own = {"DATABASE_URL": self.demo.database_url, **environment}
+        service = await start_child(name, command, self._folder.logs, self._watchdog, own)
+        services.append(service)
+        self._know(service)
+        return service
 
     def _proxy_port(self, claims: PortClaims) -> int:
         wanted = self._options.port
@@ -227,6 +261,12 @@ _REGISTRATION = "understudy.entrypoints.demo.registration"
 """Imported in a thread while the processes start: SQLAlchemy and alembic take a second."""
 
 
+def rollouts_of(demo: Demo) -> RolloutStore:
+    """Return where the rollouts of a demo that stands are kept."""
+    store: RolloutStore = import_module(_REGISTRATION).open_rollouts(demo.database_url)
+    return store
+
+
 async def _started(server: EmbeddedPostgres | EmbeddedValkey, stack: AsyncExitStack) -> str:
     """Start a server in a thread; one whose start is under way when we are told to stop is stopped after it."""
     start = asyncio.ensure_future(asyncio.to_thread(server.start))
@@ -245,53 +285,3 @@ async def _started(server: EmbeddedPostgres | EmbeddedValkey, stack: AsyncExitSt
 
 async def _stop_all(children: list[Child]) -> None:
     await asyncio.gather(*(child.stop() for child in children))
-
-
-async def _until_ready(proxy: Child, port: int) -> None:
-    """Wait until the proxy has read its policies.
-
-    Raises:
-        DemoRefused: It ended, or is not ready after 30 seconds.
-    """
-    client = KeepAliveClient(LOOPBACK, port)
-    give_up = time.monotonic() + READY_SECONDS
-    try:
-        while time.monotonic() < give_up:
-            if proxy.status is not None:
-                raise proxy.refusal(ending(proxy.status))
-            with suppress(OSError):
-                if (await client.get("/readyz", CALL_SECONDS)).status == _OK:
-                    return
-            await asyncio.sleep(POLL_SECONDS)
-    finally:
-        await client.close()
-    raise proxy.refusal(f"was not ready after {READY_SECONDS:.0f} s")
-
-
-def first_request() -> Mapping[str, Any]:
-    """Return the body of the first predict call: a held-out row of the example data."""
-    return {"entity_id": f"customer-{CUSTOMER}", "inputs": example_rows("visits")[CUSTOMER].inputs}
-
-
-async def first_prediction(demo: Demo) -> bytes:
-    """Return the answer to the first predict call.
-
-    Raises:
-        DemoRefused: There was none within 10 seconds.
-    """
-    client = KeepAliveClient(LOOPBACK, demo.proxy_port)
-    said = "nothing"
-    try:
-        for _ in range(20):
-            try:
-                answer = await client.post("/v1/models/visits/predict", orjson.dumps(first_request()), CALL_SECONDS)
-            except OSError as problem:
-                said = str(problem) or type(problem).__name__
-            else:
-                if answer.status == _OK:
-                    return answer.body
-                said = answer.body.decode(errors="replace")
-            await asyncio.sleep(0.5)
-    finally:
-        await client.close()
-    raise DemoRefused(f"the proxy gave no prediction: {said}", f"Read {demo.state_dir / 'logs' / 'proxy.log'}.")

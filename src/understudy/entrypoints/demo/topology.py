@@ -19,6 +19,23 @@ class ServedVersion(NamedTuple):
     servers: tuple[str, ...]
 
 
+class Standing(NamedTuple):
+    """What became of a model so far."""
+
+    champion: str
+    is_new: bool
+    """Whether nobody has changed its first policy; every rollout does."""
+    candidates: frozenset[str]
+    """Versions that can be rolled out: not the champion, not the shadow, not retired."""
+
+
+class Act(NamedTuple):
+    """A rollout of the show: of which version, and what is to be known about it."""
+
+    version: str
+    what: str
+
+
 class FirstPolicy(NamedTuple):
     """The policy that a model gets in a new database; later starts leave what people made of it."""
 
@@ -46,10 +63,17 @@ VERSIONS = (
     ServedVersion("digits", 1, ("digits",)),
 )
 POLICIES = (
-    FirstPolicy("visits", champion=1, challenger=2, challenger_weight=10, shadow=4),
+    FirstPolicy("visits", champion=1, shadow=4),
     FirstPolicy("digits", champion=1),
 )
-SUMMARY = "visits champion 1, challenger 2, bad 3, shadow 4; digits 1"
+ACTS_MODEL = "visits"
+ACTS = (
+    Act("3", "bad on purpose: 40 ms slower, and 8 % of its calls fail"),
+    Act("2", "a better model than the champion, by its hold-out figures"),
+)
+UNTOUCHED = Standing("1", is_new=True, candidates=frozenset({"2", "3"}))
+"""Of a new database."""
+SUMMARY = "visits 1 champion, 2 good, 3 bad, 4 shadow; digits 1"
 
 
 def endpoints_of(version: ServedVersion, targets: Mapping[str, str]) -> tuple[str, ...]:

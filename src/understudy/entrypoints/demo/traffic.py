@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 import orjson
 
-from understudy.adapters.example_models import example_rows
-from understudy.entrypoints.demo.keep_alive import KeepAliveClient
+from understudy.adapters.example_models import ExampleRow, example_rows
+from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 
 CONNECTIONS = 4
 CALL_SECONDS = 2.0
 WINDOW_SECONDS = 10.0
 MOST_REMEMBERED = 20_000
-_OK = 200
+MODEL_NAME = "visits"
+VARIED, VARIED_BY, VARIATIONS = "log_incentive", 1e-6, 20_000
+"""Each call differs a hair from the ones before: a comparison of versions learns nothing from what the cache answers.
+At 50 calls/s the first repetition comes after 400 s, when the cache has forgotten (300 s)."""
 
 
 class Call(NamedTuple):
@@ -45,14 +48,10 @@ class Traffic:
         port: int,
         per_second: float,
         *,
-        model_name: str = "visits",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        rows = example_rows(model_name)
-        self._bodies: Sequence[bytes] = [
-            orjson.dumps({"entity_id": f"customer-{index}", "inputs": row.inputs}) for index, row in enumerate(rows)
-        ]
-        self._path = f"/v1/models/{model_name}/predict"
+        self._rows = example_rows(MODEL_NAME)
+        self._path = f"/v1/models/{MODEL_NAME}/predict"
         self._port = port
         self._pause_seconds = CONNECTIONS / per_second
         self._now = now
@@ -90,7 +89,7 @@ class Traffic:
             await client.close()
 
     async def _call(self, client: KeepAliveClient) -> None:
-        body = self._bodies[self._next % len(self._bodies)]
+        body = body_of(self._rows, self._next)
         self._next += 1
         began = self._now()
         failed = True
@@ -99,10 +98,18 @@ class Traffic:
         except OSError as problem:
             answered_by = type(problem).__name__
         else:
-            failed = answer.status != _OK
+            failed = answer.status != OK
             answered_by = f"status {answer.status}" if failed else str(orjson.loads(answer.body)["role"])
         ended = self._now()
         self.note(Call(ended, answered_by, ended - began, failed))
+
+
+def body_of(rows: Sequence[ExampleRow], number: int) -> bytes:
+    """Return the body of a call: one row after the other, each that of another customer."""
+    index = number % len(rows)
+    inputs = rows[index].inputs
+    varied = inputs[VARIED] + VARIED_BY * (number % VARIATIONS)
+    return orjson.dumps({"entity_id": f"customer-{index}", "inputs": {**inputs, VARIED: varied}})
 
 
 def summary_of(calls: Sequence[Call]) -> Recent:

@@ -13,6 +13,11 @@ HEAVY = {"scipy", "numpy", "grpc", "sqlalchemy", "fastapi", "asyncpg", "alembic"
 EXPECTED = {
     "demo": set(),
     "serve": {"proxy", "monitor"},
+    "ab": {"plan", "report", "outcomes"},
+    "shadow": {"report", "examples"},
+    "plan": set(),
+    "rollback": set(),
+    "rollout": {"start", "show", "list", "watch", "wait", "pause", "resume", "promote", "abort"},
     "modelserver": set(),
     "db": {"upgrade", "check"},
     "version": {"register", "list", "show"},

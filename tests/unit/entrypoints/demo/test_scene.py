@@ -8,9 +8,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from understudy.entrypoints.cli.scene import WIDTH, Scene, curl_command, next_commands
-from understudy.entrypoints.demo.run import Demo, first_request
-from understudy.entrypoints.demo.topology import POLICIES, SERVERS, VERSIONS, endpoints_of
+from understudy.entrypoints.cli.scene import Scene, challenger_to_try, curl_command, find_psql, next_commands
+from understudy.entrypoints.cli.show_text import WIDTH
+from understudy.entrypoints.demo.first_call import first_request
+from understudy.entrypoints.demo.run import Demo
+from understudy.entrypoints.demo.topology import (
+    ACTS,
+    ACTS_MODEL,
+    POLICIES,
+    SERVERS,
+    UNTOUCHED,
+    VERSIONS,
+    Standing,
+    endpoints_of,
+)
 from understudy.entrypoints.demo.traffic import Call, summary_of
 
 DEMO = Demo(
@@ -32,19 +43,35 @@ def test_the_first_call_can_be_pasted_into_a_shell():
 
 
 def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line():
-    said = " ".join(next_commands(DEMO))
+    said = " ".join(next_commands(DEMO, is_show=False))
 
-    assert "challenger_weight = 50" in said or "--weight 50" in said
+    assert "--challenger 2 --weight 10" in said
+    assert ("challenger_weight = 50" in said) == (find_psql() is not None)
     assert "understudy explain visits customer-42" in said
     command = said.split(" explain visits")[0].split()[-1]
     assert shutil.which(command), "as it is printed, a shell must find it"
+
+
+def test_during_the_show_no_command_changes_the_split_under_the_rollout():
+    said = " ".join(next_commands(DEMO, is_show=True))
+
+    assert "rollout watch visits" in said
+    assert "challenger_weight" not in said
+    assert "model set" not in said
+
+
+def test_the_challenger_to_try_is_the_bad_one_only_when_there_is_no_other():
+    promoted = Standing("2", is_new=False, candidates=frozenset({"3"}))
+    without_shadow = Standing("2", is_new=False, candidates=frozenset({"3", "4"}))
+
+    assert [challenger_to_try(standing) for standing in (UNTOUCHED, promoted, without_shadow)] == ["2", "3", "4"]
 
 
 def test_a_part_that_is_ready_takes_one_line_of_80_columns():
     screen = io.StringIO()
     scene = Scene(Console(file=screen, width=80, color_system=None))
 
-    scene.ready("models", "visits champion 1, challenger 2, bad 3, shadow 4; digits 1", 1.23)
+    scene.ready("models", "visits 1 champion, 2 good, 3 bad, 4 shadow; digits 1", 1.23)
 
     (line,) = screen.getvalue().splitlines()
     assert line.endswith("1.2 s")
@@ -89,3 +116,4 @@ def test_every_version_of_the_demo_has_a_server_and_every_role_a_version():
     for policy in POLICIES:
         named = {policy.champion, policy.challenger, policy.shadow} - {None}
         assert {(policy.model_name, version) for version in named} <= known
+    assert {(ACTS_MODEL, int(act.version)) for act in ACTS} <= known

@@ -1,9 +1,11 @@
 """The figures of the demo's traffic."""
 
+import orjson
 import pytest
 
+from understudy.adapters.example_models import example_rows
 from understudy.entrypoints.cli.scene import traffic_line
-from understudy.entrypoints.demo.traffic import Call, Traffic, summary_of
+from understudy.entrypoints.demo.traffic import Call, Traffic, body_of, summary_of
 
 
 def test_the_latest_calls_are_counted_by_who_answered():
@@ -45,3 +47,20 @@ def test_calls_older_than_ten_seconds_are_forgotten():
     after = traffic.recent().calls
 
     assert (within, after, traffic.total) == (1, 0, 1)
+
+
+def test_no_call_repeats_the_inputs_of_another_while_the_cache_would_remember_them():
+    rows = example_rows("visits")
+
+    inputs = {orjson.dumps(orjson.loads(body_of(rows, number))["inputs"]) for number in range(300 * 50)}
+
+    assert len(inputs) == 300 * 50
+
+
+def test_a_customer_calls_again_with_nearly_the_same_inputs():
+    rows = example_rows("visits")
+
+    first, again = (orjson.loads(body_of(rows, number)) for number in (7, 7 + 9 * len(rows)))
+
+    assert first["entity_id"] == again["entity_id"]
+    assert first["inputs"] == pytest.approx(again["inputs"], abs=0.02)

@@ -17,6 +17,17 @@ CREATE TABLE PredictionWindow (
 CREATE INDEX ON PredictionWindow (window_start);
 CREATE INDEX predictionwindow_of_rollout ON PredictionWindow (rollout_id, window_start) WHERE rollout_id <> 0;
 
+-- What a subject of a version (its predictions, or an input) was like in one hour, for drift: core.drift_windows as JSON.
+CREATE TABLE DriftHour (
+    model_version_id BIGINT       NOT NULL REFERENCES ModelVersion(id) ON DELETE CASCADE,
+    subject          VARCHAR(255) NOT NULL,
+    hour_start       TIMESTAMPTZ  NOT NULL,
+    row_count        BIGINT       NOT NULL,
+    sums             JSONB        NOT NULL,
+    PRIMARY KEY (model_version_id, subject, hour_start)
+);
+CREATE INDEX ON DriftHour (hour_start);
+
 -- Who may act as the monitor: the epoch grows with each new holder, and each of its writes names the epoch.
 CREATE TABLE MonitorLease (
     name       VARCHAR(40) PRIMARY KEY,

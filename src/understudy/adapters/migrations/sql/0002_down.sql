@@ -5,4 +5,4 @@ DROP INDEX rollout_to_be_announced;
 ALTER TABLE Rollout DROP COLUMN state, DROP COLUMN revision, DROP COLUMN slow_us, DROP COLUMN salt_before,
     DROP COLUMN announced_at;
 ALTER TABLE ProxyInstance DROP COLUMN in_flight;
-DROP TABLE MonitorLease, PredictionWindow;
+DROP TABLE MonitorLease, DriftHour, PredictionWindow;

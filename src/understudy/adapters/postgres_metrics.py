@@ -1,0 +1,156 @@
+"""``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and what people are told of drift."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres_connection import connect, translated
+from understudy.adapters.postgres_lease import require_epoch
+from understudy.adapters.postgres_outbox import add_alert
+from understudy.core.alerts import AlertAction, AlertEvent
+from understudy.core.drift_hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
+from understudy.core.drift_windows import SubjectWindow
+from understudy.core.policy import Role
+from understudy.errors import NotRegistered
+from understudy.ports import ActiveVersion, ActiveVersions, DriftFacts, Epoch, MetricValue
+
+_NOW = "SELECT extract(epoch FROM now())::float8"
+_ACTIVE = f"""
+    SELECT v.id, v.model_name, v.version,
+           CASE WHEN v.status IN ('champion', 'challenger', 'shadow') THEN v.status END AS role,
+           md5(coalesce(v.metrics::text, '')) AS metrics_digest,
+           (SELECT extract(epoch FROM max(computed_at))::float8 FROM predictionmetric
+            WHERE model_version_id = v.id AND metric_name = 'volume') AS measured_until,
+           (SELECT extract(epoch FROM max(hour_start))::float8 + {HOUR_SECONDS} FROM drifthour
+            WHERE model_version_id = v.id AND subject = '{PREDICTION}') AS summed_until
+    FROM modelversion v
+    WHERE ($1::text IS NULL OR v.model_name = $1)
+      AND (v.status IN ('champion', 'challenger', 'shadow')
+           OR v.id IN (SELECT unnest(ARRAY[champion_version, challenger_version]) FROM rollout
+                       WHERE phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')))
+    ORDER BY v.model_name, v.id
+"""  # noqa: S608 - constants
+_METRICS = "SELECT metrics FROM modelversion WHERE id = $1"
+_HOURS = """
+    SELECT subject, extract(epoch FROM hour_start)::float8 AS start, sums FROM drifthour
+    WHERE model_version_id = $1 AND hour_start >= to_timestamp($2) AND row_count > 0 ORDER BY subject, hour_start
+"""
+_ADD = """
+    INSERT INTO predictionmetric AS known (model_version_id, metric_name, value, computed_at)
+    SELECT version_id, name, value, to_timestamp(at)
+    FROM unnest($1::bigint[], $2::text[], $3::float8[], $4::float8[]) AS given (version_id, name, value, at)
+    WHERE EXISTS (SELECT FROM modelversion WHERE id = version_id)
+    ON CONFLICT (model_version_id, metric_name, computed_at) DO UPDATE SET value = excluded.value
+    WHERE known.value IS DISTINCT FROM excluded.value
+"""
+_ADD_HOUR = """
+    INSERT INTO drifthour AS known (model_version_id, subject, hour_start, row_count, sums)
+    SELECT $1, subject, to_timestamp($2), row_count, sums::jsonb
+    FROM unnest($3::text[], $4::bigint[], $5::text[]) AS given (subject, row_count, sums)
+    WHERE EXISTS (SELECT FROM modelversion WHERE id = $1)
+    ON CONFLICT (model_version_id, subject, hour_start) DO UPDATE
+    SET row_count = excluded.row_count, sums = excluded.sums WHERE known.sums IS DISTINCT FROM excluded.sums
+"""
+_TOLD = """
+    SELECT action FROM alertoutbox WHERE dedup_key = $1 AND action <> 'change' ORDER BY id DESC LIMIT 1
+"""
+_FORGET_HOURS = "DELETE FROM drifthour WHERE hour_start < to_timestamp($1)"
+
+
+class PostgresMetricStore:
+    """Opens a connection for each call: they are few, and a dead one is never met twice.
+
+    Args:
+        database_url: Of the registry.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def active(self, model_name: str | None = None) -> ActiveVersions:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection:
+            rows = await connection.fetch(_ACTIVE, model_name)
+            now: float = await connection.fetchval(_NOW)
+        return ActiveVersions(now, [_active_version(row) for row in rows])
+
+    async def drift_facts(self, version_id: int, since: float) -> DriftFacts:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow(_METRICS, version_id)
+            hours = await connection.fetch(_HOURS, version_id, since)
+        if row is None:
+            raise NotRegistered(f"there is no model version with the id {version_id}")
+        found: dict[str, list[SubjectWindow]] = {}
+        for hour in hours:
+            found.setdefault(hour["subject"], []).append(hour_from_json(hour["start"], hour["sums"]))
+        return DriftFacts(None if row["metrics"] is None else orjson.loads(row["metrics"]), found)
+
+    async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection, _fenced(connection, epoch):
+            await _add(connection, values)
+
+    async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
+        """See :class:`understudy.ports.MetricStore`."""
+        (start,) = {hour.start_seconds for hour in hours.values()}
+        subjects, rows = list(hours), [sum(hour.bucket_rows) for hour in hours.values()]
+        async with self._connection() as connection, _fenced(connection, epoch):
+            texts = [hour_to_json(hour) for hour in hours.values()]
+            await connection.execute(_ADD_HOUR, version_id, start, subjects, rows, texts)
+
+    async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection, _fenced(connection, epoch):
+            await _add(connection, values)
+            told = await connection.fetchval(_TOLD, event.dedup_key)
+            is_open = told not in (None, AlertAction.RESOLVE)
+            is_news = is_open != (event.action is AlertAction.TRIGGER)
+            if is_news:
+                await add_alert(connection, event)
+        return is_news
+
+    async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection, _fenced(connection, epoch):
+            done: str = await connection.execute(_FORGET_HOURS, before)
+        return int(done.rpartition(" ")[2])
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+        async with translated("metrics", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-metrics"
+            )
+            try:
+                yield connection
+            finally:
+                connection.terminate()
+
+
+@asynccontextmanager
+async def _fenced(connection: asyncpg.Connection, epoch: Epoch) -> AsyncIterator[None]:
+    async with connection.transaction():
+        await require_epoch(connection, epoch)
+        yield
+
+
+async def _add(connection: asyncpg.Connection, values: Sequence[MetricValue]) -> None:
+    if values:
+        await connection.execute(_ADD, *map(list, zip(*values, strict=True)))
+
+
+def _active_version(row: asyncpg.Record) -> ActiveVersion:
+    return ActiveVersion(
+        row["id"],
+        row["model_name"],
+        row["version"],
+        None if row["role"] is None else Role(row["role"]),
+        row["metrics_digest"],
+        row["measured_until"],
+        row["summed_until"],
+    )

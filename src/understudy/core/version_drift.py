@@ -1,0 +1,111 @@
+"""Which rule a version's drift is judged by, and what it says of all of its subjects."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from understudy.core.baseline import NumericBaseline, baselines_of
+from understudy.core.drift import judge_drift
+from understudy.core.drift_hours import JUDGED_SECONDS, KEPT_SECONDS, PREDICTION
+from understudy.core.drift_policy import DEFAULT_POLICY, DriftPolicy
+from understudy.core.drift_report import Drift, DriftState, same_drift_everywhere
+from understudy.core.drift_windows import SubjectWindow
+from understudy.core.seed_drift import SEED_POLICY, judge_drift_as_the_seed
+
+SEED_SECONDS = 86_400.0
+"""What "recent" is for the seed's rule, which does not say."""
+
+_LIMITS = tuple(field.name for field in fields(DriftPolicy))
+
+
+class DriftRule(NamedTuple):
+    """What ``ModelVersion.metrics["drift_policy"]`` asks for."""
+
+    policy: DriftPolicy = DEFAULT_POLICY
+    is_seed: bool = False
+    """Whether the predictions are judged by the seed's rule, which knows nothing of inputs."""
+
+
+class ModelDrift(NamedTuple):
+    """The drift of a model's versions, by their text."""
+
+    drifts: Mapping[str, Sequence[Drift]]
+    shared: Sequence[str]
+    """For each subject that drifts alike in every version, the sentence that says so."""
+
+    def drifting(self, versions: Iterable[str]) -> dict[str, list[Drift]]:
+        """Return the drifts that were found, of these versions that have any."""
+        found = {version: self._found(version) for version in versions}
+        return {version: drifts for version, drifts in found.items() if drifts}
+
+    def _found(self, version: str) -> list[Drift]:
+        return [drift for drift in self.drifts.get(version, ()) if drift.state is DriftState.DRIFT]
+
+
+def drift_rule_of(metrics: Mapping[str, Any] | None) -> DriftRule:
+    """Return the rule of a version: ``"default"``, ``"seed"``, or an object with the limits that differ.
+
+    Raises:
+        ValueError: Naming what cannot be used.
+    """
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise ValueError(f"expected an object, got {metrics!r}")
+    asked = (metrics or {}).get("drift_policy", "default")
+    if asked in ("default", SEED_POLICY):
+        return DriftRule(is_seed=asked == SEED_POLICY)
+    if not isinstance(asked, Mapping):
+        raise ValueError(f"drift_policy: expected 'default', 'seed' or an object with limits, got {asked!r}")  # noqa: TRY004 - one kind of error for a bad document
+    if unknown := sorted(asked.keys() - set(_LIMITS)):
+        raise ValueError(f"drift_policy.{unknown[0]}: no such limit; there are: {', '.join(_LIMITS)}")
+    if wrong := [name for name, value in asked.items() if type(value) not in (int, float)]:
+        raise ValueError(f"drift_policy.{wrong[0]}: expected a number, got {asked[wrong[0]]!r}")
+    return DriftRule(DriftPolicy(**asked))
+
+
+def judge_version(
+    metrics: Mapping[str, Any] | None, hours: Mapping[str, Sequence[SubjectWindow]], until: float
+) -> tuple[Drift, ...]:
+    """Return what is to be said of a version's subjects: its predictions first, then its inputs by name.
+
+    Args:
+        metrics: The version's, with its baselines and its rule. One that cannot be read is said to be none, with the
+            field that is wrong.
+        hours: By subject, oldest first. Subjects of which there is neither a baseline nor an hour are not looked at.
+        until: The end of the last closed hour, in seconds since the epoch.
+    """
+    try:
+        rule, baselines = drift_rule_of(metrics), baselines_of(metrics)
+    except ValueError as problem:
+        return (
+            Drift(
+                PREDICTION,
+                DriftState.NO_BASELINE,
+                f"{PREDICTION}: the metrics of the version cannot be used: {problem}.",
+            ),
+        )
+    recent = {
+        subject: [hour for hour in kept if hour.start_seconds >= until - KEPT_SECONDS]
+        for subject, kept in hours.items()
+    }
+    predictions = recent.pop(PREDICTION, [])
+    judged_from = until - JUDGED_SECONDS
+    if rule.is_seed and isinstance(baselines.prediction, NumericBaseline):
+        of_today = [hour for hour in predictions if hour.start_seconds >= until - SEED_SECONDS]
+        first = judge_drift_as_the_seed(PREDICTION, baselines.prediction, of_today)
+    else:
+        first = judge_drift(PREDICTION, baselines.prediction, predictions, rule.policy, judged_from)
+    return first, *(
+        judge_drift(name, baselines.inputs.get(name), recent.get(name, ()), rule.policy, judged_from)
+        for name in sorted({*baselines.inputs, *recent})
+    )
+
+
+def model_drift(drifts: Mapping[str, Sequence[Drift]]) -> ModelDrift:
+    """Return the drift of a model from that of its versions."""
+    subjects = dict.fromkeys(drift.subject for found in drifts.values() for drift in found)
+    said = [same_drift_everywhere(_by_version(drifts, subject)) for subject in subjects]
+    return ModelDrift(drifts, [sentence for sentence in said if sentence])
+
+
+def _by_version(drifts: Mapping[str, Sequence[Drift]], subject: str) -> dict[str, Drift]:
+    return {version: drift for version, found in drifts.items() for drift in found if drift.subject == subject}

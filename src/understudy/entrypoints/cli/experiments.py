@@ -1,0 +1,92 @@
+"""The experiments' log and store for the length of one command, and what they find as JSON."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from understudy.adapters.postgres_declarations import PostgresExperimentStore
+from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.adapters.postgres_registry import PostgresRegistry
+from understudy.entrypoints.cli.environment import settings_with_demo
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.ports import ExperimentLog, ExperimentStore
+
+T = TypeVar("T")
+_MOMENTS = frozenset({"since", "until", "at", "started_at", "predicted_at"})
+"""Fields that are times, in seconds since the epoch."""
+ANSWER_SECONDS = 60.0
+"""Longest time that Postgres has for one question to the log: somebody waits for it."""
+
+
+class Experiments(NamedTuple):
+    """What a command about one model works with."""
+
+    log: ExperimentLog
+    store: ExperimentStore
+    labels: Mapping[int, str]
+    """The model's versions by their ids."""
+
+    def label(self, version_id: int) -> str:
+        """Return a version's text."""
+        return self.labels.get(version_id, f"id {version_id}")
+
+
+def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:
+    """Do ``work`` in a new event loop, and return what it returned.
+
+    Raises:
+        NotRegistered: There is no such model.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    settings = settings_with_demo()
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+
+    async def opened() -> T:
+        registry = PostgresRegistry(database_url, timeout_seconds=seconds)
+        try:
+            await registry.show_model(model_name)
+            versions = await registry.list_versions(model_name)
+        finally:
+            await registry.close()
+        return await work(
+            Experiments(
+                PostgresExperimentLog(database_url, timeout_seconds=ANSWER_SECONDS),
+                PostgresExperimentStore(database_url, timeout_seconds=seconds),
+                {version.id: version.version for version in versions},
+            )
+        )
+
+    return asyncio.run(opened())
+
+
+def document_of(value: Any) -> Any:
+    """Return a value as JSON has it: named tuples as objects, their times in ISO 8601."""
+    if hasattr(value, "_asdict"):
+        return {name: _member_of(name, member) for name, member in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(name): document_of(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [document_of(member) for member in value]
+    return value
+
+
+def _member_of(name: str, member: Any) -> Any:
+    if name in _MOMENTS and isinstance(member, float):
+        return datetime.fromtimestamp(member, UTC)
+    return document_of(member)
+
+
+def write_page(path: Path, content: str) -> None:
+    """Write a report.
+
+    Raises:
+        CommandRefused: It cannot be written.
+    """
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as problem:
+        raise CommandRefused(
+            ExitCode.USAGE, f"{path} cannot be written: {problem.strerror}", "Name another file."
+        ) from None

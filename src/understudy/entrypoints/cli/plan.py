@@ -1,0 +1,27 @@
+"""``understudy plan``: how risky a change is, and how long its rollout would take."""
+
+import time
+
+import typer
+
+from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.rendering import show
+from understudy.entrypoints.cli.rollout import PlanSource, VersionName, plan_source_of
+from understudy.entrypoints.cli.rollout_text import prepared_document, prepared_text
+from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
+from understudy.entrypoints.cli.version import ModelName
+from understudy.rollout.starting import Prepared, prepare
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plan(*, model: ModelName, version: VersionName, plan: PlanSource = None, as_json: AsJson = False) -> None:
+    """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
+    source = plan_source_of(plan)
+
+    async def look(opened: Opened) -> Prepared:
+        return await prepare(opened.registry, opened.windows, model, version, source, now=time.time())
+
+    prepared = with_rollouts(look)
+    show({"plan": prepared_document(prepared)}, *prepared_text(prepared), as_json=as_json)

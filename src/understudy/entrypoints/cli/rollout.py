@@ -1,0 +1,252 @@
+"""``understudy rollout``: start, follow and steer the way of a challenger to the champion's place."""
+
+import asyncio
+import time
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Group
+from rich.live import Live
+
+from understudy.adapters.backends import connect
+from understudy.core.rollout_state import Command, Order, Phase
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson, DryRun, Limit, Reason, Yes, confirm_traffic_move, required_reason
+from understudy.entrypoints.cli.registry import origin_of_command, this_person
+from understudy.entrypoints.cli.rendering import data_console, print_json, show
+from understudy.entrypoints.cli.rollout_text import (
+    Picture,
+    end_words,
+    listing,
+    picture_document,
+    portrait,
+    prepared_document,
+    prepared_text,
+    replay_lines,
+    rollout_document,
+)
+from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
+from understudy.entrypoints.cli.times import seconds_of
+from understudy.entrypoints.cli.version import ModelName
+from understudy.errors import NotRegistered
+from understudy.ports import RolloutRecord, RolloutView
+from understudy.rollout.look import look_at
+from understudy.rollout.orders import give_order
+from understudy.rollout.replay import replayed
+from understudy.rollout.starting import Prepared, prepare
+from understudy.rollout.warm_up import WarmUpProbe
+
+app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
+WATCH_SECONDS = 1.0
+NO_SALT = "none"
+
+VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
+PlanSource = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
+]
+RolloutId = Annotated[int | None, typer.Argument(metavar="[ID]", help="By default the model's newest one.")]
+
+
+@app.command()
+def start(
+    *,
+    model: ModelName,
+    version: VersionName,
+    plan: PlanSource = None,
+    salt: Annotated[
+        str | None, typer.Option(metavar="TEXT|none", help="By default a fresh one: other entities come first.")
+    ] = None,
+    reason: Reason = None,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Follow it until it ends.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
+    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+    chosen = None if salt == NO_SALT else salt or token_hex(4)
+
+    async def begin(opened: Opened) -> tuple[Prepared, RolloutRecord | None]:
+        prepared = await _prepared(opened, model, version, plan)
+        if dry_run:
+            return prepared, None
+        found = await WarmUpProbe(opened.policies, connect).probe(model, version)
+        if not found.passed:
+            raise CommandRefused(
+                ExitCode.PROBLEM, f"version {version} is not ready: {found.detail}", f"understudy version show {model}"
+            )
+        first = prepared.plan.steps[0].weight_percent
+        confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
+        return prepared, await opened.rollouts.start(prepared.rollout(chosen), origin)
+
+    prepared, record = with_rollouts(begin)
+    document = {
+        "plan": prepared_document(prepared),
+        "rollout": None if record is None else rollout_document(record),
+        "dry_run": dry_run,
+    }
+    show(document, *prepared_text(prepared, record), as_json=as_json)
+    if record is not None and watch_it:
+        watch(model=model, json_lines=as_json)
+
+
+@app.command("show")
+def show_rollout(*, model: ModelName, rollout_id: RolloutId = None, as_json: AsJson = False) -> None:
+    """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
+    picture = with_rollouts(lambda opened: _picture(opened, model, rollout_id))
+    replays = [(event, replayed(event)) for event in picture.events]
+    document = picture_document(picture, replays)
+    show(document, *portrait(picture), *replay_lines(replays), as_json=as_json)
+
+
+@app.command("list")
+def list_rollouts(
+    *,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest rollouts."""
+    found = with_rollouts(lambda opened: opened.rollouts.list(model, limit))
+    show({"rollouts": [rollout_document(record) for record in found]}, listing(found), as_json=as_json)
+
+
+@app.command()
+def watch(
+    *,
+    model: ModelName,
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON each second.")] = False,
+) -> None:
+    """Follow a rollout until it ends; leaving does not stop it."""
+
+    async def follow(opened: Opened) -> RolloutView:
+        with Live(console=data_console(), auto_refresh=False) as live:
+            while True:
+                picture = await _picture(opened, model, None)
+                if json_lines:
+                    print_json(picture_document(picture, ()))
+                else:
+                    live.update(Group(*portrait(picture)), refresh=True)
+                if picture.view.record.state.phase.is_final:
+                    return picture.view
+                await asyncio.sleep(WATCH_SECONDS)
+
+    raise typer.Exit(_exit_code(with_rollouts(follow)))
+
+
+@app.command()
+def wait(
+    *,
+    model: ModelName,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up then, undecided: 30m, 6h.")] = "6h",
+    until: Annotated[
+        str, typer.Option(metavar="promoted|finished", help="Promoted, or the old champion retired as well.")
+    ] = "promoted",
+    as_json: AsJson = False,
+) -> None:
+    """Wait for the end of a rollout, for scripts: 0 promoted, 3 rolled back, 6 undecided."""
+    if until not in ("promoted", "finished"):
+        raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
+    patience = seconds_of(timeout, "--timeout")
+
+    async def follow(opened: Opened) -> RolloutView:
+        give_up = time.monotonic() + patience
+        while True:
+            view = await opened.rollouts.view(await opened.rollouts.latest_id(model))
+            phase = view.record.state.phase
+            if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
+                return view
+            await asyncio.sleep(WATCH_SECONDS)
+
+    view = with_rollouts(follow)
+    show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
+    raise typer.Exit(_exit_code(view))
+
+
+@app.command()
+def pause(*, model: ModelName, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Stop a rollout where it is; its share stays, and a challenger that gets worse is still taken back."""
+    _order(model, Order.PAUSE, reason, as_json=as_json)
+
+
+@app.command()
+def resume(*, model: ModelName, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Let a rollout that waits go on."""
+    _order(model, Order.RESUME, reason, as_json=as_json)
+
+
+@app.command()
+def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Take the next step now, without its time and its proof; at the last step that makes the champion."""
+    confirm_traffic_move(model, f"This takes the rollout of {model} one step on without its proof", yes=yes)
+    _order(model, Order.PROMOTE, reason, as_json=as_json)
+
+
+@app.command()
+def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """End a rollout with weight 0 and the old champion."""
+    confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
+    _order(model, Order.ABORT, reason, as_json=as_json)
+
+
+def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> None:
+    command = Command(order, this_person(), required_reason(reason, dry_run=False) or "")
+
+    async def give(opened: Opened) -> tuple[RolloutView, str, bool]:
+        rollout_id = await opened.rollouts.latest_id(model)
+        before = (await opened.rollouts.view(rollout_id)).record
+        said = await give_order(opened.rollouts, rollout_id, command)
+        view = await opened.rollouts.view(rollout_id)
+        return view, said.event, view.record.revision != before.revision
+
+    view, said, changed = with_rollouts(give)
+    mark = "✔" if changed else "nothing changed:"
+    document = {"rollout": rollout_document(view.record), "changed": changed, "event": said}
+    show(document, f"{mark} {said}", f"→ understudy rollout show {model}", as_json=as_json)
+
+
+async def _prepared(opened: Opened, model: str, version: str, plan: str | None) -> Prepared:
+    return await prepare(opened.registry, opened.windows, model, version, plan_source_of(plan), now=time.time())
+
+
+def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
+    """Return what ``--plan`` says: a name or weights as they are, a file's JSON object.
+
+    Raises:
+        CommandRefused: The file cannot be read, or holds no object.
+    """
+    if plan is None or not plan.startswith("@"):
+        return plan
+    try:
+        document = orjson.loads(Path(plan[1:]).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as problem:
+        raise CommandRefused(
+            ExitCode.USAGE, f"--plan: {problem}", "Name a file with a JSON object: --plan @plan.json"
+        ) from None
+    if not isinstance(document, dict):
+        raise CommandRefused(ExitCode.USAGE, f"--plan: {plan[1:]} holds no JSON object", "See docs/reference/cli.md.")
+    return document
+
+
+async def _picture(opened: Opened, model: str, rollout_id: int | None) -> Picture:
+    chosen = rollout_id if rollout_id is not None else await opened.rollouts.latest_id(model)
+    view = await opened.rollouts.view(chosen)
+    state = view.record.state
+    if state.model_name != model:
+        raise NotRegistered(f"rollout {chosen} is of {state.model_name}, not {model}")
+    decision = None
+    if state.step_starts and state.promoted_at is None and not state.phase.is_final:
+        windows = await opened.windows.of_rollout(chosen)
+        decision = await asyncio.to_thread(look_at, view, windows, view.read_at)
+    return Picture(view, list(await opened.rollouts.events(chosen)), decision)
+
+
+def _exit_code(view: RolloutView) -> ExitCode:
+    phase = view.record.state.phase
+    if phase is Phase.FAILED:
+        return ExitCode.DEGRADED
+    return ExitCode.DONE if phase in (Phase.SUCCEEDED, Phase.PROMOTING) else ExitCode.UNDECIDED

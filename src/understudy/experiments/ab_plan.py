@@ -1,0 +1,191 @@
+"""How large a test has to be, and how long that takes at today's traffic."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from understudy.core.ab import compare
+from understudy.core.sample_size import (
+    Effect,
+    SeedSampleSize,
+    entities_per_arm,
+    relative_change,
+    sample_inflation_ratio,
+    seed_sample_size,
+    when_known,
+)
+from understudy.errors import NotRegistered
+from understudy.experiments.attribution import Period, arms_of
+from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, fractions_of
+from understudy.ports import Allocation, EntityGroups, EntityQuery, ExperimentLog
+
+DAY_SECONDS = 86_400.0
+TRAFFIC_DAYS = 14.0
+"""How far back traffic and the champion's figures are looked at: two whole weeks, since weekdays differ."""
+_ALL_PERCENT = 100
+
+
+class PlanQuestion(NamedTuple):
+    """What a test is to see."""
+
+    model_name: str
+    metric: str | None
+    """``None``: nobody knows the metric yet; its standard deviation is taken to be its mean, as seed 003 does."""
+    wanted: Wanted
+    choice: MetricChoice
+    looks: int
+    now: float
+
+
+class Baseline(NamedTuple):
+    """The champion's own figures of late."""
+
+    gap: str
+    """Why there are none, in words; the first three figures are then 0."""
+    entities: int
+    """With their time for outcomes over."""
+    value: float
+    variance: float
+    """Of one entity's contribution."""
+    is_share: bool
+    entities_per_day: float
+    """Of all versions; those that came again are counted once."""
+    share_b: float
+    """The challenger's share (0-1) today."""
+
+
+class AbSizes(NamedTuple):
+    """The size of a test."""
+
+    baseline: Baseline
+    wanted: Wanted
+    difference: float
+    one_look: int
+    """Entities that each of two equal arms needs when there is one look, at the end."""
+    with_looks: int
+    looks: int
+    days_even: int | None
+    """Until the answer is known if half of the entities meet the challenger; ``None`` for never, as things are."""
+    days_today: int | None
+    """The same at today's weight; ``None`` also when that is 0 or 100."""
+    seed: SeedSampleSize | None
+    """What seed 003 says, for a relative change."""
+
+
+async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
+    """Return the size of a test, and the days that it takes.
+
+    Raises:
+        NotRegistered: The model has no policy.
+        RegistryUnavailable, MigrationNeeded: As the log.
+        ValueError: If the difference is zero, or not relative while nothing is known of the metric.
+    """
+    allocations = await log.allocations(question.model_name)
+    baseline = await _baseline(log, question, allocations)
+    effect = effect_of(question.wanted, baseline)
+    one_look = entities_per_arm(effect)
+    inflation = sample_inflation_ratio(fractions_of(question.looks))
+    return AbSizes(
+        baseline=baseline,
+        wanted=question.wanted,
+        difference=effect.difference,
+        one_look=one_look,
+        with_looks=_inflated(one_look, question.looks),
+        looks=question.looks,
+        days_even=_days(effect, baseline, 0.5, inflation),
+        days_today=_days(effect, baseline, baseline.share_b, inflation) if 0 < baseline.share_b < 1 else None,
+        seed=seed_sample_size(question.wanted.amount) if question.wanted.is_relative else None,
+    )
+
+
+async def plan_to_declare(log: ExperimentLog, question: PlanQuestion) -> Plan:
+    """Return the plan of a test.
+
+    Raises:
+        ValueError: If nothing is known of the metric yet; the rest as :func:`plan_ab`.
+    """
+    sizes = await plan_ab(log, question)
+    if sizes.baseline.gap:
+        raise ValueError(sizes.baseline.gap)
+    return Plan(
+        question.wanted,
+        question.choice,
+        sizes.baseline.is_share,
+        sizes.difference,
+        sizes.with_looks,
+        question.looks,
+    )
+
+
+def effect_of(wanted: Wanted, baseline: Baseline) -> Effect:
+    """Return what is to be seen, in the metric's own unit; with nothing known of that in units of its mean.
+
+    Raises:
+        ValueError: If nothing is known and the change is not relative.
+    """
+    if baseline.gap:
+        if not wanted.is_relative:
+            raise ValueError(baseline.gap)
+        return relative_change(wanted.amount)
+    return Effect(wanted.difference(baseline.value), baseline.variance, baseline.variance)
+
+
+def _inflated(one_look: int, looks: int) -> int:
+    return one_look if looks == 1 else round(one_look * sample_inflation_ratio(fractions_of(looks)))
+
+
+def _days(effect: Effect, baseline: Baseline, share_b: float, inflation: float) -> int | None:
+    daily = (1 - share_b) * baseline.entities_per_day, share_b * baseline.entities_per_day
+    return when_known(effect, "", (0, 0), daily, inflation).days
+
+
+async def _baseline(log: ExperimentLog, question: PlanQuestion, allocations: Sequence[Allocation]) -> Baseline:
+    champion_id = allocations[-1].champion_id if allocations else None
+    if champion_id is None:
+        raise NotRegistered(
+            f"{question.model_name} has no policy, so nobody meets its versions",
+            hint="understudy model list shows the models that are served.",
+        )
+    metric, within = question.metric or "", question.choice.within_seconds
+    since = max(question.now - TRAFFIC_DAYS * DAY_SECONDS - within, allocations[0].since)
+    facts = await log.outcome_facts(question.model_name, metric, since, question.now)
+    generations = tuple(row.generation for row in allocations if row.champion_id == champion_id)
+    found = await log.entities(
+        EntityQuery(
+            model_name=question.model_name,
+            metric=metric,
+            champion_id=champion_id,
+            challenger_id=None,
+            epochs=dict.fromkeys(generations, 0),
+            since=since,
+            until=question.now,
+            within_seconds=within,
+            is_share=facts.is_share and not question.choice.per_call,
+            per_call=question.choice.per_call,
+        )
+    )
+    share_b = allocations[-1].challenger_weight / _ALL_PERCENT
+    per_day = _entities_per_day(found, question.now - since, share_b)
+    unknown = Baseline("", 0, 0.0, 0.0, facts.is_share, per_day, share_b)
+    if question.metric is None:
+        return unknown._replace(gap="no metric was named")
+    if not facts.events:
+        return unknown._replace(gap=no_outcomes(question.model_name, metric, facts.known_names))
+    arm, _ = arms_of(found.groups, [Period(since, 0.5, generations)])
+    alike = compare(arm, arm)
+    if alike is None or not alike.value_a or not alike.variance_a:
+        return unknown._replace(gap=f"{metric} differs between no two of {len(arm.numerator):,} entities so far")
+    return unknown._replace(entities=len(arm.numerator), value=alike.value_a, variance=alike.variance_a)
+
+
+def _entities_per_day(found: EntityGroups, seconds: float, share_b: float) -> float:
+    """Return how many entities of all versions come a day, from those that met the champion."""
+    if not found.entities or share_b >= 1:
+        return 0.0
+    met = sum(group.entities for group in found.groups) * found.total / found.entities
+    return met / (max(seconds, 1.0) / DAY_SECONDS) / (1 - share_b)
+
+
+def no_outcomes(model_name: str, metric: str, known_names: Sequence[str]) -> str:
+    """Return what to say of a metric without outcomes."""
+    there_are = ", ".join(known_names) or "none at all"
+    return f"no outcomes of {model_name} named {metric!r} are known in this time; there are: {there_are}"

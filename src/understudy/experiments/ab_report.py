@@ -1,0 +1,307 @@
+"""Is B better than A? Everything that is known of it now, and what the test says."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.core.ab import (
+    AbPlan,
+    AbState,
+    AbVerdict,
+    Difference,
+    Interval,
+    Metric,
+    SampleRatio,
+    compare,
+    judge,
+    sample_ratio,
+)
+from understudy.core.rank_tests import RankComparison, compare_ranks
+from understudy.core.sample_size import (
+    Effect,
+    Forecast,
+    always_valid_boundary,
+    entities_per_arm,
+    sample_inflation_ratio,
+    when_known,
+)
+from understudy.errors import RegistryUnavailable
+from understudy.experiments.ab_plan import no_outcomes
+from understudy.experiments.attribution import (
+    ArmCounts,
+    Period,
+    arms_of,
+    began,
+    counts_of,
+    entry_epochs,
+    epochs_of,
+    fullest_epoch,
+    periods,
+    values_of,
+)
+from understudy.experiments.declared_tests import (
+    DeclaredTest,
+    MetricChoice,
+    Wanted,
+    fractions_of,
+    result_of,
+    with_look,
+)
+from understudy.experiments.declaring import AbQuestion, Found, find_test
+from understudy.ports import EntityGroup, EntityQuery, ExperimentLog, ExperimentStore
+
+SLICES = 24
+"""Points of the interval over time."""
+SCORE_CELLS = 20
+_ATTEMPTS = 3
+_ANY_SIZE = 1_000
+"""Of a plan that is only asked what is missing before anything can be said."""
+_NO_SHARE = "No traffic: the challenger had no share of the calls in this time, or all of them."
+_NO_TRAFFIC = "No traffic: nobody met either version in this time while both had a share."
+_UNDECLARED = (
+    "Not decided: no test of {metric} was declared, so the interval holds however often one looks, and decides nothing."
+)
+
+
+class NoAnswer(StrEnum):
+    """Why nothing can be compared: neither good nor bad."""
+
+    NO_TRAFFIC = "no_traffic"
+    NO_OUTCOMES = "no_outcomes"
+
+
+class IntervalAt(NamedTuple):
+    """What was known at some time of entry."""
+
+    at: float
+    """Seconds since the epoch."""
+    difference: float
+    low: float
+    high: float
+
+
+class ScoreComparison(NamedTuple):
+    """The scores of both versions, one mean for each of a sample of entities."""
+
+    ranks: RankComparison | None
+    edges: tuple[float, ...]
+    a_cells: tuple[int, ...]
+    b_cells: tuple[int, ...]
+
+
+class AbReport(NamedTuple):
+    """What is known; what there are no data for is ``None``, and the sentence says why."""
+
+    state: AbState | NoAnswer
+    sentence: str
+    found: Found
+    since: float | None
+    until: float
+    wanted: Wanted
+    choice: MetricChoice
+    is_share: bool = True
+    a: ArmCounts | None = None
+    b: ArmCounts | None = None
+    difference: Difference | None = None
+    interval: Interval | None = None
+    p_value: float | None = None
+    fraction: float = 0.0
+    """The information in, of the planned."""
+    ratio: SampleRatio | None = None
+    split: Sequence[Period] = ()
+    forecast: Forecast | None = None
+    ranks: RankComparison | None = None
+    """Of the metric, in the fullest period."""
+    scores: ScoreComparison | None = None
+    timeline: Sequence[IntervalAt] = ()
+    sampled_ratio: float = 1.0
+    """Share of the entities that was looked at."""
+
+
+async def report_ab(
+    log: ExperimentLog, store: ExperimentStore, question: AbQuestion, *, with_timeline: bool = False
+) -> AbReport:
+    """Return what is known now. When a declared look is due it is taken, and stored before it is told.
+
+    Args:
+        log: Exposures, outcomes, allocations.
+        store: Declared tests.
+        question: What is asked.
+        with_timeline: Whether the interval is computed for earlier times as well.
+
+    Raises:
+        NotRegistered: As :func:`find_test`.
+        RegistryUnavailable, MigrationNeeded: As the log and the store.
+    """
+    for _ in range(_ATTEMPTS):
+        found = await find_test(log, store, question.model_name, question.metric)
+        report, verdict = await _report(log, found, question, with_timeline=with_timeline)
+        test = found.test
+        if test is None or not test.is_open or verdict is None or not verdict.is_look:
+            return report
+        after = with_look(test, verdict, question.now)
+        if await store.record(test.record, result_of(after), ends=not after.is_open):
+            return report._replace(found=found._replace(test=after))
+        # Somebody else took a look meanwhile: what is left to say is said after theirs.
+    raise RegistryUnavailable(f"the test changed during each of {_ATTEMPTS} looks", hint="Ask again.")
+
+
+class _Data(NamedTuple):
+    """What a report is computed from."""
+
+    groups: Sequence[EntityGroup]
+    split: Sequence[Period]
+    query: EntityQuery
+    test: DeclaredTest | None
+
+
+async def _report(
+    log: ExperimentLog, found: Found, question: AbQuestion, *, with_timeline: bool
+) -> tuple[AbReport, AbVerdict | None]:
+    test = _test_that_counts(found)
+    choice, wanted = (test.plan.choice, test.plan.wanted) if test is not None else (question.choice, question.wanted)
+    since = test.record.started_at if test is not None else question.since
+    if since is None:
+        since = began(found.allocations, found.champion_id, found.challenger_id)
+    report = AbReport(NoAnswer.NO_TRAFFIC, _NO_SHARE, found, since, question.now, wanted, choice)
+    split = periods(found.allocations, found.champion_id, found.challenger_id)
+    if since is None or not split:
+        return report, None
+    facts = await log.outcome_facts(question.model_name, question.metric, since - choice.within_seconds, question.now)
+    is_share = test.plan.is_share if test is not None else facts.is_share
+    query = EntityQuery(
+        model_name=question.model_name,
+        metric=question.metric,
+        champion_id=found.champion_id,
+        challenger_id=found.challenger_id,
+        epochs=epochs_of(split),
+        since=since,
+        until=question.now,
+        within_seconds=choice.within_seconds,
+        is_share=is_share and not choice.per_call,
+        per_call=choice.per_call,
+        slices=SLICES,
+    )
+    entities = await log.entities(query)
+    if not entities.groups:
+        return report._replace(sentence=_NO_TRAFFIC), None
+    report = report._replace(
+        state=NoAnswer.NO_OUTCOMES,
+        sentence=f"N{no_outcomes(question.model_name, question.metric, facts.known_names)[1:]}.",
+        is_share=is_share,
+        a=counts_of(entities.groups, is_b=False),
+        b=counts_of(entities.groups, is_b=True),
+        ratio=sample_ratio(entry_epochs(entities.groups, split)),
+        split=split,
+        sampled_ratio=entities.entities / entities.total,
+    )
+    if not facts.events:
+        return report, None
+    data = _Data(entities.groups, split, query, test)
+    report, verdict = _judged(report, data)
+    report = report._replace(
+        ranks=_ranks(data),
+        scores=await _scores(log, data),
+        timeline=_timeline(report, data) if with_timeline else (),
+    )
+    return report, verdict
+
+
+def _test_that_counts(found: Found) -> DeclaredTest | None:
+    """Return the test if it is open or was decided; one that was ended by hand says nothing."""
+    test = found.test
+    return test if test is not None and (test.is_open or test.decision is not None) else None
+
+
+def _judged(report: AbReport, data: _Data) -> tuple[AbReport, AbVerdict]:
+    """Return the report with what the test says, and that."""
+    test, choice = data.test, report.choice
+    difference = compare(*arms_of(data.groups, data.split))
+    plan = test.plan.judged if test is not None else _usual_plan(difference, report.wanted)
+    looks = [look.fraction for look in test.looks] if test is not None and test.is_open else []
+    ratio = sample_ratio(entry_epochs(data.groups, data.split))
+    verdict = judge(difference, plan, Metric(report.is_share, choice.higher_is_better), ratio, looks)
+    if test is not None and test.decision is not None:
+        verdict = verdict._replace(state=test.decision.state, sentence=test.decision.sentence, is_look=False)
+    elif test is None and verdict.state not in (AbState.INVALID, AbState.TOO_EARLY):
+        verdict = AbVerdict(AbState.UNDECIDED, _UNDECLARED.format(metric=data.query.metric), fraction=verdict.fraction)
+    has_interval = difference is not None and verdict.state not in (AbState.INVALID, AbState.TOO_EARLY)
+    judged = report._replace(
+        state=verdict.state,
+        sentence=verdict.sentence,
+        difference=difference,
+        interval=(verdict.interval or _any_time(difference, plan)) if has_interval and difference else None,
+        p_value=verdict.p_value,
+        fraction=verdict.fraction,
+        ratio=ratio,
+    )
+    waits = verdict.state in (AbState.UNDECIDED, AbState.TOO_EARLY)
+    return (judged._replace(forecast=_forecast(judged, data)) if waits else judged), verdict
+
+
+def _usual_plan(difference: Difference | None, wanted: Wanted) -> AbPlan:
+    """Return the plan that an interval is drawn for where none was declared."""
+    amount = 0.0 if difference is None else wanted.difference(difference.value_a)
+    if difference is None or not amount:
+        return AbPlan(_ANY_SIZE)
+    return AbPlan(entities_per_arm(Effect(amount, difference.variance_a, difference.variance_b)))
+
+
+def _any_time(difference: Difference, plan: AbPlan) -> Interval:
+    """Return the interval that holds at every moment at once; it goes on when all planned entities are in."""
+    fraction = difference.entities_of_equal_arms / plan.entities_per_arm
+    reach = always_valid_boundary(fraction, plan.alpha) * difference.standard_error
+    return Interval(difference.difference - reach, difference.difference + reach, always_valid=True)
+
+
+def _forecast(report: AbReport, data: _Data) -> Forecast | None:
+    difference, test = report.difference, data.test
+    if difference is None or report.a is None or report.b is None or report.sampled_ratio < 1:
+        return None
+    amount = test.plan.difference if test is not None else report.wanted.difference(difference.value_a)
+    if not amount:
+        return None
+    return when_known(
+        Effect(amount, difference.variance_a, difference.variance_b),
+        report.wanted.words(is_share=report.is_share),
+        (difference.entities_a, difference.entities_b),
+        (report.a.recent, report.b.recent),
+        sample_inflation_ratio(fractions_of(test.plan.looks)) if test is not None else 1.0,
+    )
+
+
+def _ranks(data: _Data) -> RankComparison | None:
+    """Compare in the fullest period: ranks cannot be weighted against a ramp."""
+    epoch = fullest_epoch(entry_epochs(data.groups, data.split))
+    return compare_ranks(values_of(data.groups, epoch, is_b=False), values_of(data.groups, epoch, is_b=True))
+
+
+async def _scores(log: ExperimentLog, data: _Data) -> ScoreComparison | None:
+    epoch = fullest_epoch(entry_epochs(data.groups, data.split))
+    generations = {generation: number for generation, number in data.query.epochs.items() if number == epoch}
+    a, b = (np.array(side, dtype=np.float64) for side in await log.mean_scores(data.query._replace(epochs=generations)))
+    if not len(a) or not len(b):
+        return None
+    low, high = min(a.min(), b.min()), max(a.max(), b.max())
+    span = (0.0, 1.0) if low >= 0 and high <= 1 else (float(low), float(high))
+    edges = np.histogram_bin_edges(a, SCORE_CELLS, span)
+    a_cells, b_cells = (tuple(np.histogram(side, edges)[0].tolist()) for side in (a, b))
+    return ScoreComparison(compare_ranks(a, b), tuple(edges.tolist()), a_cells, b_cells)
+
+
+def _timeline(report: AbReport, data: _Data) -> list[IntervalAt]:
+    """Return the interval that could have been known at some times, without the declared looks' narrower ones."""
+    query, plan = data.query, data.test.plan.judged if data.test is not None else None
+    plan = plan or _usual_plan(report.difference, report.wanted)
+    step = (query.until - query.within_seconds - query.since) / query.slices
+    points = []
+    for number in range(query.slices):
+        difference = compare(*arms_of(data.groups, data.split, number))
+        if difference is None or min(difference.effective_a, difference.effective_b) < plan.minimum_entities:
+            continue
+        interval = _any_time(difference, plan)
+        at = query.since + (number + 1) * step + query.within_seconds
+        points.append(IntervalAt(at, difference.difference, interval.low, interval.high))
+    return points

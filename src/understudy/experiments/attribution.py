@@ -1,0 +1,180 @@
+"""Who is compared with whom: periods of one split, and the entities of both arms.
+
+An entity belongs to the arm that its first exposure was assigned to. In a ramp, a period at 5 % and one at 50 % have
+different entities (whoever comes every day came in the first), so those of B were met at other times than those of A.
+Each entity therefore weighs as much as the *other* arm's share was when it came: then a period weighs the same in both
+arms, and most where both are well filled. With one weight all the time that changes nothing.
+
+Source:
+    Overlap weights: Li, Morgan & Zaslavsky, "Balancing covariates via propensity score weighting", Journal of the
+    American Statistical Association 113 (2018). Pooling over a ramp instead makes 100 % of equal versions differ
+    (statistics §1).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.core.ab import ArmEntities, Epoch
+from understudy.core.sample_size import FloatArray
+from understudy.ports import Allocation, EntityGroup
+
+_ALL_PERCENT = 100
+_ROUNDING = 1e-12
+"""Spread over size of pasts below which all are equal but for the last digits of their floats."""
+
+
+class Period(NamedTuple):
+    """Generations of a policy in a row that split the calls of two versions alike."""
+
+    since: float
+    """Seconds since the epoch."""
+    share_b: float
+    """Above 0 and below 1."""
+    generations: tuple[int, ...]
+
+
+class ArmCounts(NamedTuple):
+    """What an arm is made of."""
+
+    entered: int
+    """Entities, whether their time for outcomes is over or not."""
+    closed: int
+    """Of those the ones that are compared."""
+    with_outcome: int
+    """Of the closed ones."""
+    calls: int
+    """Of the closed ones, in their time for outcomes."""
+    own_calls: int
+    """Calls of these that the arm's own version answered; the others met the other one, by a fallback or a ramp."""
+    recent: int
+    """Entities that came within the last day."""
+
+
+def periods(allocations: Iterable[Allocation], champion_id: int, challenger_id: int) -> list[Period]:
+    """Return the times in which both versions had a share, oldest first as the ``allocations`` are."""
+    found: list[Period] = []
+    before: Allocation | None = None
+    for allocation in allocations:
+        if _splits(allocation, champion_id, challenger_id):
+            if before is not None and _split_of(before) == _split_of(allocation):
+                found[-1] = found[-1]._replace(generations=(*found[-1].generations, allocation.generation))
+            else:
+                share_b = allocation.challenger_weight / _ALL_PERCENT
+                found.append(Period(allocation.since, share_b, (allocation.generation,)))
+        before = allocation
+    return found
+
+
+def began(allocations: Sequence[Allocation], champion_id: int, challenger_id: int) -> float | None:
+    """Return when these two versions first shared the calls, since they have been champion and challenger at all.
+
+    ``None`` when they never did, or are so no more.
+    """
+    first: float | None = None
+    for allocation in reversed(allocations):
+        if (allocation.champion_id, allocation.challenger_id) != (champion_id, challenger_id):
+            break
+        if _splits(allocation, champion_id, challenger_id):
+            first = allocation.since
+    return first
+
+
+def epochs_of(split: Sequence[Period]) -> dict[int, int]:
+    """Return each generation with the number of its period."""
+    return {generation: number for number, period in enumerate(split) for generation in period.generations}
+
+
+def arms_of(
+    groups: Iterable[EntityGroup], split: Sequence[Period], last_slice: int | None = None
+) -> tuple[ArmEntities, ArmEntities]:
+    """Return the entities of A and of B whose time for outcomes is over, weighted against the ramp.
+
+    Args:
+        groups: From :class:`understudy.ports.ExperimentLog`.
+        split: The periods that the groups' epochs are numbers of.
+        last_slice: Leave out entities that came in later slices.
+    """
+    closed = [group for group in groups if group.is_closed and (last_slice is None or group.slice <= last_slice)]
+    past = _mean_past(closed, split)
+    a, b = (_arm([group for group in closed if group.is_b is is_b], split, past) for is_b in (False, True))
+    return a, b
+
+
+def values_of(groups: Iterable[EntityGroup], epoch: int, *, is_b: bool) -> FloatArray:
+    """Return one value of the metric for each closed entity of one arm that came in one period."""
+    own = [group for group in groups if group.is_closed and group.is_b is is_b and group.epoch == epoch]
+    return _spread(own, [group.numerator / group.denominator for group in own])
+
+
+def entry_epochs(groups: Iterable[EntityGroup], split: Sequence[Period]) -> list[Epoch]:
+    """Return how many new entities of each arm came in each period; closed or not, since the split is of all."""
+    counts = np.zeros((len(split), 2), dtype=np.int64)
+    for group in groups:
+        counts[group.epoch, int(group.is_b)] += group.entities
+    return [Epoch(int(a), int(b), period.share_b) for (a, b), period in zip(counts, split, strict=True)]
+
+
+def fullest_epoch(epochs: Sequence[Epoch]) -> int:
+    """Return the number of the period that tells most; the periods are at least one."""
+    return max(range(len(epochs)), key=lambda number: _information(epochs[number]))
+
+
+def counts_of(groups: Iterable[EntityGroup], *, is_b: bool) -> ArmCounts:
+    """Return what one arm is made of."""
+    own = [group for group in groups if group.is_b is is_b]
+    closed = [group for group in own if group.is_closed]
+    return ArmCounts(
+        entered=sum(group.entities for group in own),
+        closed=sum(group.entities for group in closed),
+        with_outcome=sum(group.with_outcome for group in closed),
+        calls=sum(group.calls for group in closed),
+        own_calls=sum(group.own_calls for group in closed),
+        recent=sum(group.recent for group in own),
+    )
+
+
+def _splits(allocation: Allocation, champion_id: int, challenger_id: int) -> bool:
+    versions = allocation.champion_id, allocation.challenger_id
+    return versions == (champion_id, challenger_id) and 0 < allocation.challenger_weight < _ALL_PERCENT
+
+
+def _split_of(allocation: Allocation) -> tuple[object, ...]:
+    return allocation.champion_id, allocation.challenger_id, allocation.challenger_weight, allocation.bucket_key
+
+
+def _information(epoch: Epoch) -> float:
+    return epoch.entities_a * epoch.entities_b / (epoch.entities_a + epoch.entities_b or 1)
+
+
+def _weight(group: EntityGroup, split: Sequence[Period]) -> float:
+    share_b = split[group.epoch].share_b
+    return 1 - share_b if group.is_b else share_b
+
+
+def _mean_past(groups: Iterable[EntityGroup], split: Sequence[Period]) -> float | None:
+    """Return the mean past of all entities that have one; ``None`` when it tells nothing."""
+    known = [(_weight(group, split) * group.entities, group.covariate) for group in groups]
+    weights, pasts = np.array([row for row in known if row[1] is not None], dtype=np.float64).reshape(-1, 2).T
+    if not len(pasts) or np.ptp(pasts) <= _ROUNDING * np.abs(pasts).max():
+        return None
+    return float(weights @ pasts / weights.sum())
+
+
+def _arm(groups: Sequence[EntityGroup], split: Sequence[Period], mean_past: float | None) -> ArmEntities:
+    weights = _spread(groups, [_weight(group, split) for group in groups])
+    numerator = weights * _spread(groups, [group.numerator for group in groups])
+    denominator = weights * _spread(groups, [group.denominator for group in groups])
+    if mean_past is None or not len(weights):
+        return ArmEntities(numerator, denominator)
+    # Who has no past gets everybody's mean. The covariate weighs as its entity does, so that a ramp does not tilt it.
+    past = [0.0 if group.covariate is None else group.covariate - mean_past for group in groups]
+    return ArmEntities(numerator, denominator, weights / weights.mean() * _spread(groups, past))
+
+
+def _spread(groups: Sequence[EntityGroup], values: Sequence[float]) -> FloatArray:
+    """Return each group's value once for each of its entities."""
+    times = np.array([group.entities for group in groups], dtype=np.int64)
+    spread: FloatArray = np.repeat(np.array(values, dtype=np.float64), times)
+    return spread

@@ -1,0 +1,131 @@
+"""Tests that were declared before their end was known: what was fixed, and the looks that were taken."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from understudy.core.ab import AbPlan, AbState, AbVerdict
+from understudy.core.sample_size import ALPHA
+from understudy.ports import ExperimentRecord
+
+DECIDED = (AbState.A_BETTER, AbState.B_BETTER, AbState.NO_DIFFERENCE)
+"""States after which a test is over."""
+
+
+class Wanted(NamedTuple):
+    """A difference that is to be seen."""
+
+    amount: float
+    is_relative: bool = True
+    """Whether ``amount`` is a share of the champion's value (0.05 for 5 %), and not a difference of its own unit."""
+
+    def difference(self, value: float) -> float:
+        """Return the difference from this value of the champion."""
+        return self.amount * value if self.is_relative else self.amount
+
+    def words(self, *, is_share: bool) -> str:
+        """Return the change as one says it: ``a 5 % change``."""
+        if self.is_relative:
+            return f"a {100 * self.amount:.3g} % change"
+        return f"a {100 * self.amount:.3g}-point change" if is_share else f"a change of {self.amount:.3g}"
+
+
+class MetricChoice(NamedTuple):
+    """How outcomes become a number for each entity."""
+
+    within_seconds: float
+    """How long after its first exposure an entity's outcomes count."""
+    per_call: bool = False
+    """Per call instead of per entity."""
+    higher_is_better: bool = True
+
+
+class Plan(NamedTuple):
+    """What is fixed with a test's declaration."""
+
+    wanted: Wanted
+    choice: MetricChoice
+    is_share: bool
+    difference: float
+    entities_per_arm: int
+    """At the last look."""
+    looks: int
+    """At equal steps of the sample."""
+    alpha: float = ALPHA
+
+    @property
+    def judged(self) -> AbPlan:
+        """The plan as the judge takes it."""
+        return AbPlan(self.entities_per_arm, fractions_of(self.looks), self.alpha)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :func:`plan_from_json` reads."""
+        return {
+            **self._asdict(),
+            "wanted": self.wanted._asdict(),
+            "choice": self.choice._asdict(),
+        }
+
+
+def plan_from_json(document: Mapping[str, Any]) -> Plan:
+    """Return a stored plan.
+
+    Raises:
+        TypeError, KeyError: It is none.
+    """
+    wanted, choice = Wanted(**document["wanted"]), MetricChoice(**document["choice"])
+    return Plan(**{**document, "wanted": wanted, "choice": choice})
+
+
+def fractions_of(looks: int) -> tuple[float, ...]:
+    """Return so many looks as fractions of the sample, the last one being 1."""
+    return tuple(number / looks for number in range(1, looks + 1))
+
+
+class Look(NamedTuple):
+    """A declared look that was taken, and what the test said then."""
+
+    at: float
+    """Seconds since the epoch."""
+    fraction: float
+    state: AbState
+    sentence: str
+
+
+class DeclaredTest(NamedTuple):
+    """A test as it is stored."""
+
+    record: ExperimentRecord
+    plan: Plan
+    looks: tuple[Look, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still waits for its answer."""
+        return self.record.ended_at is None
+
+    @property
+    def decision(self) -> Look | None:
+        """The look that ended it."""
+        return next((look for look in self.looks if look.state in DECIDED), None)
+
+
+def declared_test(record: ExperimentRecord) -> DeclaredTest:
+    """Return what a stored row says."""
+    looks = (record.result or {}).get("looks", [])
+    return DeclaredTest(
+        record,
+        plan_from_json(record.plan),
+        tuple(Look(look["at"], look["fraction"], AbState(look["state"]), look["sentence"]) for look in looks),
+    )
+
+
+def with_look(test: DeclaredTest, verdict: AbVerdict, now: float) -> DeclaredTest:
+    """Return an open test after one more look; it is over when that decided."""
+    look = Look(now, verdict.fraction, verdict.state, verdict.sentence)
+    ended_at = now if verdict.state in DECIDED else None
+    return test._replace(record=test.record._replace(ended_at=ended_at), looks=(*test.looks, look))
+
+
+def result_of(test: DeclaredTest) -> dict[str, Any]:
+    """Return a test's looks as they are stored."""
+    return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}

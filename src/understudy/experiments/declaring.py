@@ -1,0 +1,86 @@
+"""Which two versions are compared, and the declaration of a test of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from understudy.errors import NotRegistered
+from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
+from understudy.experiments.attribution import began
+from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted, declared_test
+from understudy.ports import Allocation, ExperimentLog, ExperimentStore, NewExperiment
+
+
+class Found(NamedTuple):
+    """Which two versions a report is about, and their test if one was declared."""
+
+    champion_id: int
+    challenger_id: int
+    allocations: Sequence[Allocation]
+    test: DeclaredTest | None
+
+
+class AbQuestion(NamedTuple):
+    """What a report is to tell. Without a declared test ``wanted`` and ``choice`` hold, with one its own do."""
+
+    model_name: str
+    metric: str
+    now: float
+    """Seconds since the epoch."""
+    since: float | None
+    """When the counting begins; ``None``: with the test, or with the challenger's first share."""
+    wanted: Wanted
+    choice: MetricChoice
+
+
+async def find_test(log: ExperimentLog, store: ExperimentStore, model_name: str, metric: str) -> Found:
+    """Return the two versions that share the calls now, else those of the latest test of the metric.
+
+    Raises:
+        NotRegistered: There is neither.
+        RegistryUnavailable, MigrationNeeded: As the log and the store.
+    """
+    allocations = await log.allocations(model_name)
+    latest = allocations[-1] if allocations else None
+    if latest is not None and latest.champion_id is not None and latest.challenger_id is not None:
+        versions = latest.champion_id, latest.challenger_id
+        record = await store.latest(model_name, metric, versions)
+        return Found(*versions, allocations, None if record is None else declared_test(record))
+    record = await store.latest(model_name, metric)
+    if record is None:
+        raise NotRegistered(
+            f"{model_name} has no challenger, and no test of {metric} was ever declared",
+            hint=f"understudy model set {model_name} --challenger VERSION --weight 50 gives it one.",
+        )
+    return Found(record.champion_id, record.challenger_id, allocations, declared_test(record))
+
+
+async def declare_test(
+    log: ExperimentLog, store: ExperimentStore, found: Found, question: AbQuestion, *, looks: int, created_by: str
+) -> Found:
+    """Fix what a test is to see and how often it may be looked at, and return it; nothing of that changes any more.
+
+    It counts from the question's ``since``; without that from the challenger's first share, or from now if an earlier
+    test of the same was decided, because entities are not counted for two tests.
+
+    Raises:
+        ValueError: If nothing is known of the metric yet, so that no size can be computed.
+        NotRegistered: As :func:`plan_ab`; also if somebody else declares one at this moment.
+    """
+    asked = PlanQuestion(question.model_name, question.metric, question.wanted, question.choice, looks, question.now)
+    plan = await plan_to_declare(log, asked)
+    first_share = began(found.allocations, found.champion_id, found.challenger_id)
+    usual = question.now if found.test is not None or first_share is None else first_share
+    record = await store.declare(
+        NewExperiment(
+            model_name=question.model_name,
+            metric=question.metric,
+            champion_id=found.champion_id,
+            challenger_id=found.challenger_id,
+            started_at=usual if question.since is None else question.since,
+            plan=plan.to_json(),
+            created_by=created_by,
+        )
+    )
+    if record is None:
+        return await find_test(log, store, question.model_name, question.metric)
+    return found._replace(test=declared_test(record))

@@ -1,0 +1,219 @@
+"""Drift of every active version, once for each hour that is over: summed up, judged, written, told.
+
+A tick does a bounded part of that, so that the turn of an hour delays no rollout.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import groupby
+
+import structlog
+
+from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.drift_hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until, prediction_hour
+from understudy.core.drift_report import Drift, DriftState
+from understudy.core.policy import Role
+from understudy.core.version_drift import ModelDrift, judge_version, model_drift
+from understudy.ports import ActiveVersion, Epoch, MetricStore, MetricValue, Telemetry, WindowLog
+
+_log = structlog.get_logger(__name__)
+
+WINDOWS_AT_ONCE = 1_000
+"""A tick begins no further hour once it has read this many windows (0.08 ms each), and judges nothing after any."""
+HOURS_AT_ONCE = 24
+FIRST_SECONDS = 24 * HOUR_SECONDS
+"""How far back the hours of a version are summed up that has none yet."""
+LONGEST_SECONDS = 7 * 24 * HOUR_SECONDS
+"""How far back they are after an outage."""
+_NAME_CHARACTERS = 100
+"""Of ``PredictionMetric.metric_name``."""
+_DIGEST_CHARACTERS = 16
+
+_Facts = tuple[float, str]
+"""What a judgement rests on: until when, and the digest of the version's metrics."""
+
+
+class DriftJob:
+    """Judges one version in a tick, and tells people once all versions of its model are judged.
+
+    Args:
+        store: Which versions are active, their hours, and where the verdicts go.
+        windows: What they did.
+        telemetry: Gets distances and limits.
+        environment: Named in alerts.
+    """
+
+    def __init__(self, store: MetricStore, windows: WindowLog, telemetry: Telemetry, *, environment: str) -> None:
+        self._store = store
+        self._windows = windows
+        self._telemetry = telemetry
+        self._environment = environment
+        self._judged: dict[int, tuple[_Facts, Sequence[Drift]]] = {}
+        """By version id; a new leader judges every version once."""
+        self._told: dict[str, tuple[object, ...]] = {}
+        """What was last told of a model rested on this."""
+        self._shown: dict[int, set[tuple[str, ...]]] = {}
+        """The labels of a version's gauges."""
+
+    async def tick(self, epoch: Epoch) -> None:
+        """Do the next part.
+
+        Raises:
+            LeadershipLost: Another monitor leads; what was not written is that one's.
+        """
+        active = await self._store.active()
+        until = closed_until(active.now)
+        summed, windows_read = await self._sum_hours(active.versions, until, epoch)
+        self._forget_inactive(active.versions)
+        if windows_read:
+            return
+        for _, group in groupby(active.versions, key=lambda version: version.model_name):
+            versions = list(group)
+            # Told of half its versions, a model would be called well while the other half drifts.
+            is_summed = all(summed[one.id] >= until for one in versions)
+            if is_summed and await self._follow(versions, active.now, until, epoch):
+                return
+
+    async def _sum_hours(
+        self, versions: Sequence[ActiveVersion], until: float, epoch: Epoch
+    ) -> tuple[dict[int, float], int]:
+        """Sum up hours that are over, the oldest first.
+
+        Returns:
+            Until when each version is summed up, by its id, and how many windows that took.
+        """
+        summed = {version.id: _summed_until(version, until) for version in versions}
+        windows_read = 0
+        for _ in range(HOURS_AT_ONCE):
+            version_id, since = min(summed.items(), key=lambda item: item[1], default=(0, until))
+            if since >= until or windows_read >= WINDOWS_AT_ONCE:
+                break
+            windows = await self._windows.of_versions([version_id], since, since + HOUR_SECONDS)
+            hour = await asyncio.to_thread(prediction_hour, since, windows)
+            await self._store.add_hours(version_id, {PREDICTION: hour}, epoch=epoch)
+            summed[version_id] = since + HOUR_SECONDS
+            windows_read += len(windows)
+        return summed, windows_read
+
+    async def _follow(self, versions: Sequence[ActiveVersion], now: float, until: float, epoch: Epoch) -> bool:
+        """Judge the next version of a model, and tell of the model after the last one; ``False``: nothing to do."""
+        stale = [one for one in versions if not self._is_judged(one, until)]
+        if stale:
+            await self._judge(stale[0], until)
+        if len(stale) > 1:
+            return True
+        model_name = versions[0].model_name
+        basis = (until, *((one.id, one.role, one.metrics_digest) for one in versions))
+        if self._told.get(model_name) != basis:
+            await self._tell(versions, now, until, epoch)
+            self._told[model_name] = basis
+            return True
+        return bool(stale)
+
+    def _is_judged(self, version: ActiveVersion, until: float) -> bool:
+        facts, _ = self._judged.get(version.id, (None, ()))
+        return facts == (until, version.metrics_digest)
+
+    async def _judge(self, version: ActiveVersion, until: float) -> None:
+        facts = await self._store.drift_facts(version.id, until - KEPT_SECONDS)
+        drifts = await asyncio.to_thread(judge_version, facts.metrics, facts.hours, until)
+        self._judged[version.id] = (until, version.metrics_digest), drifts
+        self._show(version, drifts)
+
+    async def _tell(self, versions: Sequence[ActiveVersion], now: float, until: float, epoch: Epoch) -> None:
+        found = model_drift({one.version: self._judged[one.id][1] for one in versions})
+        values = [value for one in versions for value in metric_values(one.id, self._judged[one.id][1], until)]
+        event = drift_event(versions, found, self._environment, now)
+        if await self._store.tell_drift(values, event, epoch=epoch):
+            _log.info("drift.told", model=event.model_name, action=event.action.value, summary=event.summary)
+
+    def _show(self, version: ActiveVersion, drifts: Sequence[Drift]) -> None:
+        """Set the gauges of a version, and drop those of what is not measured any more."""
+        shown: set[tuple[str, ...]] = set()
+        for drift in drifts:
+            for reading in drift.readings:
+                labels = (version.model_name, version.version, drift.subject, reading.measure.value)
+                self._telemetry.set("drift_score", reading.distance, *labels)
+                self._telemetry.set("drift_threshold", reading.limit, *labels)
+                shown.add(labels)
+        self._drop(self._shown.get(version.id, set()) - shown)
+        self._shown[version.id] = shown
+
+    def _drop(self, gone: set[tuple[str, ...]]) -> None:
+        for labels in gone:
+            self._telemetry.forget("drift_score", *labels)
+            self._telemetry.forget("drift_threshold", *labels)
+
+    def _forget_inactive(self, versions: Sequence[ActiveVersion]) -> None:
+        ids, models = {version.id for version in versions}, {version.model_name for version in versions}
+        self._judged = {key: kept for key, kept in self._judged.items() if key in ids}
+        self._told = {name: basis for name, basis in self._told.items() if name in models}
+        for version_id in self._shown.keys() - ids:
+            self._drop(self._shown.pop(version_id))
+
+
+def metric_values(version_id: int, drifts: Sequence[Drift], until: float) -> list[MetricValue]:
+    """Return the rows of ``PredictionMetric`` of a version's drift.
+
+    ``drift_state`` is 1 for a drift and 0 for none, and is not there while nobody can tell; each measure is
+    ``drift_mean``, ``drift_psi`` and so on. Those of an input end in its name: ``drift_psi/country``.
+    """
+    values = []
+    for drift in drifts:
+        if drift.state in (DriftState.DRIFT, DriftState.OK):
+            named = {"drift_state": float(drift.state is DriftState.DRIFT)}
+            named |= {f"drift_{reading.measure}": reading.distance for reading in drift.readings}
+            values += [
+                MetricValue(version_id, _metric_name(name, drift.subject), value, until)
+                for name, value in named.items()
+            ]
+    return values
+
+
+def drift_event(versions: Sequence[ActiveVersion], found: ModelDrift, environment: str, now: float) -> AlertEvent:
+    """Return what is to be told of a model: a drift of a version that answers, or that there is none.
+
+    A shadow that drifts is in the report and pages nobody: no caller gets its answers.
+    """
+    model_name = versions[0].model_name
+    drifting = found.drifting(one.version for one in versions if one.role not in (Role.SHADOW, None))
+    details = {
+        "drifts": [_details(version, drift) for version, drifts in drifting.items() for drift in drifts],
+        "shared": list(found.shared),
+        "next": f"understudy drift report {model_name}",
+    }
+    if drifting:
+        version, drifts = next(iter(drifting.items()))
+        summary = " ".join([f"{model_name} v{version} drifts: {drifts[0].words}", *found.shared])
+    else:
+        summary = f"{model_name}: no version that answers is known to drift any more"
+    action = AlertAction.TRIGGER if drifting else AlertAction.RESOLVE
+    return AlertEvent(action, AlertKind.DRIFT, environment, model_name, summary, now, details)
+
+
+def _details(version: str, drift: Drift) -> dict[str, object]:
+    return {
+        "version": version,
+        "subject": drift.subject,
+        "since": drift.since_seconds,
+        "rows": drift.rows,
+        "words": drift.words,
+        "readings": [reading._asdict() for reading in drift.readings],
+    }
+
+
+def _summed_until(version: ActiveVersion, until: float) -> float:
+    if version.summed_until is None:
+        return until - FIRST_SECONDS
+    return max(version.summed_until, until - LONGEST_SECONDS)
+
+
+def _metric_name(name: str, subject: str) -> str:
+    if subject == PREDICTION:
+        return name
+    full = f"{name}/{subject}"
+    if len(full) <= _NAME_CHARACTERS:
+        return full
+    digest = sha256(subject.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{full[: _NAME_CHARACTERS - len(digest) - 1]}~{digest}"

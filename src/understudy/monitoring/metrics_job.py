@@ -1,0 +1,81 @@
+"""The seed's metrics of every active version, for each minute, from the windows of that minute."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from understudy.core.histogram import merged
+from understudy.core.metrics import VersionCounts, metrics_of
+from understudy.core.windows import Window
+from understudy.ports import ActiveVersion, Epoch, MetricStore, MetricValue, WindowLog
+
+MINUTE_SECONDS = 60.0
+SETTLE_SECONDS = 10.0
+"""A minute is measured for the first time this much after its end: by then its last window has been shipped."""
+LATE_SECONDS = 4 * MINUTE_SECONDS
+"""Minutes that are measured again: a shipper replaces a window for three minutes after its start."""
+AT_ONCE_SECONDS = 10 * MINUTE_SECONDS
+LONGEST_SECONDS = 3_600.0
+"""Of an outage the last hour is measured, ten minutes of it at a time; older minutes stay without metrics."""
+
+
+class MetricsJob:
+    """Writes ``PredictionMetric``.
+
+    Args:
+        store: Which versions are active, and where their metrics go.
+        windows: What they did.
+    """
+
+    def __init__(self, store: MetricStore, windows: WindowLog) -> None:
+        self._store = store
+        self._windows = windows
+
+    async def tick(self, epoch: Epoch) -> None:
+        """Measure the minutes that are over and not yet measured, and the latest ones again.
+
+        Raises:
+            LeadershipLost: Another monitor leads; what was not written is that one's.
+        """
+        active = await self._store.active()
+        until = (active.now - SETTLE_SECONDS) // MINUTE_SECONDS * MINUTE_SECONDS
+        ordered = sorted(active.versions, key=lambda version: _since(version, until))
+        for since, versions in groupby(ordered, key=lambda version: _since(version, until)):
+            await self._measure(list(versions), since, min(until, since + AT_ONCE_SECONDS), epoch)
+
+    async def _measure(self, versions: Sequence[ActiveVersion], since: float, until: float, epoch: Epoch) -> None:
+        windows = await self._windows.of_versions([version.id for version in versions], since, until)
+        parts: dict[tuple[int, float], list[Window]] = {}
+        for window in windows:
+            minute = window.key.start // MINUTE_SECONDS * MINUTE_SECONDS
+            parts.setdefault((window.key.model_version_id, minute), []).append(window)
+        minutes = [since + place * MINUTE_SECONDS for place in range(round((until - since) / MINUTE_SECONDS))]
+        values = [
+            MetricValue(version.id, name, value, minute + MINUTE_SECONDS)
+            for version in versions
+            for minute in minutes
+            for name, value in metrics_of(counts_of(parts.get((version.id, minute), ()))).items()
+        ]
+        await self._store.add(values, epoch=epoch)
+
+
+def counts_of(windows: Iterable[Window]) -> VersionCounts:
+    """Return what one version did in these windows: of all shippers, and in all the roles that it had."""
+    kept = list(windows)
+    return VersionCounts(
+        volume=sum(window.volume for window in kept),
+        calls=sum(window.calls for window in kept),
+        errors=sum(window.errors for window in kept),
+        latency_us=merged(window.latencies for window in kept).quantile,
+        score_calls=sum(window.score_calls for window in kept),
+        score=sum(window.score for window in kept),
+        positives=sum(window.positives for window in kept),
+        score_quantile=merged(window.scores for window in kept).quantile,
+    )
+
+
+def _since(version: ActiveVersion, until: float) -> float:
+    """Return the start of the first minute that is to be measured."""
+    latest = until - LATE_SECONDS
+    if version.measured_until is None:
+        return latest
+    return max(min(version.measured_until, latest), until - LONGEST_SECONDS)

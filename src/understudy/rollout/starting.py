@@ -1,0 +1,108 @@
+"""From two versions to a rollout: how risky the change is, the plan that follows, and how long it will take."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from understudy.core.canary_policy import CanaryPolicy
+from understudy.core.forecast import Needs, RolloutForecast, Traffic, forecast
+from understudy.core.plan import Risk, RolloutPlan, VersionFacts, grade_risk, plan_for
+from understudy.core.plan_reader import read_plan
+from understudy.core.policy import Role
+from understudy.core.windows import Window, merge_windows
+from understudy.errors import NotRegistered, PolicyRefused
+from understudy.ports import NewRollout, Registry, VersionRecord, WindowLog
+
+TRAFFIC_SECONDS = 3_600.0
+"""Today's traffic is the last hour's."""
+ENOUGH_CALLS = 200
+"""Answered calls of the champion that its 95th percentile is taken from."""
+
+
+class Prepared(NamedTuple):
+    """A rollout that has not begun."""
+
+    champion: VersionRecord
+    challenger: VersionRecord
+    risk: Risk
+    plan: RolloutPlan
+    forecast: RolloutForecast
+    slow_us: int | None
+
+    def rollout(self, salt: str | None) -> NewRollout:
+        """Return what is to be started."""
+        plan = replace(self.plan, salt=salt)
+        return NewRollout(self.champion.model_name, self.challenger.version, plan, salt, self.slow_us)
+
+
+async def prepare(
+    registry: Registry,
+    windows: WindowLog,
+    model_name: str,
+    version: str,
+    plan_source: str | Mapping[str, Any] | None,
+    *,
+    now: float,
+) -> Prepared:
+    """Return what starting a rollout would mean.
+
+    Args:
+        registry: Where the versions are.
+        windows: What the champion did of late.
+        model_name: The model.
+        version: The challenger's label.
+        plan_source: A plan's name, its weights or its JSON object; ``None`` for the plan that the risk asks for.
+        now: Seconds since the epoch.
+
+    Raises:
+        NotRegistered: The model has no policy, or no such version.
+        PolicyRefused: The plan cannot be used, or the version is the champion already.
+    """
+    policy = (await registry.show_model(model_name)).policy
+    if policy is None:
+        raise NotRegistered(f"{model_name} has no serving policy, so no champion to compare with")
+    champion = await registry.show_version(model_name, policy.champion)
+    challenger = await registry.show_version(model_name, version)
+    if challenger.version == champion.version:
+        raise PolicyRefused(f"version {version} is the champion of {model_name} already")
+    risk = grade_risk(_facts_of(champion), _facts_of(challenger))
+    plan = plan_for(risk) if plan_source is None else _read(plan_source)
+    seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
+    limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == "default" else CanaryPolicy()
+    needs = Needs(entities=limits.min_entities)
+    return Prepared(
+        champion, challenger, risk, plan, forecast(plan, _traffic_of(seen, now), needs), slow_us_of(seen, champion.id)
+    )
+
+
+def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
+    """Return the champion's 95th percentile in microseconds; ``None`` from too few calls."""
+    own = [w for w in windows if w.key.model_version_id == champion_id and w.key.role is Role.CHAMPION]
+    if sum(window.answered for window in own) < ENOUGH_CALLS:
+        return None
+    return round(merge_windows(own[0].key, own).latencies.quantile(0.95) or 0)
+
+
+def _read(source: str | Mapping[str, Any]) -> RolloutPlan:
+    try:
+        return read_plan(source)
+    except ValueError as problem:
+        raise PolicyRefused(
+            f"the plan cannot be used: {problem}",
+            hint="A plan is default, fast, rolling, blue_green, weights such as 2,10,50,100, or @file.json.",
+        ) from problem
+
+
+def _facts_of(version: VersionRecord) -> VersionFacts:
+    metrics = version.metrics or {}
+    return VersionFacts(
+        version.version, version.artifact_digest, metrics.get("base_model"), metrics.get("family"), version.framework
+    )
+
+
+def _traffic_of(windows: Sequence[Window], now: float) -> Traffic:
+    calls = [window for window in windows if window.key.role is not Role.SHADOW]
+    if not calls:
+        return Traffic(0.0)
+    first = min(window.key.start for window in calls)
+    return Traffic(sum(window.volume for window in calls) / max(15.0, now - first))

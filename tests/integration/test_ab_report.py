@@ -1,0 +1,436 @@
+"""A/B reports against a real Postgres, compared with figures that are counted from the same rows in plain Python."""
+
+import time
+from collections import defaultdict
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
+
+from understudy.adapters.postgres_declarations import PostgresExperimentStore
+from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.core.ab import AbState
+from understudy.core.rank_tests import compare_ranks
+from understudy.core.sample_size import Effect, entities_per_arm
+from understudy.errors import RegistryUnavailable
+from understudy.experiments.ab_plan import PlanQuestion, plan_ab
+from understudy.experiments.ab_report import NoAnswer, report_ab
+from understudy.experiments.declared_tests import MetricChoice, Wanted
+from understudy.experiments.declaring import AbQuestion, declare_test, find_test
+
+ENTITIES = 1_500
+WITHIN = 2 * DAY
+
+
+class Parts(NamedTuple):
+    world: World
+    log: PostgresExperimentLog
+    store: PostgresExperimentStore
+
+
+@pytest.fixture
+async def parts(database, database_url) -> Parts:
+    world = World(database)
+    await world.add_versions("6", "7", "8")
+    return Parts(
+        world,
+        PostgresExperimentLog(database_url, timeout_seconds=30),
+        PostgresExperimentStore(database_url, timeout_seconds=5),
+    )
+
+
+def a_question(now: float, **changes) -> AbQuestion:
+    return AbQuestion(MODEL, "converted", now, None, Wanted(0.05), MetricChoice(WITHIN))._replace(**changes)
+
+
+async def report(parts: Parts, question: AbQuestion, **more: Any) -> Any:
+    return await report_ab(parts.log, parts.store, question, **more)
+
+
+class Ramp(NamedTuple):
+    """Calls and outcomes of a test at 20 % for two days and at 50 % for two more."""
+
+    began: float
+    calls: list[Call]
+    told: list[Told]
+
+
+async def a_ramp(world: World) -> Ramp:
+    """Write a ramp: most entities come several times, and those of the first days convert more often."""
+    rng = np.random.default_rng(8)
+    versions = world.versions
+    await world.set_policy("6")
+    generations = {weight: await world.set_policy("6", "7", weight) for weight in (20, 50)}
+    began = time.time() + 1
+    calls: list[Call] = []
+    told: list[Told] = []
+    for number in range(ENTITIES):
+        entity = f"cust-{number}"
+        first = began + rng.uniform(0, 4 * DAY)
+        for at in [*sorted(first + rng.uniform(0, 4 * DAY, rng.integers(0, 4))), first]:
+            if at >= began + 4 * DAY:
+                continue
+            weight = 20 if at < began + 2 * DAY else 50
+            assigned = arm_by_bucket(versions, entity, weight, ("6", "7"))
+            fell_back = assigned == versions["7"] and rng.random() < 0.1
+            calls.append(
+                Call(
+                    entity,
+                    float(at),
+                    assigned,
+                    generations[weight],
+                    served=versions["6"] if fell_back else assigned,
+                    role="champion" if fell_back or assigned == versions["6"] else "challenger",
+                    status="fallback" if fell_back else "ok",
+                    score=float(rng.uniform()),
+                )
+            )
+        rate = 0.4 if first < began + 2 * DAY else 0.2
+        if rng.random() < 0.5:  # a past
+            calls.append(Call(entity, began - rng.uniform(0, WITHIN), versions["6"], generations[20] - 1))
+            if rng.random() < rate:
+                told.append(Told(began - rng.uniform(0, WITHIN), entity))
+        if rng.random() < rate:
+            told.append(Told(first + rng.uniform(0, 2 * WITHIN), entity))
+    # What must not count: forced calls, shadows, categories, other metrics, others' outcomes.
+    noise = [
+        Call("cust-1", began + 1, versions["7"], generations[20], reason="forced", role="challenger"),
+        Call("forced-only", began + 1, versions["7"], generations[20], reason="forced", role="challenger"),
+        Call("shown-only", began + 1, versions["7"], generations[20], role="shadow"),
+        Call("vip", began + 1, versions["6"], generations[20], reason="category"),
+    ]
+    (forced, *_) = await world.call(noise)
+    named = await world.call(calls)
+    own = next(call for call in named if call.entity_id == "cust-0" and call.at >= began)
+    told += [
+        Told(began + 1, "cust-2", name="visited"),
+        Told(began + 1, "forced-only"),
+        Told(began + 1, "stranger"),
+        Told(began + 2, prediction_id=forced.prediction_id),
+        Told(own.at + 1, prediction_id=own.prediction_id),
+    ]
+    await world.tell(told)
+    return Ramp(began, named, told)
+
+
+class Counted(NamedTuple):
+    """What plain Python counts: for each arm weights, values and pasts of its closed entities."""
+
+    weights: dict[bool, np.ndarray]
+    values: dict[bool, np.ndarray]
+    pasts: dict[bool, np.ndarray]
+    entered: dict[bool, int]
+
+
+def counted(world: World, ramp: Ramp, now: float) -> Counted:
+    owner = {call.prediction_id: call.entity_id for call in ramp.calls if call.at >= ramp.began}
+    events = defaultdict(list)
+    for event in ramp.told:
+        entity = event.entity_id or owner.get(event.prediction_id)
+        if event.name == "converted" and entity:
+            events[entity].append(event.at)
+    first: dict[str, Call] = {}
+    for call in sorted(ramp.calls, key=lambda call: call.at):
+        if call.at >= ramp.began:
+            first.setdefault(call.entity_id, call)
+    known = {call.entity_id for call in ramp.calls if call.at < ramp.began}
+    rows: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
+    entered = {False: 0, True: 0}
+    for entity, call in first.items():
+        is_b = call.assigned == world.versions["7"]
+        entered[is_b] += 1
+        if call.at + WITHIN > now:
+            continue
+        share = 0.2 if call.at < ramp.began + 2 * DAY else 0.5
+        value = float(any(np.floor(call.at) <= at < call.at + WITHIN for at in events[entity]))
+        past = (
+            float(any(ramp.began - WITHIN <= at < ramp.began for at in events[entity])) if entity in known else np.nan
+        )
+        rows[is_b].append((1 - share if is_b else share, value, past))
+    columns = {is_b: np.array(arm).T for is_b, arm in rows.items()}
+    weights, values, pasts = ({is_b: arm[place] for is_b, arm in columns.items()} for place in range(3))
+    return Counted(weights, values, pasts, entered)
+
+
+async def test_a_report_over_a_ramp_has_the_figures_that_plain_python_counts(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 5 * DAY
+
+    found = await report(parts, a_question(now, since=ramp.began))
+
+    expected = counted(parts.world, ramp, now)
+    assert (found.a.entered, found.b.entered) == (expected.entered[False], expected.entered[True])
+    assert (found.a.closed, found.b.closed) == (len(expected.values[False]), len(expected.values[True]))
+    assert found.is_share
+    means = {
+        is_b: float(expected.weights[is_b] @ expected.values[is_b] / expected.weights[is_b].sum())
+        for is_b in (False, True)
+    }
+    assert found.difference.value_a == pytest.approx(means[False], rel=1e-9)
+    assert found.difference.value_b == pytest.approx(means[True], rel=1e-9)
+    assert found.difference.theta is not None
+    # The adjustment takes off theta times the weighted difference of the pasts, who has none counting as the mean.
+    everybody = [np.concatenate([side[False], side[True]]) for side in (expected.weights, expected.pasts)]
+    known = ~np.isnan(everybody[1])
+    mean_past = np.average(everybody[1][known], weights=everybody[0][known])
+    past = {
+        is_b: np.average(np.nan_to_num(expected.pasts[is_b], nan=mean_past), weights=expected.weights[is_b])
+        for is_b in (False, True)
+    }
+    adjusted = means[True] - means[False] - found.difference.theta * (past[True] - past[False])
+    assert found.difference.difference == pytest.approx(adjusted, rel=1e-9)
+    # Entities are independent of each other: the error is the spread of what each adds to the adjusted difference.
+    variances = []
+    for arm in (False, True):
+        weights = expected.weights[arm] / expected.weights[arm].mean()
+        pasts = weights * (np.nan_to_num(expected.pasts[arm], nan=mean_past) - mean_past)
+        own = weights * (expected.values[arm] - means[arm]) - found.difference.theta * (pasts - pasts.mean())
+        variances.append(own.var(ddof=1) / len(own))
+    # The product takes each deviation with the entity left out, which makes it about 1 / n wider.
+    assert found.difference.scales[0].standard_error == pytest.approx(sqrt(sum(variances)), rel=0.01)
+
+
+async def test_a_ramp_makes_no_difference_where_there_is_none(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 6 * DAY + HOUR
+
+    found = await report(parts, a_question(now, since=ramp.began))
+
+    expected = counted(parts.world, ramp, now)
+    naive = expected.values[True].mean() - expected.values[False].mean()
+    # Most of A came in the first days, when everybody converts twice as often.
+    assert naive < -0.04
+    assert abs(found.difference.difference) < 3 * found.difference.standard_error
+    assert abs(found.difference.difference) < abs(naive)
+    assert found.state is AbState.UNDECIDED
+    assert [period.share_b for period in found.split] == [0.2, 0.5]
+    assert not found.ratio.is_mismatch
+
+
+async def test_assigned_and_served_are_kept_apart(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 7 * DAY
+
+    found = await report(parts, a_question(now, since=ramp.began))
+
+    b = parts.world.versions["7"]
+    firsts: dict[str, Call] = {}
+    for call in sorted(ramp.calls, key=lambda call: call.at):
+        if call.at >= ramp.began:
+            firsts.setdefault(call.entity_id, call)
+    calls = [
+        (call, first)
+        for call in ramp.calls
+        if call.at >= ramp.began and (first := firsts[call.entity_id]).assigned == b and call.at < first.at + WITHIN
+    ]
+    own = [call for call, _ in calls if call.served == b]
+    assert found.b.closed == found.b.entered
+    assert (found.b.calls, found.b.own_calls) == (len(calls), len(own))
+    assert 0 < found.b.own_calls < found.b.calls
+
+
+async def test_ranks_are_those_of_the_fullest_period_and_scores_of_the_versions_own_answers(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 7 * DAY
+
+    found = await report(parts, a_question(now, since=ramp.began))
+
+    expected = counted(parts.world, ramp, now)
+    first_days = {arm: expected.values[arm][expected.weights[arm] == (0.8 if arm else 0.2)] for arm in (False, True)}
+    last_days = {arm: expected.values[arm][expected.weights[arm] == 0.5] for arm in (False, True)}
+    told = [
+        len(side[False]) * len(side[True]) / (len(side[False]) + len(side[True])) for side in (first_days, last_days)
+    ]
+    fullest = first_days if told[0] > told[1] else last_days
+    assert found.ranks == pytest.approx(compare_ranks(fullest[False], fullest[True]))
+    assert found.scores.ranks.mean_a == pytest.approx(0.5, abs=0.05)
+    assert sum(found.scores.a_cells) > sum(found.scores.b_cells) > 0
+
+
+async def test_the_timeline_ends_with_what_is_known_now(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 7 * DAY
+
+    found = await report(parts, a_question(now, since=ramp.began), with_timeline=True)
+
+    last = found.timeline[-1]
+    assert len(found.timeline) > 10
+    assert (last.difference, last.low, last.high) == pytest.approx(
+        (found.difference.difference, found.interval.low, found.interval.high)
+    )
+    assert last.at == pytest.approx(now)
+    assert [point.at for point in found.timeline] == sorted(point.at for point in found.timeline)
+
+
+async def test_without_traffic_and_without_outcomes_nothing_is_good_or_bad(parts):
+    world = parts.world
+    await world.set_policy("6", "7")
+    now = time.time() + 1
+
+    no_share = await report(parts, a_question(now))
+    generation = await world.set_policy("6", "7", 50)
+    no_calls = await report(parts, a_question(now + DAY))
+    await world.call([Call("cust-1", now, world.versions["6"], generation)])
+    await world.tell([Told(now + 1, "cust-1", name="visited")])
+    no_outcomes = await report(parts, a_question(now + DAY))
+
+    assert [found.state for found in (no_share, no_calls)] == [NoAnswer.NO_TRAFFIC] * 2
+    assert no_outcomes.state is NoAnswer.NO_OUTCOMES
+    assert "there are: visited" in no_outcomes.sentence
+    assert no_outcomes.a.entered == 1
+
+
+async def test_a_declared_test_takes_its_looks_keeps_them_and_ends_with_a_winner(parts):
+    world, question = parts.world, a_question(time.time() + 40 * DAY, wanted=Wanted(0.5))
+    generation = await world.set_policy("6", "7", 50)
+    began = time.time() + 1
+    calls, told = [], []
+    for number in range(2_000):
+        at = began + number * 30 * DAY / 2_000
+        entity = f"cust-{number}"
+        assigned = arm_by_bucket(world.versions, entity, 50, ("6", "7"))
+        calls.append(Call(entity, at, assigned, generation))
+        if number % (2 if assigned == world.versions["7"] else 5) == 0:
+            told.append(Told(at + HOUR, entity))
+    await world.call(calls)
+    await world.tell(told)
+    early = question._replace(now=began + 10 * DAY)
+
+    found = await find_test(parts.log, parts.store, MODEL, "converted")
+    declared = await declare_test(parts.log, parts.store, found, early, looks=5, created_by="dana")
+    again = await declare_test(parts.log, parts.store, found, early, looks=2, created_by="somebody else")
+    states = [(await report(parts, question._replace(now=began + day * DAY))) for day in (4, 10, 20, 30)]
+
+    assert declared.test is not None
+    assert again.test == declared.test
+    plan = declared.test.plan
+    # (2.80 / 0.5)² · 2 (1 - p) / p entities, 3 % more with five looks; 270 entities know p = 0.2 to ± 0.07 (3 sd).
+    assert 170 < plan.entities_per_arm < 430
+    assert [found.state for found in states] == [AbState.TOO_EARLY, *[AbState.B_BETTER] * 3]
+    assert states[1].interval.low > 0
+    assert states[2].sentence == states[3].sentence == states[1].sentence
+    ended = await find_test(parts.log, parts.store, MODEL, "converted")
+    assert ended.test is not None
+    assert ended.test.looks == states[1].found.test.looks
+    assert len(ended.test.looks) == 1
+    assert not ended.test.is_open
+
+
+async def test_a_look_that_somebody_else_takes_at_the_same_moment_is_not_free(parts):
+    world = parts.world
+    generation = await world.set_policy("6", "7", 50)
+    began = time.time() + 1
+    rng = np.random.default_rng(1)
+    calls = [
+        Call(f"cust-{n}", began + n, arm_by_bucket(world.versions, f"cust-{n}", 50, ("6", "7")), generation)
+        for n in range(1_000)
+    ]
+    await world.call(calls)
+    await world.tell([Told(call.at + 1, call.entity_id) for call in calls if rng.random() < 0.3])
+    question = a_question(began + 3 * DAY)
+    found = await find_test(parts.log, parts.store, MODEL, "converted")
+    declared = await declare_test(
+        parts.log, parts.store, found, question._replace(wanted=Wanted(0.3)), looks=5, created_by="dana"
+    )
+    assert declared.test is not None
+    record = declared.test.record
+
+    first = await parts.store.record(record, {"looks": []}, ends=False)
+    second = await parts.store.record(record, {"looks": []}, ends=False)
+
+    assert (first, second) == (True, False)
+
+
+async def test_a_broken_split_blocks_the_verdict(parts):
+    world = parts.world
+    generation = await world.set_policy("6", "7", 50)
+    began = time.time() + 1
+    calls = [
+        Call(f"cust-{n}", began + n, arm_by_bucket(world.versions, f"cust-{n}", 50, ("6", "7")), generation)
+        for n in range(1_000)
+    ]
+    lost = [call for call in calls if call.assigned == world.versions["7"]][:200]
+    await world.call([call for call in calls if call not in lost])
+    await world.tell([Told(call.at + 1, call.entity_id) for call in calls[:300]])
+
+    found = await report(parts, a_question(began + 3 * DAY))
+
+    assert found.state is AbState.INVALID
+    assert found.interval is None
+    assert "sample ratio" in found.sentence
+
+
+async def test_a_metric_of_amounts_per_call_is_a_ratio_of_sums(parts):
+    world = parts.world
+    generation = await world.set_policy("6", "7", 50)
+    began = time.time() + 1
+    rng = np.random.default_rng(2)
+    calls, told, sums = [], [], {False: [0.0, 0.0], True: [0.0, 0.0]}
+    for number in range(600):
+        entity = f"cust-{number}"
+        assigned = arm_by_bucket(world.versions, entity, 50, ("6", "7"))
+        times = int(rng.integers(1, 6))
+        calls += [Call(entity, began + number + place, assigned, generation) for place in range(times)]
+        amounts = rng.exponential(10, int(rng.integers(0, 4)))
+        told += [Told(began + number + HOUR, entity, float(amount)) for amount in amounts]
+        arm = sums[assigned == world.versions["7"]]
+        arm[0] += float(amounts.sum())
+        arm[1] += times
+    await world.call(calls)
+    await world.tell(told)
+
+    found = await report(parts, a_question(began + 3 * DAY, choice=MetricChoice(WITHIN, per_call=True)))
+
+    assert not found.is_share
+    assert found.difference.value_a == pytest.approx(sums[False][0] / sums[False][1])
+    assert found.difference.value_b == pytest.approx(sums[True][0] / sums[True][1])
+
+
+async def test_a_plan_has_the_champions_own_figures_and_todays_traffic(parts):
+    ramp = await a_ramp(parts.world)
+    now = ramp.began + 4 * DAY
+    question = PlanQuestion(MODEL, "converted", Wanted(0.2), MetricChoice(WITHIN), looks=1, now=now)
+
+    sizes = await plan_ab(parts.log, question)
+    with_five = await plan_ab(parts.log, question._replace(looks=5))
+
+    closed = counted(parts.world, ramp, now).values[False]
+    assert sizes.baseline.entities == len(closed)
+    assert sizes.baseline.value == pytest.approx(closed.mean())
+    assert sizes.baseline.variance == pytest.approx(closed.var(ddof=1), rel=0.01)
+    assert sizes.one_look == entities_per_arm(
+        Effect(0.2 * sizes.baseline.value, sizes.baseline.variance, sizes.baseline.variance)
+    )
+    # Five O'Brien-Fleming looks cost 2.5 % (Jennison & Turnbull 2000, table 2.4 has 1.028 for the exact boundary).
+    assert with_five.with_looks / sizes.one_look == pytest.approx(1.026, abs=0.005)
+    # Today half of the entities meet the challenger, so both ways to split take the same time.
+    assert sizes.days_even == sizes.days_today
+    entered = sum(1 for call in ramp.calls if call.at >= ramp.began)
+    assert 0 < sizes.baseline.entities_per_day < entered
+
+
+async def test_without_outcomes_a_plan_goes_by_seed_003s_assumption_and_says_so(parts):
+    await parts.world.set_policy("6")
+    question = PlanQuestion(MODEL, "bought", Wanted(0.05), MetricChoice(WITHIN), looks=1, now=time.time() + 1)
+
+    sizes = await plan_ab(parts.log, question)
+
+    assert (sizes.one_look, sizes.seed.entities_per_arm if sizes.seed else None) == (6_281, 3_137)
+    assert "'bought'" in sizes.baseline.gap
+    assert (sizes.days_even, sizes.days_today) == (None, None)
+    with pytest.raises(ValueError, match="bought"):
+        await plan_ab(parts.log, question._replace(wanted=Wanted(0.005, is_relative=False)))
+
+
+async def test_a_question_that_takes_too_long_ends_with_what_to_ask_instead(parts, database_url):
+    await parts.world.set_policy("6", "7", 50)
+    impatient = PostgresExperimentLog(database_url, timeout_seconds=0.8)
+    async with parts.world.database.transaction():
+        await parts.world.database.execute("LOCK TABLE predictionlog IN ACCESS EXCLUSIVE MODE")
+
+        with pytest.raises(RegistryUnavailable) as refused:
+            await report_ab(impatient, parts.store, a_question(time.time() + DAY))
+
+    assert "--since" in refused.value.next_step

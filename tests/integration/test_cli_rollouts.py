@@ -1,0 +1,134 @@
+"""Rollouts from the command line, against a real Postgres and a real model server; no monitor moves anything here."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from e2e.stack import Stack, a_stack, register, sql
+
+from understudy.core.rollout_state import Phase
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+Understudy = Callable[..., Said]
+
+
+@pytest.fixture
+async def understudy(tmp_path, database_url):
+    """The command on a registry with model ``visits``: champion 1, and version 2, which answers."""
+
+    def command(*arguments: str) -> Said:
+        done = subprocess.run(
+            [sys.executable, "-m", "understudy.entrypoints.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "DATABASE_URL": database_url, "COLUMNS": "80"},
+            check=False,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    with a_stack(tmp_path, database_url) as stack:
+        await registered(stack, database_url)
+        yield command
+
+
+async def registered(stack: Stack, database_url: str) -> None:
+    champion = await register(database_url, 1, [stack.start_model("visits:1")])
+    await register(database_url, 2, [stack.start_model("visits:2")])
+    await register(database_url, 3, [1])
+    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
+
+
+def started(understudy: Understudy, *more: str) -> Said:
+    return understudy(
+        "rollout", "start", "visits", "2", "--plan", "5,50,100", "--reason", "retrain", "--yes", "--json", *more
+    )
+
+
+def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
+    planned = understudy("plan", "visits", "2")
+    tried = started(understudy, "--dry-run")
+    begun = started(understudy)
+    paused = understudy("rollout", "pause", "visits", "--reason", "lunch")
+    resumed = understudy("rollout", "resume", "visits", "--reason", "back", "--json")
+    undecided = understudy("rollout", "wait", "visits", "--timeout", "1s")
+    aborted = understudy("rollout", "abort", "visits", "--reason", "no", "--yes", "--json")
+    ended = understudy("rollout", "wait", "visits", "--json")
+
+    assert planned.code == 0
+    assert "risk critical" in planned.out
+    assert "gets no traffic" in planned.out
+    assert tried.json["rollout"] is None
+    assert [step["weight_percent"] for step in begun.json["rollout"]["plan"]["steps"]] == [5, 50, 100]
+    assert (paused.code, "paused by" in paused.out) == (0, True)
+    assert resumed.json["rollout"]["phase"] == Phase.PROGRESSING
+    assert (undecided.code, "undecided at 0 %" in undecided.out) == (6, True)
+    assert aborted.json["changed"]
+    assert (ended.code, ended.json["rollout"]["phase"]) == (3, "FAILED")
+
+
+def test_a_rollout_is_shown_within_80_columns(understudy):
+    rollout_id = started(understudy).json["rollout"]["rollout_id"]
+
+    listed, shown = understudy("rollout", "list"), understudy("rollout", "show", "visits", str(rollout_id))
+    document = understudy("rollout", "show", "visits", "--json").json
+
+    for said in (listed, shown):
+        assert said.code == 0
+        assert max(map(len, said.out.splitlines())) <= 80
+        assert "…" not in said.out
+    assert "1 → 2" in listed.out
+    assert "begins" in shown.out
+    assert [event["reason"] for event in document["events"]] == ["begins"]
+
+
+IMPOSSIBLE = [
+    (["start", "visits", "9", "--reason", "x", "--yes"], 4, "has no version '9'"),
+    (["start", "visits", "1", "--reason", "x", "--yes"], 7, "is the champion of visits already"),
+    (["start", "visits", "3", "--reason", "x", "--yes"], 1, "version 3 is not ready"),
+    (["start", "visits", "2", "--plan", "5,3", "--reason", "x", "--yes"], 7, "the plan cannot be used"),
+    (["start", "visits", "2", "--plan", "@nowhere.json", "--reason", "x", "--yes"], 2, "--plan"),
+    (["start", "visits", "2", "--reason", "x"], 2, "nobody is there to confirm it"),
+    (["start", "visits", "2", "--yes"], 2, "needs a reason"),
+    (["show", "visits"], 4, "never had a rollout"),
+    (["wait", "visits", "--until", "tea"], 2, "is neither"),
+    (["pause", "nobody", "--reason", "x"], 4, "never had a rollout"),
+]
+
+
+def test_what_cannot_be_done_says_why_and_what_next(understudy):
+    for arguments, code, says in IMPOSSIBLE:
+        said = understudy("rollout", *arguments)
+
+        assert said.code == code, said
+        assert says in " ".join(said.err.split()), said
+        assert "→" in said.err
+    assert "No rollout was started yet" in understudy("rollout", "list").out
+
+
+def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
+    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+
+    unconfirmed = understudy("rollback", "visits", "--reason", "it burns")
+    first = understudy("rollback", "visits", "--reason", "it burns", "--yes", "--json")
+    second = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    policy = understudy("model", "show", "visits", "--json").json["model"]["policy"]
+
+    assert (unconfirmed.code, "now: 1 80 %, 2 20 %" in unconfirmed.err) == (2, True)
+    assert first.json["rollback"]["did"] == "weight 0"
+    assert (second.code, "nothing" in second.out) == (0, True)
+    assert (policy["challenger"], policy["challenger_weight"]) == ("2", 0)

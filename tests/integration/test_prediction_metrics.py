@@ -1,0 +1,133 @@
+"""Metrics in Postgres: every minute of every active version, once, by the leader alone."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import asyncpg
+import numpy as np
+import pytest
+from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
+
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.core.metrics import METRIC_NAMES
+from understudy.core.prediction import Status
+from understudy.errors import LeadershipLost
+from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
+from understudy.monitoring.retention_job import RetentionJob
+
+ROWS = 900
+DRAWN = np.random.default_rng(3).beta(2, 4, ROWS)
+
+
+class World(NamedTuple):
+    database: asyncpg.Connection
+    store: StoreAsOf
+    windows: PostgresWindowLog
+    traffic: LoggedTraffic
+    job: MetricsJob
+    epoch: int
+    minute: float
+    """The start of a minute in the past."""
+    champion: int
+
+    async def values(self, name: str, version_id: int | None = None) -> list[tuple[float, float]]:
+        rows = await self.database.fetch(
+            "SELECT extract(epoch FROM computed_at)::float8 AS at, value FROM PredictionMetric"
+            " WHERE metric_name = $1 AND model_version_id = $2 ORDER BY at",
+            name,
+            version_id or self.champion,
+        )
+        return [tuple(row) for row in rows]
+
+
+@pytest.fixture
+async def world(database: asyncpg.Connection, database_url: str) -> AsyncIterator[World]:
+    champion = await register(database, "churn", "6")
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", champion)
+    store = StoreAsOf(database_url, timeout_seconds=10)
+    windows = PostgresWindowLog(database_url, timeout_seconds=10)
+    traffic = LoggedTraffic(database_url)
+    now: float = await database.fetchval("SELECT extract(epoch FROM now())::float8")
+    minute = now // 60 * 60 - 7_200
+    store.now = minute + 75
+    job = MetricsJob(store, windows)
+    yield World(database, store, windows, traffic, job, await lead(database_url), minute, champion)
+    await traffic.close()
+
+
+async def test_the_metrics_of_a_minute_are_those_of_its_calls(world):
+    rows = scored_rows(DRAWN, world.minute, world.champion)
+    failed = [row._replace(status=Status.TIMEOUT, score=None) for row in rows[:90]]
+    await world.traffic.ship([*failed, *rows[90:]])
+
+    await world.job.tick(world.epoch)
+
+    found = {name: dict(await world.values(name))[world.minute + 60] for name in METRIC_NAMES}
+    scores = DRAWN[90:]
+    latencies = np.array([row.latency_us for row in rows[90:]]) / 1_000
+    assert (found["volume"], found["error_rate"]) == (ROWS, 0.1)
+    assert found["mean"] == pytest.approx(scores.mean(), abs=1e-6)
+    assert found["positive_rate"] == pytest.approx((scores >= 0.5).mean())
+    for name, share, values in (("p50", 0.5, scores), ("p95", 0.95, scores), ("latency_p99_ms", 0.99, latencies)):
+        assert found[name] == pytest.approx(np.quantile(values, share, method="inverted_cdf"), rel=0.01)
+
+
+async def test_measuring_again_writes_nothing_and_a_late_window_is_added(world):
+    await world.traffic.ship(scored_rows(DRAWN, world.minute, world.champion))
+    await world.job.tick(world.epoch)
+    before = await world.database.fetch("SELECT *, xmin FROM PredictionMetric ORDER BY 1, 2, 4")
+
+    await world.job.tick(world.epoch)
+    again = await world.database.fetch("SELECT *, xmin FROM PredictionMetric ORDER BY 1, 2, 4")
+    await world.traffic.ship(scored_rows(DRAWN[:7], world.minute, world.champion))
+    world.store.now += 60
+    await world.job.tick(world.epoch)
+
+    assert again == before
+    assert dict(await world.values("volume"))[world.minute + 60] == ROWS + 7
+
+
+async def test_after_an_outage_the_last_hour_is_measured_and_no_minute_twice(world):
+    await world.job.tick(world.epoch)
+    world.store.now += 2 * LONGEST_SECONDS
+
+    ticks = 0
+    while len(await world.values("volume")) < 64:
+        await world.job.tick(world.epoch)
+        ticks += 1
+        assert ticks < 20
+
+    minutes = [at for at, _ in await world.values("volume")]
+    until = world.minute + 60 + 2 * LONGEST_SECONDS
+    assert minutes[-60:] == [until - 60 * place for place in reversed(range(60))]
+    assert ticks == 6
+
+
+async def test_a_version_without_traffic_has_a_volume_of_0_and_one_without_a_role_is_not_measured(world):
+    staging = await register(world.database, "churn", "7")
+
+    await world.job.tick(world.epoch)
+
+    assert {value for _, value in await world.values("volume")} == {0.0}
+    assert await world.values("error_rate") == []
+    assert await world.values("volume", staging) == []
+
+
+async def test_a_monitor_whose_lease_is_over_measures_nothing(world, database_url):
+    await lead(database_url)
+
+    with pytest.raises(LeadershipLost):
+        await world.job.tick(world.epoch)
+
+    assert await world.values("volume") == []
+
+
+async def test_windows_that_are_older_than_asked_for_are_deleted_in_pieces(world):
+    for hour in range(3):
+        await world.traffic.ship(scored_rows(DRAWN[:60], world.minute - 3_600 * hour, world.champion))
+    job = RetentionJob(world.windows, world.store, window_days=1, now=lambda: world.minute + 86_400 - 1_800)
+
+    await job.tick(world.epoch)
+
+    left = await world.windows.of_versions([world.champion], 0, world.minute + 3_600)
+    assert [window.key.start for window in left] == [world.minute + 15 * place for place in range(4)]

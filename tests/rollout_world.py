@@ -1,0 +1,148 @@
+"""Rollouts that lie in the past of a real database: simulated traffic, and the monitor's executor at each minute."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import asyncpg
+import numpy as np
+from stats.worlds import Traffic, World
+
+from understudy.adapters.memory_policy import MemoryPolicySource
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.core.histogram import Histogram
+from understudy.core.plan import RolloutPlan, Step
+from understudy.core.policy import Role
+from understudy.core.rollout_state import WarmUpResult
+from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
+from understudy.ports import NewRollout, Origin, RolloutRecord, RolloutView
+from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.warm_up import WarmUpProbe
+
+LOOK_SECONDS = 60.0
+PLAN = RolloutPlan(
+    (Step(10, 300, 1_000), Step(50, 300, 2_000), Step(100, 0, 0)),
+    keep_warm_seconds=600,
+    canary_limits={"detectable_ratio": 3},
+)
+TWINS = World("twins", requests_per_minute=2_000, entities=20_000, has_scores=True, has_histograms=True)
+WORSE = replace(TWINS, name="worse", error_factor=5.0, latency_factor=1.05, score_shift=0.01)
+_ADD_WINDOW = """
+    INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper, epoch,
+                                  calls, errors, counts)
+    VALUES ($1, to_timestamp($2), $3, $4, $5, $6, 0, $7, $8, $9)
+"""
+
+
+class PastStore(PostgresRolloutStore):
+    """The store of a database whose rollouts happen at ``now`` instead of today."""
+
+    def __init__(self, database_url: str, now: float) -> None:
+        super().__init__(database_url, timeout_seconds=5)
+        self.now = now
+
+    async def view(self, rollout_id: int) -> RolloutView:
+        return (await super().view(rollout_id))._replace(read_at=self.now)
+
+
+class ReadyProbe(WarmUpProbe):
+    """Says of every version that it answers."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryPolicySource(), lambda _: None)  # type: ignore[arg-type,return-value]  # never called
+
+    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+        return WarmUpResult(passed=True)
+
+
+class PastRollout:
+    """A rollout of churn 7 against 6 that began ``seconds_ago``; :meth:`go_on` lets time pass."""
+
+    def __init__(self, database: asyncpg.Connection, database_url: str, world: World, seconds_ago: float) -> None:
+        self._database = database
+        self._url = database_url
+        self._traffic = Traffic(world, 3)
+        self._random = np.random.default_rng(3)
+        self._seconds_ago = seconds_ago
+        self._generated = 0
+        self.versions: dict[str, int] = {}
+
+    async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
+        self.versions = await two_versions(self._database)
+        now = await self._database.fetchval("SELECT extract(epoch FROM now())::float8")
+        self._first = int((now - self._seconds_ago) // WINDOW_SECONDS) * WINDOW_SECONDS
+        self.store = PastStore(self._url, float(self._first))
+        self.executor = RolloutExecutor(
+            self.store,
+            PostgresWindowLog(self._url, timeout_seconds=5),
+            ReadyProbe(),
+            PrometheusTelemetry(),
+            environment="test",
+        )
+        new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))
+        record = await self.store.start(new, Origin("dana@laptop", "cli", "weekly retrain"))
+        self.id = record.id
+        await self._database.execute(
+            """UPDATE Rollout SET started_at = to_timestamp($1),
+                      state = state || jsonb_build_object('started_at', $1::float8, 'limit_from', $1::float8)""",
+            self.store.now,
+        )
+        await self._date_events()
+        return record
+
+    async def go_on(self, minutes: int) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each."""
+        for _ in range(minutes):
+            view = await self.store.view(self.id)
+            weight = view.policy.weight_percent if view.policy and view.policy.rollout_id else 0
+            if view.record.state.promoted_at is None and weight:
+                await self._ship(view, weight)
+            else:
+                self._generated += int(LOOK_SECONDS) // WINDOW_SECONDS
+            self.store.now += LOOK_SECONDS
+            await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
+            await self._date_events()
+
+    async def _ship(self, view: RolloutView, weight_percent: int) -> None:
+        count = int(LOOK_SECONDS) // WINDOW_SECONDS
+        generation = view.policy.generation if view.policy else 0
+        windows = self._traffic.windows(self._generated, count, weight_percent, generation)
+        self._generated += count
+        await self._database.executemany(_ADD_WINDOW, [self._row(window, view) for window in windows])
+
+    def _row(self, window: Window, view: RolloutView) -> Sequence[object]:
+        key = window.key
+        is_challenger = key.role is Role.CHALLENGER
+        version_id = view.record.challenger_id if is_challenger else view.record.champion_id
+        scores = self._random.beta(2 + 0.2 * is_challenger, 5, min(window.answered, 200))
+        counts = window_to_json(replace(window, scores=Histogram.of(scores.tolist())))
+        start = float(self._first + key.start)
+        generation = key.policy_generation
+        return (version_id, start, key.role, self.id, generation, key.shipper, window.calls, window.errors, counts)
+
+    async def _date_events(self) -> None:
+        await self._database.execute(
+            "UPDATE RolloutEvent SET at = to_timestamp($1) WHERE at > now() - INTERVAL '1 minute'", self.store.now
+        )
+        await self._database.execute(
+            """UPDATE Rollout SET finished_at = to_timestamp($1), announced_at = CASE WHEN announced_at IS NOT NULL
+               THEN to_timestamp($1) END WHERE finished_at > now() - INTERVAL '1 minute'""",
+            self.store.now,
+        )
+
+
+async def two_versions(database: asyncpg.Connection) -> dict[str, int]:
+    """Register churn 6, the champion, and 7; return their ids by label."""
+    for version in ("6", "7"):
+        await database.execute(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema,"
+            " metrics) VALUES ('churn', $1, 'file:///m', $2, 'sklearn', '{}', '{\"base_model\": \"trees-v2\"}')",
+            version,
+            f"sha256:{version}",
+        )
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, salt)"
+        " SELECT 'churn', id, 'winter' FROM ModelVersion WHERE version = '6'"
+    )
+    return {row["version"]: row["id"] for row in await database.fetch("SELECT id, version FROM ModelVersion")}

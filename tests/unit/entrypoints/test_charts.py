@@ -1,0 +1,125 @@
+"""Charts and pages: nothing from outside, nothing unescaped, nothing outside the frame."""
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.entrypoints.charts import (
+    HEIGHT,
+    WIDTH,
+    Distribution,
+    Point,
+    Tone,
+    distributions,
+    interval_over_time,
+    page,
+    table,
+    ticks,
+)
+
+HOSTILE = "<script>alert('x')</script>&\"'"
+values = st.floats(-1e9, 1e9)
+cells = st.lists(st.integers(0, 10**9), min_size=4, max_size=4)
+points = st.lists(
+    st.tuples(st.floats(0, 1e10), st.tuples(values, values, values).map(sorted)), min_size=1, max_size=20
+).map(lambda rows: [Point(at, value, low, high) for at, (low, value, high) in sorted(rows)])
+
+
+def numbers_in(svg: str) -> list[float]:
+    """Return every coordinate that is drawn."""
+    root = ET.fromstring(svg)
+    drawn = [
+        node.get(name, "")
+        for node in root.iter()
+        for name in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "d", "points")
+    ]
+    return [float(number) for text in drawn for number in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)]
+
+
+class Tags(HTMLParser):
+    """Collects elements and the addresses that they name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action")]
+
+
+@given(cells, cells)
+def test_distributions_are_drawn_within_the_frame(one, other):
+    svg = distributions(
+        "score",
+        [Distribution("A", Tone.CHAMPION, one), Distribution("B", Tone.CHALLENGER, other)],
+        [0, 0.25, 0.5, 0.75, 1],
+    )
+
+    assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+
+
+@given(points)
+def test_an_interval_is_drawn_within_the_frame(drawn):
+    svg = interval_over_time("difference", drawn, [(drawn[0].at, "then"), (drawn[-1].at, "now")], "points")
+
+    assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+
+
+@given(values, values)
+def test_ticks_are_round_within_the_span_and_few(one, other):
+    low, high = sorted((one, other))
+
+    found = ticks(low, high)
+
+    assert len(found) <= 12
+    assert found == sorted(found)
+    slack = (high - low) * 1e-6
+    assert all(low - slack <= tick <= high + slack for tick in found)
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ((0, 1), [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        ((-3, 7), [-2, 0, 2, 4, 6]),
+        ((0, 0.03), [0, 0.01, 0.02, 0.03]),
+        ((5, 5), [5]),
+    ],
+)
+def test_ticks_are_those_that_a_person_would_choose(span, expected):
+    assert ticks(*span) == pytest.approx(expected)
+
+
+def test_a_page_holds_every_text_as_text_and_asks_for_nothing():
+    arms = [Distribution(HOSTILE, Tone.CHAMPION, [1, 2]), Distribution(HOSTILE, Tone.SHADOW, [2, 1])]
+    parts = [
+        distributions(HOSTILE, arms, [0, 1, 2]),
+        interval_over_time(HOSTILE, [Point(0, 0, -1, 1)], [(0, HOSTILE)], HOSTILE),
+        table([HOSTILE], [[HOSTILE]]),
+    ]
+
+    document = page(HOSTILE, [HOSTILE], parts, HOSTILE)
+
+    found = Tags()
+    found.feed(document)
+    assert "script" not in found.tags
+    assert found.addresses == []
+    assert HOSTILE not in document
+    assert "url(" not in document
+    assert "@import" not in document
+
+
+def test_each_arm_has_its_colour_its_line_and_its_name():
+    document = page("t", [], [distributions("s", [Distribution("A 6", Tone.CHAMPION, [1])], [0, 1])], "")
+
+    assert "--champion:#0072B2" in document
+    assert "--challenger:#D55E00" in document
+    assert "prefers-color-scheme:dark" in document
+    assert ".challenger.area,.challenger.line{stroke-dasharray:7 3}" in document
+    assert ">A 6</text>" in document

@@ -1,0 +1,77 @@
+"""What a declared test keeps."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.ab import AbState, AbVerdict
+from understudy.experiments.declared_tests import (
+    MetricChoice,
+    Plan,
+    Wanted,
+    declared_test,
+    fractions_of,
+    plan_from_json,
+    result_of,
+    with_look,
+)
+from understudy.ports import ExperimentRecord
+
+amounts = st.floats(1e-6, 1e6)
+plans = st.builds(
+    Plan,
+    st.builds(Wanted, amounts, st.booleans()),
+    st.builds(MetricChoice, amounts, st.booleans(), st.booleans()),
+    st.booleans(),
+    amounts,
+    st.integers(2, 10**9),
+    st.integers(1, 20),
+    st.floats(0.001, 0.5),
+)
+PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5)
+RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json(), None, "dana", None)
+
+
+@given(plans)
+def test_a_plan_comes_back_from_the_database_as_it_was(plan):
+    assert plan_from_json(orjson.loads(orjson.dumps(plan.to_json()))) == plan
+
+
+@given(st.integers(1, 20))
+def test_looks_are_at_equal_steps_and_the_last_one_has_the_whole_sample(looks):
+    fractions = fractions_of(looks)
+
+    assert len(fractions) == looks
+    assert fractions[-1] == 1.0
+    assert fractions[0] == pytest.approx(1 / looks)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_open"), [(AbState.UNDECIDED, True), (AbState.B_BETTER, False), (AbState.NO_DIFFERENCE, False)]
+)
+def test_a_look_is_kept_and_one_that_decides_is_the_last(state, is_open):
+    after = with_look(declared_test(RECORD), AbVerdict(state, "so it is", fraction=0.4, is_look=True), 2_000.0)
+
+    stored = declared_test(RECORD._replace(result=orjson.loads(orjson.dumps(result_of(after)))))
+    assert after.is_open is is_open
+    assert stored.looks == after.looks
+    assert (stored.looks[0].fraction, stored.looks[0].at) == (0.4, 2_000.0)
+    assert (stored.decision is None) is is_open
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_share", "words"),
+    [
+        (Wanted(0.05), True, "a 5 % change"),
+        (Wanted(0.005, is_relative=False), True, "a 0.5-point change"),
+        (Wanted(2.5, is_relative=False), False, "a change of 2.5"),
+    ],
+)
+def test_a_change_is_told_in_its_own_unit(wanted, is_share, words):
+    assert wanted.words(is_share=is_share) == words
+
+
+def test_a_relative_change_is_a_share_of_the_champions_value():
+    assert Wanted(0.05).difference(0.04) == pytest.approx(0.002)
+    assert Wanted(0.005, is_relative=False).difference(0.04) == 0.005

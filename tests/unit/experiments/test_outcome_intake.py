@@ -1,0 +1,80 @@
+"""How outcome events of files and batches come in."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.adapters.memory_outcomes import MemoryOutcomeStore
+from understudy.core.outcomes import MAX_EVENTS
+from understudy.errors import BatchInvalid, RegistryUnavailable
+from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
+from understudy.ports import FileRow, OutcomeResult
+
+
+def a_row(line: int, **changes: Any) -> FileRow:
+    cells = {
+        "event_id": f"e{line}",
+        "model": "churn",
+        "entity_id": "cust-42",
+        "name": "converted",
+        "value": "1",
+        "occurred_at": "2026-11-20T13:02:11Z",
+    }
+    return FileRow(line, {**cells, **changes})
+
+
+async def test_a_row_that_cannot_be_used_is_named_by_its_line_and_costs_no_other():
+    store = MemoryOutcomeStore()
+    importing = OutcomeImport(store)
+
+    bad = await importing.add([a_row(2), a_row(3, value="many"), FileRow(4, {}, "is no row"), a_row(5)])
+
+    assert [(row.line, row.event_id, row.violations[0].pointer) for row in bad] == [(3, "e3", "/value"), (4, None, "")]
+    assert bad[1].violations[0].detail == "is no row"
+    assert list(store.kept) == ["e2", "e5"]
+    assert tuple(importing.total) == (4, 2, 0, 2)
+
+
+async def test_a_file_that_is_imported_again_adds_nothing():
+    store = MemoryOutcomeStore()
+    await OutcomeImport(store).add([a_row(2), a_row(3)])
+    again = OutcomeImport(store)
+
+    await again.add([a_row(2), a_row(3), a_row(4)])
+
+    assert tuple(again.total) == (3, 1, 2, 0)
+
+
+async def test_a_batch_that_could_not_be_stored_is_not_counted():
+    store = MemoryOutcomeStore()
+    importing = OutcomeImport(store)
+    await importing.add([a_row(2)])
+    store.available = False
+
+    with pytest.raises(RegistryUnavailable):
+        await importing.add([a_row(3)])
+
+    assert importing.total.rows == 1
+
+
+@given(st.integers(0, 3 * MAX_EVENTS))
+def test_batches_hold_every_row_once_in_order_and_a_thousand_at_most(count):
+    found = list(batches(FileRow(line, {}) for line in range(count)))
+
+    assert [row.line for batch in found for row in batch] == list(range(count))
+    assert all(len(batch) == MAX_EVENTS for batch in found[:-1])
+    assert all(0 < len(batch) <= MAX_EVENTS for batch in found)
+
+
+async def test_a_document_is_stored_whole_or_not_at_all():
+    store = MemoryOutcomeStore()
+    good = dict(a_row(1, value=1).cells)
+
+    with pytest.raises(BatchInvalid) as refused:
+        await add_outcomes(store, {"events": [good, {**good, "value": None}]})
+    added = await add_outcomes(store, {"events": [good]})
+
+    assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
+    assert [tuple(one) for one in added] == [("e1", OutcomeResult.NEW)]
