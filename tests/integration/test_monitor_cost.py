@@ -37,7 +37,7 @@ from understudy.ports import NewRollout, NewRolloutEvent, Origin, SpooledBatch
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]  # a processor's figures, for a machine that does nothing else
 MODELS = 10
 WINDOWS = 300
 BAR_SECONDS = 0.2
