@@ -156,7 +156,7 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     assert rollouts == [("3", "FAILED", "2"), ("2", "SUCCEEDED", "2")], told
     assert seconds["version 3 rolled back"] <= ROLLBACK_SECONDS
     evidence = told[told.index("version 3 rolled back") : told.index("Rollout 2:")]
-    assert re.search(r"(error rate|typical latency) +[\d.]+ \S+ +[\d.]+ \S+ .* ✖ fail", evidence), evidence
+    assert re.search(r"(error rate|typical latency) +[\d.]+ \S+ vs [\d.]+ \S+ .* ✖ fail", evidence), evidence
     assert "rollout show visits 1" in evidence
 
 
