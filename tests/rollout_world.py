@@ -11,6 +11,7 @@ from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.core.ab import Difference
 from understudy.core.histogram import Histogram
 from understudy.core.plan import RolloutPlan, Step
 from understudy.core.policy import Role
@@ -67,6 +68,7 @@ class PastRollout:
         self._seconds_ago = seconds_ago
         self._generated = 0
         self.versions: dict[str, int] = {}
+        self.outcomes: dict[int, Difference] = {}
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
         self.versions = await two_versions(self._database)
@@ -76,6 +78,7 @@ class PastRollout:
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(self._url, timeout_seconds=5),
+            self.outcomes.get,
             ReadyProbe(),
             PrometheusTelemetry(),
             environment="test",

@@ -117,6 +117,7 @@ def an_executor(installation: Installation) -> RolloutExecutor:
     return RolloutExecutor(
         PostgresRolloutStore(url, timeout_seconds=30),
         PostgresWindowLog(url, timeout_seconds=30),
+        lambda _rollout_id: None,
         WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect),
         MemoryTelemetry(),
         environment="test",

@@ -106,7 +106,7 @@ class PostgresRolloutStore:
         """See :class:`understudy.ports.RolloutStore`."""
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, origin)
-            before = await _policy_of(connection, new.model_name)
+            before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
             if expected_generation is not None and before.generation != expected_generation:

@@ -29,7 +29,7 @@ EVENTS = """
 POLICY = """
     SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
            (SELECT version FROM modelversion WHERE id = p.challenger_version) AS challenger,
-           p.challenger_weight, p.generation, p.rollout_id
+           p.challenger_weight, p.generation, p.rollout_id, p.salt
     FROM servingpolicy p WHERE p.model_name = $1
 """
 WEIGHTS = """
@@ -59,7 +59,12 @@ def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
     if row is None:
         return None
     return PolicySeen(
-        row["champion"], row["challenger"], row["challenger_weight"], row["generation"], row["rollout_id"]
+        row["champion"],
+        row["challenger"],
+        row["challenger_weight"],
+        row["generation"],
+        row["rollout_id"],
+        row["salt"],
     )
 
 

@@ -6,27 +6,27 @@ only ones that are compared with.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from understudy.core import canary_words as words
+from understudy.core.ab import Difference
 from understudy.core.canary_look import Look
 from understudy.core.canary_means import judge_score_shift, judge_typical_latency
+from understudy.core.canary_outcome import judge_outcome
 from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
 from understudy.core.canary_rates import error_rate, judge_rate, judge_sample_ratio, slow_tail
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
-from understudy.core.policy import Role
 from understudy.core.strata import Strata, stratify
 from understudy.core.verdict import Verdict
-from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
+from understudy.core.windows import Window
 
 
-def evaluate(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float) -> Decision:
+def evaluate(
+    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
+) -> Decision:
     """Return the verdict on a rollout.
 
     Args:
@@ -34,6 +34,7 @@ def evaluate(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now:
         policy: The limits of the stage.
         stage: Where the rollout stands.
         now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on.
+        outcome: Challenger less champion of ``policy.outcome``, as of a moment that is not long ago.
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
@@ -43,15 +44,17 @@ def evaluate(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now:
     Source:
         Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.evidence`.
     """
-    return judge(stratify(windows, stage.rollout_id), policy, stage, now)
+    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcome)
 
 
-def judge(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float) -> Decision:
+def judge(
+    strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
+) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side."""
     look = _look(strata.until(now - policy.watermark_seconds), policy, stage)
     needed = needed_of(policy)
     seen = _seen(look, needed[Check.ERROR_RATE])
-    evidence = _evidence(look, needed, seen)
+    evidence = _evidence(look, needed, seen, outcome)
     split = evidence[-1]
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     needs_human = now - stage.starts[-1] >= policy.maximum_seconds
@@ -67,16 +70,6 @@ def judge(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float) -> Dec
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, seen.missing_requests, needs_human)
     return Decision(Verdict.ADVANCE, words.advance_reason(stage, now, evidence, seen.ratio), evidence)
-
-
-def inputs_digest(windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float) -> str:
-    """Return the SHA-256 of all that a verdict rests on, in hexadecimal digits.
-
-    A verdict is replayed from the stored windows; the digest tells whether they are still the ones that it saw.
-    """
-    used = sorted((*window.key, window_to_json(window)) for window in windows if _is_used(window, policy, stage, now))
-    document = {"windows": used, "policy": policy.to_json(), "stage": asdict(stage), "now": now}
-    return sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)).hexdigest()
 
 
 class _Seen(NamedTuple):
@@ -112,7 +105,7 @@ def _seen(look: Look, log_needed: float) -> _Seen:
     return _Seen(ratio, asked_ratio, round(missing * requests / trials) or None)
 
 
-def _evidence(look: Look, needed: dict[str, float], seen: _Seen) -> tuple[Evidence, ...]:
+def _evidence(look: Look, needed: dict[str, float], seen: _Seen, outcome: Difference | None) -> tuple[Evidence, ...]:
     slow = slow_tail(look)
     # Without a threshold no answer of the champion's is slow, and nothing can be said of the challenger's.
     is_enough = look.has_enough_requests and bool(slow.rates.bad_champion.any())
@@ -123,6 +116,8 @@ def _evidence(look: Look, needed: dict[str, float], seen: _Seen) -> tuple[Eviden
     ]
     if look.policy.score_shift_limit is not None:
         rows.append(judge_score_shift(look, look.policy.score_shift_limit, needed[Check.SCORE_SHIFT]))
+    if look.policy.outcome is not None:
+        rows.append(judge_outcome(look, outcome, needed[Check.OUTCOME]))
     return (*rows, judge_sample_ratio(look))
 
 
@@ -156,9 +151,3 @@ def _holds(row: Evidence) -> bool:
 
 def _is_of_few_entities(row: Evidence) -> bool:
     return row.state is CheckState.TOO_EARLY and (row.evidence or 0.0) >= (row.evidence_needed or 1.0)
-
-
-def _is_used(window: Window, policy: CanaryPolicy, stage: Stage, now: float) -> bool:
-    key = window.key
-    is_closed = key.start + WINDOW_SECONDS <= now - policy.watermark_seconds
-    return key.rollout_id == stage.rollout_id and key.role is not Role.SHADOW and is_closed

@@ -13,17 +13,22 @@ class _Bounds(NamedTuple):
     high: float
 
 
+MAX_NAME = 255
+"""Characters of an outcome's name."""
 _BOUNDS: Mapping[str, _Bounds] = {
     "alpha": _Bounds(1e-9, 0.5),
     "error_rate_share": _Bounds(0.01, 1.0),
     "slow_tail_share": _Bounds(0.01, 1.0),
     "typical_latency_share": _Bounds(0.01, 1.0),
     "score_shift_share": _Bounds(0.01, 1.0),
+    "outcome_share": _Bounds(0.01, 1.0),
     "tolerated_error_ratio": _Bounds(1.0, 100.0),
     "tolerated_slow_ratio": _Bounds(1.0, 100.0),
     "tolerated_latency_ratio": _Bounds(1.0, 100.0),
     "lone_latency_ratio": _Bounds(1.0, 100.0),
     "score_shift_limit": _Bounds(0.0, 100.0),
+    "outcome_limit_ratio": _Bounds(0.0, 0.99),
+    "outcome_within_seconds": _Bounds(1.0, 30 * 86_400.0),
     "across_entities_alpha": _Bounds(1e-9, 0.5),
     "sample_ratio_alpha": _Bounds(1e-12, 0.5),
     "min_requests": _Bounds(1, 1e12),
@@ -53,6 +58,7 @@ class CanaryPolicy:
     slow_tail_share: float = 0.25
     typical_latency_share: float = 0.25
     score_shift_share: float = 0.25
+    outcome_share: float = 0.25
     tolerated_error_ratio: float = 1.0
     tolerated_slow_ratio: float = 1.0
     """On top of the 20 % that the challenger's threshold is higher."""
@@ -61,6 +67,13 @@ class CanaryPolicy:
     """A typical latency that is worse, but by less than this, only holds: pods differ (statistics page, §7)."""
     score_shift_limit: float | None = None
     """In standard deviations of the champion's scores; ``None`` leaves the check out."""
+    outcome: str | None = None
+    """Name of the outcome that must not get worse; ``None`` leaves the check out. It only takes back."""
+    outcome_limit_ratio: float = 0.05
+    """How much worse it may be, as a share of the champion's."""
+    outcome_within_seconds: float = 3_600.0
+    """How long after an entity's first call its outcomes count, and before which it does not count itself."""
+    outcome_lower_is_better: bool = False
     across_entities_alpha: float = 0.05
     """Of the second key, which guards against entities that are unlike each other; the first guards against chance."""
     sample_ratio_alpha: float = 1e-4
@@ -86,6 +99,7 @@ class CanaryPolicy:
     def __post_init__(self) -> None:
         for name, bounds in _BOUNDS.items():
             _check(name, getattr(self, name), bounds)
+        _check_outcome(self.outcome, self.outcome_lower_is_better)
 
     def detectable_ratio_at(self, weight_percent: float) -> float:
         """Return the error ratio that must have been visible at a weight."""
@@ -129,6 +143,13 @@ def _check(name: str, value: Any, bounds: _Bounds) -> None:
         )
 
 
+def _check_outcome(name: Any, lower_is_better: Any) -> None:
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= MAX_NAME):
+        raise ValueError(f"canary policy: outcome: expected a name of 1 to {MAX_NAME} characters, got {name!r:.80}")
+    if lower_is_better not in (True, False):
+        raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Where a rollout stands."""
@@ -145,6 +166,8 @@ class Stage:
     """The challenger's weight now."""
     weights_percent: Mapping[int, float]
     """The challenger's weight under each policy generation of the rollout."""
+    split_from: float = 0.0
+    """The split is judged from here on, in seconds since the epoch: a person has seen to what was wrong before."""
 
     def __post_init__(self) -> None:
         if not self.starts:
@@ -160,5 +183,7 @@ def needed_of(policy: CanaryPolicy) -> dict[str, float]:
     }
     if policy.score_shift_limit is not None:
         shares["score_shift"] = policy.score_shift_share
+    if policy.outcome is not None:
+        shares["outcome"] = policy.outcome_share
     total = sum(shares.values())
     return {check: -log(policy.alpha * share / total) for check, share in shares.items()}

@@ -85,7 +85,7 @@ def judge_rate(look: Look, compared: RateCheck, log_needed: float, *, is_enough:
 
 def judge_sample_ratio(look: Look) -> Evidence:
     """Return whether entities are split as the policy says; ``INVALID`` when not."""
-    arrivals = look.strata.arrivals
+    arrivals = look.strata.arrivals.where(look.strata.arrivals.start >= look.stage.split_from)
     ratios = {generation: percent / 100 for generation, percent in look.stage.weights_percent.items()}
     found = split_evidence(arrivals, ratios)
     needed = -log(look.policy.sample_ratio_alpha)

@@ -11,6 +11,7 @@ _NAMES = {
     Check.SLOW_TAIL: "slow answers",
     Check.TYPICAL_LATENCY: "typical latency",
     Check.SCORE_SHIFT: "mean score",
+    Check.OUTCOME: "outcome",
     Check.SAMPLE_RATIO: "sample ratio",
     Check.P99_LATENCY: "p99 latency",
 }
@@ -98,6 +99,8 @@ def comparison_of(row: Evidence) -> str:
     sides = f"{_NAMES[row.check]} {_value(row, row.challenger)} vs {_value(row, row.champion)}"
     if row.check is Check.SCORE_SHIFT:
         return f"{sides} = {row.change or 0:+.2f} sd (limit {row.limit or 0:.2g} sd)"
+    if row.check is Check.OUTCOME and row.change_low is not None and row.change_high is not None:
+        return f"{sides} = {row.change or 0:.3g}x ({row.change_low:.3g} to {row.change_high:.3g}x)"
     ratio = f" = {row.change:.3g}x" if row.change is not None and isfinite(row.change) else ""
     least = f" (at least {row.change_low:.3g}x)" if row.change_low else ""
     return f"{sides}{ratio}{least}"

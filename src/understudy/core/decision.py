@@ -15,6 +15,8 @@ class Check(StrEnum):
     SLOW_TAIL = "slow_tail"
     TYPICAL_LATENCY = "typical_latency"
     SCORE_SHIFT = "score_shift"
+    OUTCOME = "outcome"
+    """Only where one was declared."""
     SAMPLE_RATIO = "sample_ratio"
     P99_LATENCY = "p99_latency"
     """Only of the seed's rule."""
@@ -34,8 +36,8 @@ class Evidence(NamedTuple):
 
     The sides' values and the change are: rates (0 to 1) and their ratio for ``error_rate`` and ``slow_tail``, seconds
     and their ratio for ``typical_latency`` and ``p99_latency``, scores and the difference in standard deviations of the
-    champion's for ``score_shift``, entities and the ratio of the challenger's share to the policy's for
-    ``sample_ratio``.
+    champion's for ``score_shift``, means by entity and their ratio for ``outcome``, entities and the ratio of the
+    challenger's share to the policy's for ``sample_ratio``.
     """
 
     check: Check

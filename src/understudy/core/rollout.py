@@ -17,6 +17,7 @@ from understudy.core.durations import duration_words
 from understudy.core.plan import Strategy
 from understudy.core.rollout_actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout_moves import (
+    abreast,
     action_to,
     are_ours,
     difference,
@@ -37,6 +38,7 @@ WARM_UP_SECONDS = 300.0
 
 def next_step(state: RolloutState, observation: Observation) -> Transition:
     """Return the state after a tick, the actions that lead there, and what to write down."""
+    state = abreast(state, observation.policy)
     return next(found for rule in _RULES if (found := rule(state, observation)) is not None)
 
 
@@ -135,6 +137,8 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
     event = f"goes on {_by(observation)}"
     gone_on = replace(state, phase=phase, waiting_for=None, reason="", limit_from=observation.now, policy=seen)
+    if state.waiting_for is WaitingFor.SPLIT:
+        gone_on = replace(gone_on, split_from=observation.now)
     wanted = 0 if state.promoted_at is not None else state.weight_percent
     if seen.weight_percent == wanted:
         return Transition(gone_on, resolved(state), event)

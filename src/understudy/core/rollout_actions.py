@@ -17,12 +17,19 @@ class PolicySeen(NamedTuple):
     weight_percent: int
     generation: int
     rollout_id: int | None
+    salt: str | None = None
 
     def changed(self, *, champion: str, challenger: str | None, weight_percent: int) -> "PolicySeen":
         """Return the row after a change: its generation is one higher, unless the row says that already."""
         if (champion, challenger, weight_percent) == self[:3]:
             return self
-        return PolicySeen(champion, challenger, weight_percent, self.generation + 1, self.rollout_id)
+        return self._replace(
+            champion=champion, challenger=challenger, weight_percent=weight_percent, generation=self.generation + 1
+        )
+
+    def is_as(self, other: "PolicySeen") -> bool:
+        """Whether it sends every call where the other does, whatever else was changed, a shadow for one."""
+        return self == other._replace(generation=self.generation)
 
 
 class SetWeight(NamedTuple):

@@ -60,6 +60,16 @@ def moved(state: RolloutState, event: str) -> Alert:
     return Alert(AlertKind.ROLLOUT_MOVED, AlertAction.CHANGE, f"{state.model_name}: {event}")
 
 
+def abreast(state: RolloutState, seen: PolicySeen | None) -> RolloutState:
+    """Return the state at the policy's own generation when others changed only what is none of the rollout's business.
+
+    It need not be stored: the next tick comes to the same.
+    """
+    if seen is None or seen.generation <= state.policy.generation or not seen.is_as(state.policy):
+        return state
+    return replace(state, policy=seen)
+
+
 def action_to(state: RolloutState, seen: PolicySeen) -> PolicyAction:
     """Return the action that makes the policy of the state out of the one before."""
     if state.phase is Phase.FAILED:
@@ -104,8 +114,8 @@ def difference(ours: PolicySeen, seen: PolicySeen | None) -> str:
     """Say what somebody else did to the policy."""
     if seen is None:
         return "the model has no policy any more"
-    if seen[:3] == ours[:3] and seen.rollout_id == ours.rollout_id:
-        return f"somebody else changed the policy: generation {seen.generation}, expected {ours.generation}"
+    if seen.is_as(ours._replace(salt=seen.salt)):
+        return f"somebody else changed the salt: under generation {seen.generation} other entities meet the challenger"
     is_now = f"champion {seen.champion}, challenger {seen.challenger or 'none'} at {seen.weight_percent} %"
     was = f"champion {ours.champion}, challenger {ours.challenger or 'none'} at {ours.weight_percent} %"
     return f"somebody else changed the policy: generation {seen.generation} has {is_now}; this rollout left {was}"

@@ -128,6 +128,8 @@ class RolloutState:
     reason: str = ""
     """Why it waits, or how it ended."""
     promoted_at: float | None = None
+    split_from: float = 0.0
+    """From when on the split of the traffic is judged: when a person last let the rollout go on despite of it."""
 
     @property
     def step(self) -> int:
@@ -216,6 +218,7 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
         "waiting_for": state.waiting_for,
         "reason": state.reason,
         "promoted_at": state.promoted_at,
+        "split_from": state.split_from,
     }
 
 

@@ -192,7 +192,7 @@ def ticks(low: float, high: float) -> list[float]:
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * (1 - 1e-9))
     first = floor(low / step)
     places = [step * number for number in range(first, first + 3 * _TICKS)]
-    return [round(place, 12) for place in places if low - step * 1e-9 <= place <= high + step * 1e-9]
+    return [float(f"{place:.12g}") for place in places if low - step * 1e-9 <= place <= high + step * 1e-9]
 
 
 def powers(low: float, high: float) -> list[tuple[float, str]]:

@@ -1,19 +1,21 @@
 """Carries out what the state machine decides, for every open rollout, at every tick of the monitor."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import numpy as np
 import structlog
 
+from understudy.core.ab import Difference
 from understudy.core.after_promotion import REMEMBERED_WINDOWS, judge_after_promotion
 from understudy.core.canary import judge
 from understudy.core.decision import Decision
 from understudy.core.policy import Role
 from understudy.core.rollout import next_step
 from understudy.core.rollout_actions import RollBack, WarmUp
+from understudy.core.rollout_moves import abreast
 from understudy.core.rollout_state import Look, Observation, Phase, Transition
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata, stratify
@@ -43,7 +45,8 @@ class _Seen(NamedTuple):
     after_promotion: Decision | None = None
     requests: int = 0
     strata: Strata | None = None
-    """What the decision rests on."""
+    """What the decision rests on, with ``outcome``."""
+    outcome: Difference | None = None
 
 
 class RolloutExecutor:
@@ -52,6 +55,7 @@ class RolloutExecutor:
     Args:
         store: Rollouts and the policies they change.
         windows: What the versions did.
+        outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
         telemetry: Gets transitions and rollbacks.
         environment: Named in alerts.
@@ -61,6 +65,7 @@ class RolloutExecutor:
         self,
         store: RolloutStore,
         windows: WindowLog,
+        outcome_of: Callable[[int], Difference | None],
         warm_up: WarmUpProbe,
         telemetry: Telemetry,
         *,
@@ -68,6 +73,7 @@ class RolloutExecutor:
     ) -> None:
         self._store = store
         self._windows = windows
+        self._outcome_of = outcome_of
         self._warm_up = warm_up
         self._telemetry = telemetry
         self._environment = environment
@@ -105,7 +111,7 @@ class RolloutExecutor:
         if any(isinstance(action, WarmUp) for action in transition.actions):
             result = await self._warm_up.probe(view.record.state.model_name, view.record.state.challenger)
             transition = next_step(view.record.state, replace(observation, warm_up=result))
-        if transition.state != view.record.state or _is_to_be_done(transition):
+        if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
     async def _see(self, view: RolloutView, epoch: Epoch) -> _Seen:
@@ -122,7 +128,7 @@ class RolloutExecutor:
             await self._learn_threshold(view, windows, epoch)
             return await asyncio.to_thread(_seen_in_windows, view, windows)
         strata = await self._sight.strata(record.id, view.read_at)
-        return await asyncio.to_thread(_seen_in_strata, view, strata)
+        return await asyncio.to_thread(_seen_in_strata, view, strata, self._outcome_of(record.id))
 
     async def _learn_threshold(self, view: RolloutView, windows: Sequence[Window], epoch: Epoch) -> None:
         """Freeze the champion's 95th percentile as soon as it is known."""
@@ -137,7 +143,7 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         if seen.decision is not None and seen.strata is not None:
-            event = _judged(view, seen.decision, seen.strata)
+            event = _judged(view, seen.decision, seen.strata, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
@@ -176,9 +182,9 @@ def _seen_in_windows(view: RolloutView, windows: Sequence[Window]) -> _Seen:
     return _Seen(look_at(view, windows, view.read_at), None, _requests(view, strata), strata)
 
 
-def _seen_in_strata(view: RolloutView, strata: Strata) -> _Seen:
-    decision = judge(strata, policy_of(view), stage_of(view), view.read_at)
-    return _Seen(decision, None, _requests(view, strata), strata)
+def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> _Seen:
+    decision = judge(strata, policy_of(view), stage_of(view), view.read_at, outcome)
+    return _Seen(decision, None, _requests(view, strata), strata, outcome)
 
 
 def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Seen:
@@ -213,7 +219,7 @@ def _is_to_be_done(transition: Transition) -> bool:
     return any(not isinstance(action, WarmUp) for action in transition.actions)
 
 
-def _judged(view: RolloutView, decision: Decision, strata: Strata) -> NewRolloutEvent:
+def _judged(view: RolloutView, decision: Decision, strata: Strata, outcome: Difference | None) -> NewRolloutEvent:
     """Return the event of a decision with everything that it takes to make it again."""
     return NewRolloutEvent(
         ACTOR,
@@ -223,6 +229,7 @@ def _judged(view: RolloutView, decision: Decision, strata: Strata) -> NewRollout
             "now": view.read_at,
             "stage": asdict(stage_of(view)),
             "strata": strata_to_text(strata),
+            "outcome": None if outcome is None else outcome._asdict(),
             "decision": decision.reason,
         },
         policy_of(view).to_json(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from understudy.core.ab import Difference
 from understudy.core.canary import evaluate
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
@@ -15,17 +16,18 @@ DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)
 
 
-def look_at(view: RolloutView, windows: Sequence[Window], now: float) -> Decision:
+def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:
     """Return the verdict on a rollout that has begun to get traffic.
 
     Args:
         view: The rollout.
         windows: All of its windows.
         now: Seconds since the epoch.
+        outcome: Challenger less champion, where the rollout is to be judged by one.
     """
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_seed(windows, stage_of(view), now)
-    return evaluate(windows, policy_of(view), stage_of(view), now)
+    return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
 
 
 def policy_of(view: RolloutView) -> CanaryPolicy:
@@ -60,4 +62,5 @@ def stage_of(view: RolloutView) -> Stage:
         planned=len(state.plan.steps),
         weight_percent=state.weight_percent,
         weights_percent=view.weights_percent,
+        split_from=state.split_from,
     )

@@ -1,6 +1,7 @@
 """What a person says to a rollout: carried out at once, by the same state machine that the monitor asks."""
 
 from understudy.core.rollout import next_step
+from understudy.core.rollout_moves import abreast
 from understudy.core.rollout_state import Command, Observation, Transition
 from understudy.errors import GenerationMoved
 from understudy.ports import NewRolloutEvent, RolloutStore, RolloutView
@@ -19,7 +20,7 @@ async def give_order(store: RolloutStore, rollout_id: int, command: Command) -> 
     for _ in range(ATTEMPTS):
         view = await store.view(rollout_id)
         transition = next_step(view.record.state, _seen(view, command))
-        if transition.state == view.record.state and not transition.actions:
+        if transition.state == abreast(view.record.state, view.policy) and not transition.actions:
             return transition
         if await store.apply(view, transition, NewRolloutEvent(command.actor)):
             return transition

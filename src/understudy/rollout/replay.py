@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from understudy.core.ab import Difference
 from understudy.core.canary import judge
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
@@ -30,5 +31,6 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
     stage["starts"] = tuple(stage["starts"])
     stage["weights_percent"] = {int(key): weight for key, weight in stage["weights_percent"].items()}
     policy = CanaryPolicy.from_json(event.thresholds)
-    decision = judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"])
+    outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
+    decision = judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"], outcome)
     return Replay(decision, decision.verdict is event.verdict and decision.reason == inputs.get("decision"))

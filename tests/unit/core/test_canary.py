@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stats.worlds import Traffic, World
 
-from understudy.core.canary import evaluate, inputs_digest, judge
+from understudy.core.canary import evaluate, judge
 from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.policy import Role
@@ -266,19 +266,6 @@ def test_a_late_regression_is_found_by_the_process_that_began_with_its_stage():
 
     evidence = [row_of(decision, Check.ERROR_RATE).evidence or 0 for decision in (since_start, restarted)]
     assert evidence[1] > 10 * evidence[0]
-
-
-def test_the_digest_is_of_what_the_verdict_rests_on():
-    windows = traffic()
-    digest = inputs_digest(windows, POLICY, STAGE, LATER)
-    later = Traffic(WORLD, 2).windows(COUNT, 4, WEIGHT)
-    changed = [replace(windows[0], errors=windows[0].errors + 1), *windows[1:]]
-
-    assert len(digest) == 64
-    assert inputs_digest([*windows[::-1], *later], POLICY, STAGE, LATER) == digest
-    assert inputs_digest(changed, POLICY, STAGE, LATER) != digest
-    assert inputs_digest(windows, replace(POLICY, alpha=0.02), STAGE, LATER) != digest
-    assert inputs_digest(windows, POLICY, replace(STAGE, weight_percent=10.0), LATER) != digest
 
 
 def test_a_decision_is_json_infinity_included():

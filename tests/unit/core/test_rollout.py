@@ -267,6 +267,16 @@ def test_a_split_that_is_not_the_policys_asks_for_a_person():
     assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.SAMPLE_RATIO_MISMATCH]
 
 
+def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_on():
+    world = on_the_way(10)
+    world.tick(5, decision=Look(Verdict.INVALID, "13 % of new entities instead of 10 %"))
+
+    resumed = world.tick(60, command=RESUME)
+
+    assert resumed.state.phase is Phase.PROGRESSING
+    assert resumed.state.split_from == world.now
+
+
 # -- taking it back ----------------------------------------------------------------------------------------------------
 
 
@@ -435,7 +445,7 @@ def test_aborting_puts_everything_back_and_wakes_nobody(make):
 @pytest.mark.parametrize(
     "change",
     [
-        {},
+        {"salt": "another"},
         {"weight_percent": 30},
         {"challenger": "3"},
         {"challenger": "3", "weight_percent": 0},
@@ -455,14 +465,35 @@ def test_another_persons_change_stops_the_rollout_which_touches_nothing_and_tell
     assert stopped.state.waiting_for is WaitingFor.CONFLICT
     assert policy_actions(stopped) == []
     assert kinds_of(stopped, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
-    assert "somebody else changed the policy" in stopped.event
+    assert "somebody else changed the" in stopped.event
     assert later.actions == ()
+
+
+def test_a_change_that_moves_no_call_such_as_a_shadow_stops_nothing():
+    world = on_the_way(10)
+    world.by_hand()
+
+    held = world.tick(5, decision=EARLY)
+    advanced = world.tick(400, decision=FINE)
+
+    assert (held.state.phase, held.actions) == (Phase.PROGRESSING, ())
+    assert policy_actions(advanced) == [SetWeight(50, expected_generation=world.policy.generation - 1)]
+
+
+def test_a_challenger_is_rolled_back_although_somebody_changed_the_shadow_meanwhile():
+    world = on_the_way(10)
+    world.by_hand()
+
+    ended = world.tick(5, decision=BAD)
+
+    assert ended.state.phase is Phase.FAILED
+    assert world.policy.weight_percent == 0
 
 
 def test_a_conflict_during_the_warm_up_stops_it_and_stays_one_incident():
     world = World()
     world.tick(WARM_UP_SECONDS, warm_up=None)
-    world.by_hand()
+    world.by_hand(challenger="3")
 
     stopped = world.tick(5)
 
@@ -556,7 +587,7 @@ def test_after_a_conflict_the_challenger_is_still_guarded_while_the_roles_are_th
 
 def test_a_conflict_after_the_promotion_is_resumed_into_keeping_the_old_champion_warm():
     world = promoted()
-    world.by_hand()
+    world.by_hand(salt="another")
     stopped = world.tick(100)
 
     resumed = world.tick(100, command=Command(Order.RESUME, "dana"))

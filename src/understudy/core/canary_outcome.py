@@ -1,0 +1,81 @@
+"""The check of what happened after the answers: an outcome that people declared for a rollout, entity by entity.
+
+It only takes back. Outcomes come late, so a rollout that waited for enough of them would stand for days; whether the
+challenger is better is what an experiment says.
+"""
+
+from math import log, sqrt
+
+from understudy.core.ab import Difference
+from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
+from understudy.core.decision import Check, Evidence
+from understudy.core.evidence import TUNED_WINDOWS, half_normal_log_evidence, mixture_radius, t_to_z
+from understudy.core.sample_size import welch_degrees_of_freedom
+
+FEWEST_ENTITIES = 100
+"""Of each arm, with their time for outcomes over: of fewer the mean is not nearly normal."""
+TUNED_ENTITIES = 5_000
+"""Of an arm of two equal ones: where the interval is narrowest for what it knows. Fixed, so that looks stay free."""
+
+_NOTHING = Comparison(None, None, None, None, None)
+
+
+def judge_outcome(look: Look, difference: Difference | None, log_needed: float) -> Evidence:
+    """Return whether an outcome is worse than tolerated.
+
+    Args:
+        look: What is looked at; its policy says how much worse is tolerated.
+        difference: Challenger less champion; ``None`` while nothing is known.
+        log_needed: Logarithm of the evidence that it needs.
+
+    Returns:
+        A row whose values are the outcome's means, and whose change is the challenger's over the champion's; ``pass``
+        once the interval of the change is within the limit.
+    """
+    policy = look.policy
+    limit = 1 + policy.outcome_limit_ratio * (1 if policy.outcome_lower_is_better else -1)
+    if difference is None or min(difference.effective_a, difference.effective_b) < FEWEST_ENTITIES:
+        return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
+    windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES
+    z = _z_beyond(difference, limit, lower_is_better=policy.outcome_lower_is_better)
+    keys = Keys(
+        half_normal_log_evidence(z, windows, policy.alpha),
+        log_needed,
+        half_normal_log_evidence(z, windows, policy.across_entities_alpha),
+    )
+    comparison = _comparison(difference, windows)
+    bound = comparison.change_high if policy.outcome_lower_is_better else comparison.change_low
+    is_within = bound is not None and (bound <= limit if policy.outcome_lower_is_better else bound >= limit)
+    return evidence_row(look, Check.OUTCOME, comparison, limit, keys, is_enough=is_within)
+
+
+def _z_beyond(difference: Difference, limit: float, *, lower_is_better: bool) -> float:
+    """Return how surely the challenger's mean is beyond ``limit`` times the champion's: a z-score, above 0 if it is."""
+    own_a = limit**2 * difference.variance_a / difference.entities_a
+    own_b = difference.variance_b / difference.entities_b
+    pooled_error = sqrt(_pooled_variance(difference) * (limit**2 / difference.entities_a + 1 / difference.entities_b))
+    error = max(sqrt(own_a + own_b), pooled_error)
+    if error == 0:
+        return 0.0
+    beyond = difference.value_b - limit * difference.value_a
+    degrees = welch_degrees_of_freedom(own_a, difference.effective_a - 1, own_b, difference.effective_b - 1)
+    return t_to_z((beyond if lower_is_better else -beyond) / error, degrees)
+
+
+def _pooled_variance(difference: Difference) -> float:
+    freedom_a, freedom_b = difference.entities_a - 1, difference.entities_b - 1
+    return (freedom_a * difference.variance_a + freedom_b * difference.variance_b) / (freedom_a + freedom_b)
+
+
+def _comparison(difference: Difference, windows: float) -> Comparison:
+    """Return the ratio of the means with bounds that hold at all looks (delta method, on its logarithm)."""
+    value_a, value_b = difference.value_a, difference.value_b
+    if value_a <= 0 or value_b <= 0:
+        return Comparison(value_a, value_b, value_b / value_a if value_a > 0 else None, None, None)
+    spread = sqrt(
+        difference.variance_a / difference.entities_a / value_a**2
+        + difference.variance_b / difference.entities_b / value_b**2
+    )
+    radius = spread * mixture_radius(windows, INTERVAL_ALPHA)
+    ratio = value_b / value_a
+    return Comparison(value_a, value_b, ratio, *(finite_exp(log(ratio) + sign * radius) for sign in (-1, 1)))

@@ -1,0 +1,105 @@
+"""A rollout that is judged by what happened afterwards, against a real Postgres."""
+
+import time
+
+import numpy as np
+import pytest
+from experiment_world import HOUR, MODEL, Call, Told, World, arm_by_bucket
+from rollout_world import TWINS, PastRollout
+
+from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.core.ab import ArmEntities, Difference, compare
+from understudy.core.decision import Check
+from understudy.core.plan import RolloutPlan, Step
+from understudy.core.rollout_state import Phase
+from understudy.core.verdict import Verdict
+from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
+from understudy.rollout.replay import replayed
+
+ENTITIES = 2_000
+PLAN = RolloutPlan(
+    (Step(10, 300, 1_000), Step(50, 300, 2_000), Step(100, 0, 0)),
+    canary_limits={"detectable_ratio": 3, "outcome": "converted"},
+)
+
+
+def half_as_many() -> Difference | None:
+    a, b = np.zeros(20_000), np.zeros(5_000)
+    a[:1_000] = b[:125] = 1
+    return compare(ArmEntities(a, np.ones(20_000)), ArmEntities(b, np.ones(5_000)))
+
+
+async def test_outcomes_are_counted_by_entity_once_their_time_is_over(database, database_url):
+    world = World(database)
+    await world.add_versions("6", "7")
+    generation = await world.set_policy("6", "7", 20)
+    began = time.time() - 10 * HOUR
+    rng = np.random.default_rng(5)
+    entities = [f"cust-{number}" for number in range(ENTITIES)]
+    firsts = began + rng.uniform(0, 10 * HOUR, ENTITIES)
+    assigned = [arm_by_bucket(world.versions, entity, 20, ("6", "7")) for entity in entities]
+    await world.call(Call(*row, generation) for row in zip(entities, firsts.tolist(), assigned, strict=True))
+    converts = rng.random(ENTITIES) < 0.3
+    await world.tell(
+        Told(first + 60, entity)
+        for entity, first, does in zip(entities, firsts.tolist(), converts, strict=True)
+        if does
+    )
+    now = began + 9 * HOUR
+
+    found = await OutcomeWatch(PostgresExperimentLog(database_url, timeout_seconds=30)).difference(
+        OutcomeQuestion(
+            MODEL,
+            "converted",
+            world.versions["6"],
+            world.versions["7"],
+            frozenset({generation}),
+            began,
+            now,
+            HOUR,
+        )
+    )
+
+    is_closed = firsts + HOUR <= now
+    is_b = np.array(assigned) == world.versions["7"]
+    assert found is not None
+    assert found.entities_a == (is_closed & ~is_b).sum()
+    assert found.entities_b == (is_closed & is_b).sum()
+    assert found.value_a == pytest.approx(converts[is_closed & ~is_b].mean())
+    assert found.value_b == pytest.approx(converts[is_closed & is_b].mean())
+
+
+async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict_can_be_replayed(
+    database, database_url
+):
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(PLAN)
+    await rollout.go_on(3)
+    before = (await rollout.store.view(record.id)).record.state
+    measured = half_as_many()
+    assert measured is not None
+    rollout.outcomes[record.id] = measured
+
+    await rollout.go_on(1)
+
+    state = (await rollout.store.view(record.id)).record.state
+    verdicts = [event for event in await rollout.store.events(record.id) if event.verdict is Verdict.ROLL_BACK]
+    assert before.phase is Phase.PROGRESSING
+    assert state.phase is Phase.FAILED
+    assert "outcome 0.025 vs 0.05 = 0.5x" in state.reason
+    assert [row["state"] for row in verdicts[0].evidence if row["check"] == Check.OUTCOME] == ["fail"]
+    again = replayed(verdicts[0])
+    assert again is not None
+    assert again.agrees
+
+
+async def test_outcomes_that_are_alike_let_the_challenger_through(database, database_url):
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(PLAN)
+    same = compare(*(ArmEntities(np.arange(4_000) % 20 == 0, np.ones(4_000)) for _ in range(2)))
+    assert same is not None
+    rollout.outcomes[record.id] = same
+
+    await rollout.go_on(40)
+
+    assert (await rollout.store.view(record.id)).record.state.promoted_at is not None

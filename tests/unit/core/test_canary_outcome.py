@@ -1,0 +1,87 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stats.worlds import Traffic, World
+
+from understudy.core.ab import ArmEntities, Difference, compare
+from understudy.core.canary import evaluate
+from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
+from understudy.core.decision import Check, CheckState
+from understudy.core.verdict import Verdict
+from understudy.core.windows import WINDOW_SECONDS
+
+POLICY = CanaryPolicy(dwell_seconds=600.0, detectable_ratio=5.0, outcome="converted")
+STAGE = Stage("fraud", "42", 1, (0.0,), 5, 25.0, {1: 25.0})
+COUNT = 48
+LATER = COUNT * WINDOW_SECONDS + POLICY.watermark_seconds
+WINDOWS = Traffic(World("small", requests_per_minute=2_000, error_rate=0.02), 1).windows(0, COUNT, 25.0)
+
+
+def converting(entities_a: int, ratio_a: float, entities_b: int, ratio_b: float) -> Difference | None:
+    def arm(entities: int, ratio: float) -> ArmEntities:
+        numerator = np.zeros(entities)
+        numerator[: round(entities * ratio)] = 1.0
+        return ArmEntities(numerator, np.ones(entities))
+
+    return compare(arm(entities_a, ratio_a), arm(entities_b, ratio_b))
+
+
+def judged(outcome: Difference | None, **changes):
+    decision = evaluate(WINDOWS, replace(POLICY, **changes), STAGE, LATER, outcome)
+    return decision, next(row for row in decision.evidence if row.check is Check.OUTCOME)
+
+
+def test_a_challenger_whose_callers_convert_less_is_rolled_back():
+    decision, row = judged(converting(30_000, 0.04, 10_000, 0.025))
+
+    assert (decision.verdict, row.state) == (Verdict.ROLL_BACK, CheckState.FAIL)
+    assert "outcome 0.025 vs 0.04 = 0.625x (0.5" in decision.reason
+    assert row.limit == 0.95
+
+
+def test_a_challenger_whose_callers_convert_alike_passes_once_that_is_known():
+    decision, row = judged(converting(400_000, 0.2, 400_000, 0.2))
+
+    assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.OK)
+
+
+@pytest.mark.parametrize("outcome", [None, converting(300, 0.04, 99, 0.0), converting(30_000, 0.04, 1_000, 0.035)])
+def test_what_is_not_known_yet_neither_passes_nor_holds_anything_up(outcome):
+    decision, row = judged(outcome)
+
+    assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)
+
+
+def test_more_is_worse_where_less_is_better():
+    more, fewer = converting(30_000, 0.025, 10_000, 0.04), converting(30_000, 0.04, 10_000, 0.025)
+
+    assert judged(more, outcome_lower_is_better=True)[0].verdict is Verdict.ROLL_BACK
+    assert judged(fewer, outcome_lower_is_better=True)[1].state is CheckState.OK
+    assert judged(more)[1].state is CheckState.OK
+
+
+def test_nobody_who_converts_in_either_arm_says_nothing():
+    decision, row = judged(converting(30_000, 0.0, 10_000, 0.0))
+
+    assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)
+
+
+def test_a_declared_outcome_takes_its_part_of_the_chance_of_a_false_alarm():
+    with_it, without = needed_of(POLICY), needed_of(replace(POLICY, outcome=None))
+
+    assert sum(np.exp(-needed) for needed in with_it.values()) == pytest.approx(POLICY.alpha)
+    assert all(with_it[check] > needed for check, needed in without.items())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"outcome": ""}, {"outcome": 7}, {"outcome": "x" * 256}, {"outcome_limit_ratio": 1}]
+)
+def test_an_outcome_that_cannot_be_used_is_named(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        CanaryPolicy(**changes)
+
+
+def test_a_direction_that_is_no_direction_is_named():
+    with pytest.raises(ValueError, match="outcome_lower_is_better: expected true or false, got 'yes'"):
+        CanaryPolicy.from_json({"outcome_lower_is_better": "yes"})
