@@ -38,7 +38,7 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q tests/unit tests/architecture
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 tests/unit tests/architecture
 
 .PHONY: test
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes

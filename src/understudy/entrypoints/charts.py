@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 36, 36
+_SMALLEST_SPAN = 1e-300
+"""Below it floats have too few digits for steps."""
 _TICKS = 5
 _MOST_DECADES = 2
 _MINUS = "\N{MINUS SIGN}"
@@ -185,7 +187,7 @@ def page(title: str, verdict: Sequence[str], parts: Sequence[str], note: str) ->
 
 def ticks(low: float, high: float) -> list[float]:
     """Return round values between two, about five of them."""
-    if not (isfinite(low) and isfinite(high)) or high <= low:
+    if not (isfinite(low) and isfinite(high)) or high - low < _SMALLEST_SPAN:
         return [low]
     raw = (high - low) / _TICKS
     size = 10.0 ** floor(log10(raw))

@@ -164,11 +164,11 @@ def test_what_is_no_object_is_refused_where_it_stands():
 @settings(max_examples=60)
 @given(fields, anything)
 def test_whatever_stands_in_a_field_is_read_or_refused_there_and_never_repeated(name, value):
-    found = read(an_event(**{name: value}))
+    found = read(an_event(**{name: f"☂{value}" if isinstance(value, str) else value}))
 
     if isinstance(found, Refusal):
         assert pointers(found) == [f"/events/3/{name.replace('~', '~0').replace('/', '~1')}"]
-        assert not isinstance(value, str) or len(value) < 3 or value not in found.violations[0].detail
+        assert "☂" not in found.violations[0].detail
     else:
         assert name != "other/~"
 

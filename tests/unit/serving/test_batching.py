@@ -1,13 +1,14 @@
 import asyncio
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from builders import a_version
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.tensors import Datatype, Row, Tensor
@@ -36,6 +37,7 @@ def a_caller(
     gap_seconds: float = 10.0,
     batch_rows: int = 8,
     queue_rows: int = 1000,
+    now: Callable[[], float] = time.monotonic,
 ) -> BatchingCaller:
     return BatchingCaller(
         a_version(),
@@ -44,7 +46,7 @@ def a_caller(
         gap_seconds=gap_seconds,
         batch_rows=batch_rows,
         queue_rows=queue_rows,
-        now=time.monotonic,
+        now=now,
     )
 
 
@@ -63,35 +65,44 @@ async def test_an_idle_version_is_called_at_once_and_a_busy_one_in_batches():
     assert [len(call) for call in backend.calls] == [1, 1, 8, 8]
 
 
-async def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
+def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
     backend = MemoryBackend(echo, delay_seconds=0.3)
-    caller = a_caller(backend, concurrency=1, gap_seconds=0.02)
 
-    async def timed(value: float) -> float:
-        started = time.monotonic()
-        await caller.call(row_of(value), started + 5)
-        return time.monotonic() - started
+    async def scenario() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        caller = a_caller(backend, concurrency=1, gap_seconds=0.02, now=clock)
 
-    calls = []
-    for number in range(40):
-        calls.append(asyncio.create_task(timed(float(number))))
-        await asyncio.sleep(0.005)
-    slowest = max(await asyncio.gather(*calls))
+        async def timed(value: float) -> float:
+            started = clock()
+            await caller.call(row_of(value), started + 5)
+            return clock() - started
 
-    assert slowest < 0.3 + 0.02 + 0.05
+        calls = []
+        for number in range(40):
+            calls.append(asyncio.create_task(timed(float(number))))
+            await asyncio.sleep(0.005)
+        return await asyncio.gather(*calls)
+
+    slowest = max(run_in_virtual_time(scenario()))
+
+    assert slowest < 0.3 + 0.02 + 0.01
     # 40 rows in 0.2 s: a call each 0.02 s or so, never one a row.
     assert 5 <= len(backend.calls) <= 14
 
 
-async def test_a_version_that_hangs_is_asked_by_few_calls_of_many_rows():
+def test_a_version_that_hangs_is_asked_by_few_calls_of_many_rows():
     backend = MemoryBackend(echo, delay_seconds=0.6)
-    caller = a_caller(backend, concurrency=1, gap_seconds=0.001, batch_rows=256)
 
-    calls = []
-    for number in range(200):
-        calls.append(asyncio.create_task(caller.call(row_of(float(number)), time.monotonic() + 5)))
-        await asyncio.sleep(0.002)
-    await asyncio.gather(*calls)
+    async def scenario() -> None:
+        clock = asyncio.get_running_loop().time
+        caller = a_caller(backend, concurrency=1, gap_seconds=0.001, batch_rows=256, now=clock)
+        calls = []
+        for number in range(200):
+            calls.append(asyncio.create_task(caller.call(row_of(float(number)), clock() + 5)))
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*calls)
+
+    run_in_virtual_time(scenario())
 
     # With the gap alone there would be a call for every row or two; its slowest call is up to 0.4 s old meanwhile.
     assert len(backend.calls) <= 100
