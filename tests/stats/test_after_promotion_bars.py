@@ -1,0 +1,85 @@
+"""What the watch over a new champion is worth: there is no control any more, only the old one's last hour.
+
+Short by default; ``UNDERSTUDY_STATS=full`` makes more runs. ``pytest -s`` shows each figure.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
+
+from understudy.core.after_promotion import judge_after_promotion
+from understudy.core.canary_policy import Stage
+from understudy.core.policy import Role
+from understudy.core.verdict import Verdict
+from understudy.core.windows import WINDOW_SECONDS
+
+FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
+BEFORE_MINUTES, WARM_MINUTES = 90, 30
+
+pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+
+
+def minutes_until_flipped_back(world: World, seed: int) -> float:
+    """Return when the old champion came back, in minutes after the promotion; infinity if it did not."""
+    traffic = Traffic(replace(world, onset_minute=BEFORE_MINUTES), seed)
+    before = traffic.windows(0, BEFORE_MINUTES * PER_MINUTE, 50.0, 1)
+    after = traffic.windows(BEFORE_MINUTES * PER_MINUTE, WARM_MINUTES * PER_MINUTE, 100.0, 2)
+    ids = {window.key.role: window.key.model_version_id for window in before}
+    promoted_at = 60.0 * BEFORE_MINUTES
+    stage = Stage("fraud", "42", ROLLOUT, (0.0, promoted_at), 2, 100.0, {1: 50.0})
+    for minute in range(1, WARM_MINUTES + 1):
+        now = promoted_at + 60.0 * minute
+        seen = [window for window in before + after if window.key.start + WINDOW_SECONDS <= now]
+        found = judge_after_promotion(seen, stage, ids[Role.CHAMPION], ids[Role.CHALLENGER], now + 5)
+        if found is not None and found.verdict is Verdict.ROLL_BACK:
+            return minute
+    return float("inf")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World("plain"),
+        World("many errors, wandering pods", error_rate=0.05, pod_noise=0.03),
+        World("heavy tail", tail_ratio=0.02, log_sigma=0.8),
+    ],
+    ids=lambda world: world.name,
+)
+def test_an_equal_champion_hardly_ever_goes_back(world):
+    runs = 100 if FULL else 2
+
+    back = sum(minutes_until_flipped_back(world, seed) < WARM_MINUTES + 1 for seed in range(runs))
+
+    sys.stdout.write(f"\nafter promotion, A/A {world.name} (bar 1 %): {back} of {runs} went back")
+    assert back <= 0.01 * runs
+
+
+@pytest.mark.parametrize(
+    ("world", "bar"),
+    [
+        (World("every request fails", error_factor=1e6), 3),
+        (World("errors x10", error_factor=10), 5),
+        (World("latency x1.5", latency_factor=1.5), 5),
+    ],
+    ids=lambda value: value.name if isinstance(value, World) else "",
+)
+def test_a_champion_that_gets_worse_after_its_promotion_goes_back_in_minutes(world, bar):
+    minutes = [minutes_until_flipped_back(world, seed) for seed in range(20 if FULL else 3)]
+
+    sys.stdout.write(f"\nafter promotion, {world.name} (bar minute {bar}): median minute {median(minutes):.0f}")
+    assert median(minutes) <= bar
+
+
+def test_a_tide_of_errors_is_not_told_from_a_regression():
+    """What this watch cannot do, on record: errors that swing by half and come in bursts look like a worse model."""
+    world = World("waves and bursts", wave=0.5, bursts_per_hour=1.0)
+    runs = 100 if FULL else 3
+
+    back = sum(minutes_until_flipped_back(world, seed) < WARM_MINUTES + 1 for seed in range(runs))
+
+    sys.stdout.write(f"\nafter promotion, A/A {world.name} (no bar): {back} of {runs} went back")
+    assert back < runs
