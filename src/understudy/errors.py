@@ -10,10 +10,12 @@ UnderstudyError
 │   ├── BatchInvalid       E105 the batch is empty, too long, not a list, or holds what cannot be used
 │   ├── QueryInvalid       E106 a query parameter has an unusable value
 │   ├── RequestTimedOut    E107 the body did not arrive in time
+│   ├── BodyInvalid        E108 fields of a body are unknown, missing or unusable (all violations)
 │   ├── UnknownModel       E201 no serving policy for this model
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
 │   ├── MethodNotAllowed   E405 the path does not answer this method
+│   ├── GenerationNotNamed E428 a change of a policy does not say which generation it is of
 │   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
 │   └── ScopeMissing       E403 the key does not carry the scope
 ├── ServingError                the caller did nothing wrong
@@ -29,6 +31,7 @@ UnderstudyError
     ├── SchemaInvalid      E204 an input or output schema that cannot be compiled
     ├── AlreadyRegistered  E205 the version exists
     ├── NotRegistered      E206 the model or version does not exist
+    ├── VersionNotReady    E207 the version does not answer as its callers would need it
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
@@ -123,6 +126,12 @@ class RequestTimedOut(RequestError):
     hint = "Send the body at once; UNDERSTUDY_RECEIVE_SECONDS is how long the proxy waits for it."
 
 
+class BodyInvalid(InputInvalid):
+    code = "E108"
+    title = "The body does not match"
+    hint = "Correct each place that errors[] names; nothing was done."
+
+
 class UnknownModel(RequestError):
     code = "E201"
     title = "No such model"
@@ -145,6 +154,12 @@ class MethodNotAllowed(RequestError):
     code = "E405"
     title = "The path does not answer this method"
     hint = "The Allow header names the methods it does answer."
+
+
+class GenerationNotNamed(RequestError):
+    code = "E428"
+    title = "The change does not say which generation it is of"
+    hint = "Send If-Match with the ETag of GET /v1/models/{model}/policy: nobody's change is overwritten unseen."
 
 
 class Unauthenticated(RequestError):
@@ -242,6 +257,12 @@ class NotRegistered(RegistryError):
     code = "E206"
     title = "No such model or version in the registry"
     hint = "understudy version list shows what is registered."
+
+
+class VersionNotReady(RegistryError):
+    code = "E207"
+    title = "The version is not ready for callers"
+    hint = "Look at its model servers and at its row with understudy version show; nothing was started."
 
 
 class GenerationMoved(RegistryError):

@@ -18,7 +18,7 @@ import pytest
 from understudy.adapters.child_process import free_port
 from understudy.core.routing import bucket_of
 from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.cli.rendering import SCHEMA
+from understudy.entrypoints.documents.json_text import SCHEMA
 
 DESCRIPTION = {
     "artifact_path": "s3://models/churn/1/model.onnx",

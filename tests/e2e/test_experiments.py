@@ -18,7 +18,7 @@ from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pyarrow import parquet
 
 from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.cli.rendering import SCHEMA
+from understudy.entrypoints.documents.json_text import SCHEMA
 
 HEADER = "event_id,model,entity_id,name,value,occurred_at"
 

@@ -21,6 +21,7 @@ from understudy.adapters.redis_cache import RedisCache
 from understudy.adapters.redis_features import RedisFeatureStore
 from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.adapters.spool import Spool
+from understudy.bootstrap.control import Control, control_of
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
 from understudy.core.window_builder import WindowBuilder
@@ -50,6 +51,7 @@ class Parts:
     shadows: ShadowSet
     telemetry: PrometheusTelemetry
     outcomes: OutcomeStore
+    control: Control
     in_flight: Callable[[], int] = lambda: 0
 
     def publish(self) -> None:
@@ -119,7 +121,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         champions = ChampionWatch(callers, time.monotonic)
-        parts = Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes)
+        parts = Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         yield parts
 

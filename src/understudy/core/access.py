@@ -80,6 +80,13 @@ def scopes_of(keys: Mapping[str, ApiKey], authorization: str | None, *, needs_ke
     return key.scopes
 
 
+def key_id_of(authorization: str | None) -> str:
+    """Return the id of the key that a caller showed, whether it is good or not; ``anonymous`` without one."""
+    if authorization is None:
+        return "anonymous"
+    return authorization.partition(" ")[2].strip().partition(".")[0]
+
+
 def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None) -> None:
     """Let the caller pass, or say which scope is missing.
 

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 from understudy.core.canary_policy import CanaryPolicy
 from understudy.core.forecast import Needs, RolloutForecast, Traffic, forecast
 from understudy.core.plan import Risk, RolloutPlan, VersionFacts, grade_risk, plan_for
-from understudy.core.plan_reader import read_plan
+from understudy.core.plan_reader import plan_violations, read_plan
 from understudy.core.policy import Role
 from understudy.core.windows import Window, merge_windows
-from understudy.errors import NotRegistered, PolicyRefused
+from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
 from understudy.ports import NewRollout, Registry, VersionRecord, WindowLog
+from understudy.rollout.look import POLICY_NAMES, limits_of
+from understudy.rollout.warm_up import WarmUpProbe
 
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
@@ -83,14 +85,43 @@ def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
     return round(merge_windows(own[0].key, own).latencies.quantile(0.95) or 0)
 
 
-def _read(source: str | Mapping[str, Any]) -> RolloutPlan:
+async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> None:
+    """Go on only when a version's model servers answer as its callers need it.
+
+    Raises:
+        VersionNotReady: They do not; the detail says what they did.
+        RegistryUnavailable: The version's row cannot be read.
+    """
+    found = await probe.probe(model_name, version)
+    if not found.passed:
+        raise VersionNotReady(f"version {version} is not ready: {found.detail}")
+
+
+def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
+    """Return everything that is wrong with a plan, the limits of its analysis included; nothing for a good one."""
+    violations = plan_violations(source)
+    if violations:
+        return violations
+    plan = read_plan(source)
+    if plan.canary_policy not in POLICY_NAMES:
+        return (Violation("/canary_policy", f"expected one of {', '.join(POLICY_NAMES)}"),)
     try:
-        return read_plan(source)
-    except ValueError as problem:
+        for step in plan.steps:
+            limits_of(plan, step)
+    except (TypeError, ValueError) as problem:
+        # What was given is not repeated.
+        return (Violation("/canary_limits", str(problem).partition(", got ")[0]),)
+    return ()
+
+
+def _read(source: str | Mapping[str, Any]) -> RolloutPlan:
+    problems = plan_problems(source)
+    if problems:
         raise PolicyRefused(
-            f"the plan cannot be used: {problem}",
+            f"the plan cannot be used: {'; '.join(f'{pointer}: {detail}' for pointer, detail in problems)}",
             hint="A plan is default, fast, rolling, blue_green, weights such as 2,10,50,100, or @file.json.",
-        ) from problem
+        )
+    return read_plan(source)
 
 
 def _facts_of(version: VersionRecord) -> VersionFacts:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.access import ANONYMOUS, Scope, admit, require, scopes_of
+from understudy.core.access import ANONYMOUS, Scope, admit, key_id_of, require, scopes_of
 from understudy.core.policy import ApiKey, PolicySnapshot
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
@@ -66,3 +66,13 @@ def test_a_caller_passes_with_the_scope_and_only_with_it():
         admit(snapshot, "Bearer k1.secret", Scope.PREDICT, "digits", needs_key=True)
     with pytest.raises(Unauthenticated):
         admit(snapshot, "Bearer k1.wrong", Scope.OPERATE, needs_key=True)
+
+
+def test_a_caller_is_called_by_the_id_of_the_key():
+    assert key_id_of("Bearer k1.secret") == key_id_of("bearer  k1.secret ") == "k1"
+    assert key_id_of(None) == "anonymous"
+
+
+@given(st.text(max_size=50))
+def test_no_secret_is_part_of_what_a_caller_is_called(secret):
+    assert key_id_of(f"Bearer k1.{secret}") == "k1"

@@ -2,15 +2,14 @@
 
 import re
 import time
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from understudy.entrypoints.cli.ab_html import report_page
 from understudy.entrypoints.cli.ab_text import report_texts, seed_texts, sizes_texts
-from understudy.entrypoints.cli.experiments import Experiments, document_of, with_experiments, write_page
+from understudy.entrypoints.cli.experiments import Experiments, with_experiments, write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.outcomes import app as outcomes_app
@@ -18,6 +17,7 @@ from understudy.entrypoints.cli.registry import this_person
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.times import day_of, moment_of, seconds_of
 from understudy.entrypoints.cli.version import ModelName
+from understudy.entrypoints.documents.experiments import ab_document, document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
@@ -123,8 +123,7 @@ def report(
     found, experiments = with_experiments(model, work)
     if html is not None:
         write_page(html, report_page(found, model, metric, experiments.label))
-    figures = {name: value for name, value in document_of(found).items() if name != "found"}
-    document = {"report": {**_about(found, model, metric, experiments), **figures}}
+    document = ab_document(found, model, metric, experiments.label)
     show(document, *report_texts(found, model, metric, experiments.label), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
@@ -182,24 +181,3 @@ def refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | Non
             f"{', '.join(other)}",
             "Leave these options out: what a test is to see is fixed before it begins.",
         )
-
-
-def _about(report: AbReport, model: str, metric: str, experiments: Experiments) -> dict[str, Any]:
-    """Return what a report is of, and its test."""
-    test = report.found.test
-    return {
-        "model": model,
-        "metric": metric,
-        "champion": experiments.label(report.found.champion_id),
-        "challenger": experiments.label(report.found.challenger_id),
-        "test": None
-        if test is None
-        else {
-            "id": test.record.id,
-            "declared_by": test.record.created_by,
-            "started_at": datetime.fromtimestamp(test.record.started_at, UTC),
-            "is_open": test.is_open,
-            "plan": test.plan.to_json(),
-            "looks": document_of(test.looks),
-        },
-    }

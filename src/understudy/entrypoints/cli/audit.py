@@ -10,14 +10,12 @@ from rich.text import Text
 from understudy.entrypoints.cli.options import AsJson, Limit
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import ago, nothing_as, show
+from understudy.entrypoints.documents.policies import audit_document, changes_of
 from understudy.ports import AuditEntry, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed which policy, when and why.", add_completion=False)
-_IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}
-_FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)
 """Values that a first policy has when nobody says otherwise: not worth a line."""
-_ROLES = {"champion_version": "champion", "challenger_version": "challenger", "shadow_version": "shadow"}
 
 
 @app.callback()
@@ -39,22 +37,8 @@ def list_audit(
         return list(await registry.list_audit(model, limit)), labels
 
     entries, labels = with_registry(read)
-    document = {"audit": [{**entry._asdict(), "changes": changes_of(entry, labels)} for entry in entries]}
-    show(document, _listing(entries, labels) if entries else "No policy has changed yet.", as_json=as_json)
-
-
-def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[Any]]:
-    """Return the fields that an entry changed, each with its value before and after; versions by their text."""
-    before, after = entry.before or {}, entry.after or {}
-    changed: dict[str, list[Any]] = {}
-    for name in dict.fromkeys([*_FIRST, *after, *before]):
-        if name in _IGNORED or before.get(name) == after.get(name):
-            continue
-        values = [before.get(name), after.get(name)]
-        if name in _ROLES:
-            values = [labels.get(value, f"id {value}") if value is not None else None for value in values]
-        changed[_ROLES.get(name, name)] = values
-    return changed
+    listing = _listing(entries, labels) if entries else "No policy has changed yet."
+    show(audit_document(entries, labels), listing, as_json=as_json)
 
 
 def _listing(entries: list[AuditEntry], labels: Mapping[int, str]) -> Table:

@@ -1,10 +1,9 @@
-"""The experiments' log and store for the length of one command, and what they find as JSON."""
+"""The experiments' log and store for the length of one command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from understudy.adapters.postgres_declarations import PostgresExperimentStore
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
@@ -14,8 +13,6 @@ from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.ports import ExperimentLog, ExperimentStore
 
 T = TypeVar("T")
-_MOMENTS = frozenset({"since", "until", "at", "started_at", "predicted_at"})
-"""Fields that are times, in seconds since the epoch."""
 ANSWER_SECONDS = 60.0
 """Longest time that Postgres has for one question to the log: somebody waits for it."""
 
@@ -59,23 +56,6 @@ def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]
         )
 
     return asyncio.run(opened())
-
-
-def document_of(value: Any) -> Any:
-    """Return a value as JSON has it: named tuples as objects, their times in ISO 8601."""
-    if hasattr(value, "_asdict"):
-        return {name: _member_of(name, member) for name, member in value._asdict().items()}
-    if isinstance(value, Mapping):
-        return {str(name): document_of(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [document_of(member) for member in value]
-    return value
-
-
-def _member_of(name: str, member: Any) -> Any:
-    if name in _MOMENTS and isinstance(member, float):
-        return datetime.fromtimestamp(member, UTC)
-    return document_of(member)
 
 
 def write_page(path: Path, content: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 from rich.text import Text
 
-from understudy.entrypoints.cli.rendering import SCHEMA, advice_console
+from understudy.entrypoints.cli.rendering import advice_console
+from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.errors import (
     AlreadyRegistered,
     BackendUnavailable,

@@ -10,6 +10,7 @@ from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, Yes, conf
 from understudy.entrypoints.cli.registry import origin_of_command, with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.entrypoints.cli.version import ModelName
+from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moves_traffic
 from understudy.lifecycle.registry import set_policy
 from understudy.ports import ModelRecord, PolicyRecord, Registry, VersionRecord
@@ -118,17 +119,6 @@ def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     """Return what changes, in one line."""
     found = differences(before, after)
     return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in found.items()) or "nothing"
-
-
-def policy_document(policy: PolicyRecord) -> dict[str, Any]:
-    """Return a policy as JSON."""
-    return policy._asdict()
-
-
-def model_document(model: ModelRecord) -> dict[str, Any]:
-    """Return a model as JSON."""
-    policy = policy_document(model.policy) if model.policy is not None else None
-    return {"model_name": model.model_name, "policy": policy, "version_count": model.version_count}
 
 
 def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool) -> list[Any]:

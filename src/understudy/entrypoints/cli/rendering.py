@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import orjson
 from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-SCHEMA = "understudy/v1"
+from understudy.entrypoints.documents.json_text import json_text
+
 _GAP = 2
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Only the rule under the head: four lines of four characters each for rich, of which it uses the third.
@@ -58,8 +58,7 @@ def show(document: Mapping[str, Any], *texts: RenderableType, as_json: bool) -> 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one line of JSON; times are ISO 8601 in UTC."""
-    content = orjson.dumps({"schema": SCHEMA, **document}, option=orjson.OPT_UTC_Z, default=str)
-    sys.stdout.write(content.decode() + "\n")
+    sys.stdout.write(json_text(document).decode() + "\n")
     sys.stdout.flush()
 
 

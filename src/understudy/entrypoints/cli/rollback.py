@@ -1,8 +1,6 @@
 """``understudy rollback``: all traffic back, at once."""
 
-import asyncio
 import time
-from typing import NamedTuple
 
 import typer
 from rich.text import Text
@@ -13,19 +11,12 @@ from understudy.entrypoints.cli.registry import origin_of_command
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
 from understudy.entrypoints.cli.version import ModelName
+from understudy.entrypoints.documents.rollouts import rollback_document
 from understudy.ports import PolicyRecord, RollbackRecord
+from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 
 app = typer.Typer(add_completion=False)
 DRAIN_SECONDS = 30.0
-POLL_SECONDS = 0.1
-
-
-class Confirmed(NamedTuple):
-    """How far a rollback has come: seconds since it was committed; ``None`` for what did not happen in time."""
-
-    proxies: int
-    proxies_on_generation: int
-    seconds: float | None
 
 
 @app.command()
@@ -43,28 +34,15 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
         return done, committed, await _confirmed(opened, model, done.generation) if done.changed else None
 
     done, committed, confirmed = with_rollouts(take_back)
-    document = {
-        **done._asdict(),
-        "changed": done.changed,
-        "confirmed": None if confirmed is None else confirmed._asdict(),
-    }
-    show({"rollback": document}, *_lines(done, committed, confirmed), as_json=as_json)
+    document = {"rollback": rollback_document(done, confirmed)}
+    show(document, *_lines(done, committed, confirmed), as_json=as_json)
     if confirmed is not None and confirmed.seconds is None:
         raise typer.Exit(ExitCode.DEGRADED)
 
 
 async def _confirmed(opened: Opened, model: str, generation: int) -> Confirmed:
-    """Wait until every proxy that is present acts on the generation."""
-    began = time.monotonic()
-    while True:
-        policy = (await opened.registry.show_model(model)).policy
-        on_it, proxies = (0, 0) if policy is None else (policy.proxies_on_generation, policy.proxies)
-        elapsed = time.monotonic() - began
-        if policy is None or policy.generation > generation or on_it >= proxies:
-            return Confirmed(proxies, on_it, elapsed)
-        if elapsed >= DRAIN_SECONDS:
-            return Confirmed(proxies, on_it, None)
-        await asyncio.sleep(POLL_SECONDS)
+    confirmed, _ = await wait_for_proxies(opened.rollouts, model, generation, DRAIN_SECONDS)
+    return confirmed
 
 
 def _what_moves(policy: PolicyRecord) -> str:

@@ -17,26 +17,22 @@ from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson, DryRun, Limit, Reason, Yes, confirm_traffic_move, required_reason
 from understudy.entrypoints.cli.registry import origin_of_command, this_person
 from understudy.entrypoints.cli.rendering import data_console, print_json, show
-from understudy.entrypoints.cli.rollout_text import (
-    Picture,
-    end_words,
-    listing,
-    picture_document,
-    portrait,
-    prepared_document,
-    prepared_text,
-    replay_lines,
-    rollout_document,
-)
+from understudy.entrypoints.cli.rollout_text import end_words, listing, portrait, prepared_text, replay_lines
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
 from understudy.entrypoints.cli.times import seconds_of
 from understudy.entrypoints.cli.version import ModelName
-from understudy.errors import NotRegistered
+from understudy.entrypoints.documents.rollouts import (
+    listing_document,
+    order_document,
+    picture_document,
+    rollout_document,
+    start_document,
+)
 from understudy.ports import RolloutRecord, RolloutView
-from understudy.rollout.look import look_at
-from understudy.rollout.orders import give_order
+from understudy.rollout.orders import order as carry_out
+from understudy.rollout.picture import Picture, picture_of
 from understudy.rollout.replay import replayed
-from understudy.rollout.starting import Prepared, prepare
+from understudy.rollout.starting import Prepared, prepare, require_ready
 from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
@@ -74,22 +70,13 @@ def start(
         prepared = await _prepared(opened, model, version, plan)
         if dry_run:
             return prepared, None
-        found = await WarmUpProbe(opened.policies, connect).probe(model, version)
-        if not found.passed:
-            raise CommandRefused(
-                ExitCode.PROBLEM, f"version {version} is not ready: {found.detail}", f"understudy version show {model}"
-            )
+        await require_ready(WarmUpProbe(opened.policies, connect), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         return prepared, await opened.rollouts.start(prepared.rollout(chosen), origin)
 
     prepared, record = with_rollouts(begin)
-    document = {
-        "plan": prepared_document(prepared),
-        "rollout": None if record is None else rollout_document(record),
-        "dry_run": dry_run,
-    }
-    show(document, *prepared_text(prepared, record), as_json=as_json)
+    show(start_document(prepared, record), *prepared_text(prepared, record), as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
 
@@ -112,7 +99,7 @@ def list_rollouts(
 ) -> None:
     """List the newest rollouts."""
     found = with_rollouts(lambda opened: opened.rollouts.list(model, limit))
-    show({"rollouts": [rollout_document(record) for record in found]}, listing(found), as_json=as_json)
+    show(listing_document(found), listing(found), as_json=as_json)
 
 
 @app.command()
@@ -196,17 +183,10 @@ def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json:
 def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> None:
     command = Command(order, this_person(), required_reason(reason, dry_run=False) or "")
 
-    async def give(opened: Opened) -> tuple[RolloutView, str, bool]:
-        rollout_id = await opened.rollouts.latest_id(model)
-        before = (await opened.rollouts.view(rollout_id)).record
-        said = await give_order(opened.rollouts, rollout_id, command)
-        view = await opened.rollouts.view(rollout_id)
-        return view, said.event, view.record.revision != before.revision
-
-    view, said, changed = with_rollouts(give)
-    mark = "✔" if changed else "nothing changed:"
-    document = {"rollout": rollout_document(view.record), "changed": changed, "event": said}
-    show(document, f"{mark} {said}", f"→ understudy rollout show {model}", as_json=as_json)
+    ordered = with_rollouts(lambda opened: carry_out(opened.rollouts, model, None, command))
+    mark = "✔" if ordered.changed else "nothing changed:"
+    text = f"{mark} {ordered.event}"
+    show(order_document(ordered), text, f"→ understudy rollout show {model}", as_json=as_json)
 
 
 async def _prepared(opened: Opened, model: str, version: str, plan: str | None) -> Prepared:
@@ -233,16 +213,7 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
 
 
 async def _picture(opened: Opened, model: str, rollout_id: int | None) -> Picture:
-    chosen = rollout_id if rollout_id is not None else await opened.rollouts.latest_id(model)
-    view = await opened.rollouts.view(chosen)
-    state = view.record.state
-    if state.model_name != model:
-        raise NotRegistered(f"rollout {chosen} is of {state.model_name}, not {model}")
-    decision = None
-    if state.step_starts and state.promoted_at is None and not state.phase.is_final:
-        windows = await opened.windows.of_rollout(chosen)
-        decision = await asyncio.to_thread(look_at, view, windows, view.read_at)
-    return Picture(view, list(await opened.rollouts.events(chosen)), decision)
+    return await picture_of(opened.rollouts, opened.windows, model, rollout_id)
 
 
 def _exit_code(view: RolloutView) -> ExitCode:

@@ -1,20 +1,19 @@
-"""How rollouts look on a terminal, and as JSON."""
+"""How rollouts look on a terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.core.decision import Decision
 from understudy.core.durations import duration_words
-from understudy.core.plan import plan_to_json
-from understudy.core.rollout_state import Phase, RolloutState, state_to_json
+from understudy.core.rollout_state import Phase, RolloutState
 from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts
 from understudy.entrypoints.cli.show_text import event_text, evidence_table
 from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.picture import Picture
 from understudy.rollout.replay import Replay
 from understudy.rollout.starting import Prepared
 
@@ -26,60 +25,6 @@ _VERDICTS = {
     Verdict.INVALID: ("✖", "bold yellow"),
     Verdict.HOLD: ("…", "dim"),
 }
-
-
-class Picture(NamedTuple):
-    """A rollout with all that is shown of it."""
-
-    view: RolloutView
-    events: Sequence[RolloutEventRecord]
-    decision: Decision | None
-    """What the analysis says at this moment; ``None`` when there is nothing to analyse."""
-
-
-def rollout_document(record: RolloutRecord) -> dict[str, Any]:
-    """Return a rollout as JSON."""
-    return {
-        **state_to_json(record.state),
-        "plan": plan_to_json(record.state.plan),
-        "weight_percent": record.state.weight_percent,
-        "revision": record.revision,
-        "salt": record.salt,
-        "slow_us": record.slow_us,
-        "started_by": record.started_by,
-        "reason_for_it": record.reason,
-        "finished_at": record.finished_at,
-        "announced_at": record.announced_at,
-    }
-
-
-def picture_document(picture: Picture, replays: Iterable[tuple[RolloutEventRecord, Replay | None]]) -> dict[str, Any]:
-    """Return a rollout with its events as JSON; stored inputs are left out, their replay is there."""
-    again = {event.id: replay for event, replay in replays if replay is not None}
-    events = []
-    for event in picture.events:
-        shown = {name: value for name, value in event._asdict().items() if name not in ("inputs", "thresholds")}
-        if event.id in again:
-            shown["replay"] = {"verdict": again[event.id].decision.verdict, "agrees": again[event.id].agrees}
-        events.append(shown)
-    decision = None if picture.decision is None else picture.decision.to_json()
-    return {"rollout": rollout_document(picture.view.record), "decision": decision, "events": events}
-
-
-def prepared_document(prepared: Prepared) -> dict[str, Any]:
-    """Return a rollout that has not begun as JSON."""
-    return {
-        "model_name": prepared.champion.model_name,
-        "champion": prepared.champion.version,
-        "challenger": prepared.challenger.version,
-        "risk": prepared.risk,
-        "plan": plan_to_json(prepared.plan),
-        "forecast": {
-            "seconds": prepared.forecast.seconds,
-            "sentence": prepared.forecast.sentence,
-            "steps": [step._asdict() for step in prepared.forecast.steps],
-        },
-    }
 
 
 def prepared_text(prepared: Prepared, record: RolloutRecord | None = None) -> list[RenderableType]:

@@ -10,13 +10,14 @@ import typer
 from understudy import __version__
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Tone
-from understudy.entrypoints.cli.experiments import Experiments, document_of, with_experiments, write_page
+from understudy.entrypoints.cli.experiments import Experiments, with_experiments, write_page
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.shadow_text import Label, evidence_rows, examples_texts, heading_line, names_of
 from understudy.entrypoints.cli.shadow_text import report_texts as shadow_texts
 from understudy.entrypoints.cli.times import moment_of
 from understudy.entrypoints.cli.version import ModelName
+from understudy.entrypoints.documents.experiments import document_of, shadow_document
 from understudy.experiments.shadow_report import (
     Disagreements,
     ShadowFinding,
@@ -48,8 +49,7 @@ def report(
     found, label = with_experiments(model, work)
     if html is not None:
         write_page(html, report_page(found, model, threshold, label))
-    champion, shadow = label(found.champion_id), label(found.shadow_id)
-    document = {"report": {"model": model, "champion": champion, "shadow": shadow, **document_of(found)}}
+    document = shadow_document(found, model, label)
     show(document, *shadow_texts(found, model, threshold, label), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")

@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import orjson
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 
 from understudy import __version__
@@ -20,7 +18,9 @@ from understudy.core.policy import PolicySnapshot
 from understudy.core.request import MAX_ENTITY_ID
 from understudy.core.routing import assignment, policy_of
 from understudy.entrypoints.metrics_port import metrics_port
-from understudy.entrypoints.proxy.door import HttpCall, PredictDoor, Reply
+from understudy.entrypoints.proxy.control import ControlDoor
+from understudy.entrypoints.proxy.control_routes import add_control_routes
+from understudy.entrypoints.proxy.door import HttpCall, PredictDoor
 from understudy.entrypoints.proxy.edge import Edge
 from understudy.entrypoints.proxy.gate import Gate, methods_of
 from understudy.entrypoints.proxy.lane import App, PredictLane, http_call
@@ -28,6 +28,7 @@ from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDIC
 from understudy.entrypoints.proxy.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.problems import STATUS
 from understudy.entrypoints.proxy.views import model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.web import Name, response_of
 from understudy.errors import (
     EntityIdInvalid,
     InternalFault,
@@ -42,15 +43,14 @@ from understudy.errors import (
 from understudy.settings import Settings
 
 OpenParts = Callable[[Settings], AbstractAsyncContextManager[Parts]]
-Name = Annotated[str, AfterValidator(unquote)]
-"""A name in a path; the lane left it encoded, so that it may hold a slash."""
 
 
 class Proxy:
-    """What the application's lifespan opens. ``parts`` and ``door`` are there before the first request."""
+    """What the application's lifespan opens. Parts and doors are there before the first request."""
 
     parts: Parts
     door: PredictDoor
+    control: ControlDoor
 
     def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
         self.settings = settings
@@ -75,8 +75,9 @@ class Proxy:
             )
             parts.in_flight = lambda: door.in_flight
             self.parts, self.door = parts, door
-            self._on_open()
-            yield
+            with closing(ControlDoor(parts.control)) as self.control:
+                self._on_open()
+                yield
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
@@ -119,6 +120,7 @@ def create_api(proxy: Proxy) -> FastAPI:
     )
     _add_call_routes(api, proxy)
     _add_read_routes(api, proxy)
+    add_control_routes(api, lambda: proxy.control, settings)
     _add_health_routes(api, proxy)
     _add_problem_handlers(api, proxy)
     return api
@@ -130,19 +132,19 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/models/{model}/predict", **PREDICT)
     async def predict(model: Name, request: Request) -> Response:
-        return _response(await proxy.door.predict(call_of(request), model))
+        return response_of(await proxy.door.predict(call_of(request), model))
 
     @api.post("/v1/models/{model}/predict:batch", **BATCH)
     async def predict_batch(model: Name, request: Request) -> Response:
-        return _response(await proxy.door.predict_batch(call_of(request), model))
+        return response_of(await proxy.door.predict_batch(call_of(request), model))
 
     @api.post("/v1/models/{model}/versions/{version}/predict", **FORCED)
     async def predict_forced(model: Name, version: Name, request: Request) -> Response:
-        return _response(await proxy.door.predict(call_of(request), model, forced_version=version))
+        return response_of(await proxy.door.predict(call_of(request), model, forced_version=version))
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        return _response(await receive_outcomes(call_of(request), proxy.parts.outcomes))
+        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes))
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
@@ -195,7 +197,7 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
 
 def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
     def answer(request: Request, problem: UnderstudyError) -> Response:
-        return _response(proxy.door.refuse(problem, request.scope["path"]))
+        return response_of(proxy.door.refuse(problem, request.scope["path"]))
 
     @api.exception_handler(UnderstudyError)
     async def refused(request: Request, problem: UnderstudyError) -> Response:
@@ -222,9 +224,3 @@ def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json")
-
-
-def _response(reply: Reply) -> Response:
-    response = Response(reply.body, reply.status)
-    response.raw_headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
-    return response

@@ -32,8 +32,11 @@ _DESCRIPTIONS: dict[int | str, str] = {
     403: "The key lacks the scope.",
     404: "No such model or version.",
     408: "The body did not arrive in time; the connection is closed.",
+    409: "It cannot be done as things are; the detail says why.",
+    412: "Somebody else changed the policy first.",
     413: "The body is too large.",
     422: "The body does not match; errors[] names every place.",
+    428: "If-Match is missing.",
     502: "The model server gave an unusable answer.",
     503: "No replica or no database answers, or there are no policies yet; Retry-After says when to try again.",
     504: "The deadline passed; the detail names the stage.",
@@ -143,14 +146,16 @@ _OUTCOMES_ANSWER = {
 }
 
 
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the problems that a route may answer with."""
     content = {"application/problem+json": {"schema": _PROBLEM}}
     # With a default FastAPI adds no 422 of its own.
     named: tuple[int | str, ...] = (*statuses, "default")
     return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in named}
 
 
-def _answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+def answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+    """Return a route's good answer."""
     return {200: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 
@@ -162,8 +167,8 @@ def _post(
         "summary": summary,
         "tags": ["predict"],
         "responses": {
-            **_answers(answer, "Answered; the headers carry the receipt (x-model-version, x-prediction-id, …)."),
-            **_problems(400, 401, 403, 404, 408, 413, 422, 503, 504, *statuses),
+            **answers(answer, "Answered; the headers carry the receipt (x-model-version, x-prediction-id, …)."),
+            **problems(400, 401, 403, 404, 408, 413, 422, 503, 504, *statuses),
         },
         "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": request}}}},
     }
@@ -183,7 +188,7 @@ OUTCOMES: dict[str, Any] = {
             "description": "Every event is stored, or was before.",
             "content": {"application/json": {"schema": _OUTCOMES_ANSWER}},
         },
-        **_problems(400, 401, 403, 408, 413, 422, 503),
+        **problems(400, 401, 403, 408, 413, 422, 503),
     },
     "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": _OUTCOMES}}}},
 }
@@ -194,7 +199,7 @@ def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str,
         "operation_id": operation_id,
         "summary": summary,
         "tags": [tag],
-        "responses": {**_answers({"type": "object"}, "Found."), **_problems(*statuses)},
+        "responses": {**answers({"type": "object"}, "Found."), **problems(*statuses)},
     }
 
 

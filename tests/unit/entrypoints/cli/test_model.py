@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from understudy.entrypoints.cli.audit import changes_of as audit_changes
 from understudy.entrypoints.cli.model import changes_of, difference_text
+from understudy.entrypoints.documents.policies import changes_of as audit_changes
 from understudy.ports import AuditEntry, PolicyRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

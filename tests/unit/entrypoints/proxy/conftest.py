@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import httpx2
 import numpy as np
 import pytest
+from asgi import lifespan
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
 from understudy.adapters.memory_backend import MemoryBackend
@@ -20,6 +21,7 @@ from understudy.adapters.memory_outcomes import MemoryOutcomeStore
 from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.bootstrap.control import control_of
 from understudy.bootstrap.proxy import Parts
 from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Datatype, Row, Tensor
@@ -168,11 +170,11 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 )
                 await feed.start()
                 champions = ChampionWatch(callers, time.monotonic)
-                yield Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes)
+                yield Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
                 await feed.stop()
 
             app = create_app(settings, parts, on_open)
-            await stack.enter_async_context(_lifespan(app))
+            await stack.enter_async_context(lifespan(app))
             transport = httpx2.ASGITransport(app=app)
             client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
             opened = await stack.enter_async_context(client)
@@ -185,17 +187,3 @@ def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCalle
     return BatchingCaller(
         version, backend, concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
     )
-
-
-@asynccontextmanager
-async def _lifespan(app: App) -> AsyncIterator[None]:
-    """Run the application's lifespan as a server does."""
-    inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    outbox: asyncio.Queue[Any] = asyncio.Queue()
-    task = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, inbox.get, outbox.put))
-    await inbox.put({"type": "lifespan.startup"})
-    assert (await outbox.get())["type"] == "lifespan.startup.complete"
-    yield
-    await inbox.put({"type": "lifespan.shutdown"})
-    assert (await outbox.get())["type"] == "lifespan.shutdown.complete"
-    await task

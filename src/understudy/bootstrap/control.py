@@ -1,0 +1,69 @@
+"""What the control plane works with, opened for the length of one call."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import NamedTuple
+
+from understudy.adapters.backends import connect
+from understudy.adapters.postgres_declarations import PostgresExperimentStore
+from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.postgres_registry import PostgresRegistry
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.ports import ExperimentLog, ExperimentStore, Registry, RolloutStore, WindowLog
+from understudy.rollout.warm_up import WarmUpProbe
+from understudy.settings import Settings
+
+ANSWER_SECONDS = 25.0
+"""Longest time that Postgres has for one question to the log."""
+
+
+class ControlParts(NamedTuple):
+    """What a call works with; for one event loop."""
+
+    registry: Registry
+    rollouts: RolloutStore
+    windows: WindowLog
+    experiment_log: ExperimentLog
+    experiments: ExperimentStore
+
+
+class Control(NamedTuple):
+    """Opens what calls work with. Nothing is open between two calls, and nothing is shared by them."""
+
+    parts: Callable[[], AbstractAsyncContextManager[ControlParts]]
+    probe: Callable[[], AbstractAsyncContextManager[WarmUpProbe]]
+
+
+def control_of(settings: Settings) -> Control:
+    """Return the openers; they open nothing before they are called."""
+    return Control(partial(_open_parts, settings), partial(_open_probe, settings))
+
+
+@asynccontextmanager
+async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    registry = PostgresRegistry(url, timeout_seconds=seconds)
+    try:
+        yield ControlParts(
+            registry,
+            PostgresRolloutStore(url, timeout_seconds=seconds),
+            PostgresWindowLog(url, timeout_seconds=seconds),
+            PostgresExperimentLog(url, timeout_seconds=ANSWER_SECONDS),
+            PostgresExperimentStore(url, timeout_seconds=seconds),
+        )
+    finally:
+        await registry.close()
+
+
+@asynccontextmanager
+async def _open_probe(settings: Settings) -> AsyncIterator[WarmUpProbe]:
+    policies = PostgresPolicySource(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    try:
+        yield WarmUpProbe(policies, connect)
+    finally:
+        await policies.close()

@@ -1,0 +1,40 @@
+"""Models, policies and the audit as JSON."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from understudy.ports import AuditEntry, ModelRecord, PolicyRecord
+
+_IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}
+_FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")
+_ROLES = {"champion_version": "champion", "challenger_version": "challenger", "shadow_version": "shadow"}
+
+
+def policy_document(policy: PolicyRecord) -> dict[str, Any]:
+    """Return a policy as JSON."""
+    return policy._asdict()
+
+
+def model_document(model: ModelRecord) -> dict[str, Any]:
+    """Return a model as JSON."""
+    policy = policy_document(model.policy) if model.policy is not None else None
+    return {"model_name": model.model_name, "policy": policy, "version_count": model.version_count}
+
+
+def audit_document(entries: Iterable[AuditEntry], labels: Mapping[int, str]) -> dict[str, Any]:
+    """Return changes of policies as JSON; ``labels`` are the versions' texts by their ids."""
+    return {"audit": [{**entry._asdict(), "changes": changes_of(entry, labels)} for entry in entries]}
+
+
+def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[Any]]:
+    """Return the fields that an entry changed, each with its value before and after; versions by their text."""
+    before, after = entry.before or {}, entry.after or {}
+    changed: dict[str, list[Any]] = {}
+    for name in dict.fromkeys([*_FIRST, *after, *before]):
+        if name in _IGNORED or before.get(name) == after.get(name):
+            continue
+        values = [before.get(name), after.get(name)]
+        if name in _ROLES:
+            values = [labels.get(value, f"id {value}") if value is not None else None for value in values]
+        changed[_ROLES.get(name, name)] = values
+    return changed

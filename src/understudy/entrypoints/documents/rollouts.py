@@ -1,0 +1,86 @@
+"""Rollouts as JSON."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from understudy.core.plan import plan_to_json
+from understudy.core.rollout_state import state_to_json
+from understudy.ports import RollbackRecord, RolloutEventRecord, RolloutRecord
+from understudy.rollout.confirmation import Confirmed
+from understudy.rollout.orders import Ordered
+from understudy.rollout.picture import Picture
+from understudy.rollout.replay import Replay
+from understudy.rollout.starting import Prepared
+
+
+def rollout_document(record: RolloutRecord) -> dict[str, Any]:
+    """Return a rollout as JSON."""
+    return {
+        **state_to_json(record.state),
+        "plan": plan_to_json(record.state.plan),
+        "weight_percent": record.state.weight_percent,
+        "revision": record.revision,
+        "salt": record.salt,
+        "slow_us": record.slow_us,
+        "started_by": record.started_by,
+        "reason_for_it": record.reason,
+        "finished_at": record.finished_at,
+        "announced_at": record.announced_at,
+    }
+
+
+def listing_document(records: Iterable[RolloutRecord]) -> dict[str, Any]:
+    """Return several rollouts as JSON."""
+    return {"rollouts": [rollout_document(record) for record in records]}
+
+
+def picture_document(picture: Picture, replays: Iterable[tuple[RolloutEventRecord, Replay | None]]) -> dict[str, Any]:
+    """Return a rollout with its events as JSON; stored inputs are left out, their replay is there."""
+    again = {event.id: replay for event, replay in replays if replay is not None}
+    events = []
+    for event in picture.events:
+        shown = {name: value for name, value in event._asdict().items() if name not in ("inputs", "thresholds")}
+        if event.id in again:
+            shown["replay"] = {"verdict": again[event.id].decision.verdict, "agrees": again[event.id].agrees}
+        events.append(shown)
+    decision = None if picture.decision is None else picture.decision.to_json()
+    return {"rollout": rollout_document(picture.view.record), "decision": decision, "events": events}
+
+
+def prepared_document(prepared: Prepared) -> dict[str, Any]:
+    """Return a rollout that has not begun as JSON."""
+    return {
+        "model_name": prepared.champion.model_name,
+        "champion": prepared.champion.version,
+        "challenger": prepared.challenger.version,
+        "risk": prepared.risk,
+        "plan": plan_to_json(prepared.plan),
+        "forecast": {
+            "seconds": prepared.forecast.seconds,
+            "sentence": prepared.forecast.sentence,
+            "steps": [step._asdict() for step in prepared.forecast.steps],
+        },
+    }
+
+
+def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str, Any]:
+    """Return a start as JSON; without a rollout it was only tried."""
+    return {
+        "plan": prepared_document(prepared),
+        "rollout": None if record is None else rollout_document(record),
+        "dry_run": record is None,
+    }
+
+
+def order_document(ordered: Ordered) -> dict[str, Any]:
+    """Return what an order came to as JSON."""
+    return {"rollout": rollout_document(ordered.view.record), "changed": ordered.changed, "event": ordered.event}
+
+
+def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:
+    """Return a rollback by hand as JSON; ``confirmed`` is ``None`` where no proxy was waited for."""
+    return {
+        **done._asdict(),
+        "changed": done.changed,
+        "confirmed": None if confirmed is None else confirmed._asdict(),
+    }

@@ -1,0 +1,36 @@
+"""How far a change of a policy has come: which proxies act on it, and what is still under way."""
+
+import asyncio
+from typing import NamedTuple
+
+from understudy.ports import PolicyReach, RolloutStore
+
+POLL_SECONDS = 0.1
+
+
+class Confirmed(NamedTuple):
+    """How far a change has come: seconds since it was committed; ``None`` for what did not happen in time."""
+
+    proxies: int
+    proxies_on_generation: int
+    seconds: float | None
+
+
+async def wait_for_proxies(
+    rollouts: RolloutStore, model_name: str, generation: int, patience_seconds: float
+) -> tuple[Confirmed, PolicyReach]:
+    """Wait until every proxy that is present acts on the generation or a later one, and return what was seen last.
+
+    Raises:
+        NotRegistered: The policy is gone.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while True:
+        reach = await rollouts.reach(model_name)
+        elapsed = clock() - began
+        if reach.generation > generation or reach.proxies_on_generation >= reach.proxies:
+            return Confirmed(reach.proxies, reach.proxies_on_generation, elapsed), reach
+        if elapsed >= patience_seconds:
+            return Confirmed(reach.proxies, reach.proxies_on_generation, None), reach
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,564 @@
+"""The control plane over HTTP, against a real Postgres and a real model server; no monitor moves anything here."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncpg
+import httpx2
+import orjson
+import pytest
+from asgi import lifespan
+from e2e.stack import a_stack, register, sql
+from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
+from pydantic import SecretStr
+
+from understudy.core.access import Scope
+from understudy.core.rollout_state import Order
+from understudy.entrypoints.proxy.app import create_app
+from understudy.entrypoints.proxy.gate import ACCESS
+from understudy.settings import Settings
+
+KEYS = {"ops": ["read", "operate"], "eye": ["read"], "shop": ["predict"]}
+OPS, EYE, SHOP = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
+VISITS = "/v1/models/visits"
+START = {"version": "2", "plan": "5,50,100", "reason": "retrain"}
+NO_TIME, BAD_DEADLINE = {"grpc-timeout": "1n"}, {"x-request-timeout-ms": "soon"}
+UNSERVED = """
+    INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
+    VALUES ('good', '1', 's3://models', 'sklearn', '{}')
+"""
+TABLES = ("ServingPolicy", "PolicyAudit", "Rollout", "RolloutEvent", "ModelVersion")
+
+
+@asynccontextmanager
+async def a_proxy(folder: Path, database_url: str, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A proxy in this process, and a client that shows the key of the one on call."""
+    settings = Settings(database_url=SecretStr(database_url), metrics_port=0, state_dir=folder, **options)
+    app = create_app(settings)
+    async with (
+        lifespan(app),
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=app), base_url="http://proxy", headers=OPS, timeout=60
+        ) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+async def registry(database_url: str) -> dict[str, int]:
+    """Model ``visits``: champion 1, and versions 2 and 3, whose model servers are not there; the callers' keys."""
+    ids = {str(label): await register(database_url, label, [1]) for label in (1, 2, 3)}
+    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", ids["1"])
+    for name, scopes in KEYS.items():
+        await sql(
+            database_url,
+            "INSERT INTO ApiKey (id, sha256, scopes, created_by) VALUES ($1, $2, $3, 'test')",
+            name,
+            sha256(b"secret").hexdigest(),
+            scopes,
+        )
+    return ids
+
+
+@pytest.fixture
+async def proxy(registry: dict[str, int], tmp_path: Path, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_proxy(tmp_path, database_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def served(
+    proxy: httpx2.AsyncClient, registry: dict[str, int], tmp_path: Path, database_url: str
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """The proxy, where version 2 has a model server."""
+    with a_stack(tmp_path, database_url) as stack:
+        target = f"127.0.0.1:{stack.start_model('visits:2')}"
+        await sql(
+            database_url, "UPDATE ModelEndpoint SET target = $1 WHERE model_version_id = $2", target, registry["2"]
+        )
+        yield proxy
+
+
+async def printed(database_url: str, *arguments: str) -> Any:
+    """Return what the command line prints."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "understudy.entrypoints.cli", *arguments, "--json"],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "DATABASE_URL": database_url},
+        check=True,
+    )
+    return orjson.loads(done.stdout)
+
+
+async def rows_of(database_url: str) -> dict[str, list[Any]]:
+    return {table: [tuple(row) for row in await sql(database_url, f"SELECT * FROM {table}")] for table in TABLES}
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+    give_up = time.monotonic() + seconds
+    while not await is_so():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.05)
+
+
+async def is_reported(database_url: str) -> bool:
+    """Whether the proxy has told which generation it acts on."""
+    return bool(await sql(database_url, "SELECT 1 FROM ProxyInstance"))
+
+
+def pointers_of(answer: httpx2.Response) -> list[str]:
+    return [found["pointer"] for found in answer.json()["errors"]]
+
+
+# -- rollouts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, database_url):
+    begun = await served.post(f"{VISITS}/rollouts", json=START)
+    place = begun.headers["location"]
+    paused = await served.post(f"{place}:pause", json={"reason": "lunch"})
+    again = await served.post(f"{place}:pause")
+    resumed = await served.post(f"{place}:resume")
+    promoted = await served.post(f"{place}:promote")
+    shown = await served.get(place, headers=EYE)
+    aborted = await served.post(f"{place}:abort", json={"reason": "no"})
+    listed = (await served.get(f"{VISITS}/rollouts", headers=EYE)).json()["rollouts"]
+
+    assert begun.status_code == 201
+    assert place == f"{VISITS}/rollouts/{begun.json()['rollout']['rollout_id']}"
+    assert [step["weight_percent"] for step in begun.json()["rollout"]["plan"]["steps"]] == [5, 50, 100]
+    assert (begun.json()["rollout"]["started_by"], begun.json()["rollout"]["reason_for_it"]) == ("ops", "retrain")
+    assert len(begun.json()["rollout"]["salt"]) == 8
+    assert [(said.status_code, said.json()["changed"]) for said in (paused, again, resumed, promoted, aborted)] == [
+        (200, True), (200, False), (200, True), (200, False), (200, True),
+    ]  # fmt: skip
+    assert paused.json()["event"] == "paused by ops: lunch"
+    assert paused.json()["rollout"]["phase"] == "WAITING"
+    assert [event["actor"] for event in shown.json()["events"]] == ["ops"] * 3
+    assert [(one["phase"], one["weight_percent"]) for one in listed] == [("FAILED", 0)]
+    (signed,) = await sql(database_url, "SELECT actor, via, reason FROM PolicyAudit WHERE generation = 2")
+    assert tuple(signed) == ("ops", "http", "retrain")
+
+
+async def test_the_answers_are_the_documents_that_the_command_line_prints(served, database_url):
+    place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
+
+    number = place.rpartition("/")[2]
+    assert (await served.get(place)).json() == await printed(database_url, "rollout", "show", "visits", number)
+    assert (await served.get(f"{VISITS}/rollouts")).json() == await printed(database_url, "rollout", "list", "visits")
+    assert (await served.get("/v1/audit?model=visits")).json() == await printed(database_url, "audit", "list", "visits")
+    planned = (await served.post(f"{VISITS}/rollouts?dry_run=true", json={"version": "3"})).json()
+    assert planned["plan"] == (await printed(database_url, "plan", "visits", "3"))["plan"]
+
+
+async def test_only_one_rollout_is_open_and_a_version_that_does_not_answer_gets_none(served, database_url):
+    unready = await served.post(f"{VISITS}/rollouts", json={**START, "version": "3"})
+    first, second = await asyncio.gather(*(served.post(f"{VISITS}/rollouts", json=START) for _ in range(2)))
+
+    assert (unready.status_code, unready.json()["code"]) == (409, "E207")
+    assert "version 3 is not ready: " in unready.json()["detail"]
+    assert sorted((first.status_code, second.status_code)) == [201, 409]
+    refused = first if first.status_code == 409 else second
+    assert "has an open rollout" in refused.json()["detail"]
+    assert len(await sql(database_url, "SELECT 1 FROM Rollout")) == 1
+
+
+async def test_a_dry_run_tells_the_plan_the_risk_and_the_time_and_writes_nothing(proxy, database_url):
+    before = await rows_of(database_url)
+
+    planned = await proxy.post(f"{VISITS}/rollouts?dry_run=true", json={"version": "2"})
+    tried = await proxy.patch(
+        f"{VISITS}/policy?dry_run=true", json={"challenger": "2", "challenger_weight": 7}, headers={"if-match": '"1"'}
+    )
+
+    assert planned.status_code == tried.status_code == 200
+    assert planned.json()["plan"]["risk"] == "critical"
+    assert planned.json()["plan"]["forecast"]["sentence"]
+    assert planned.json()["rollout"] is None
+    assert tried.json()["policy"]["challenger_weight"] == 7
+    assert (tried.json()["changed"], tried.json()["dry_run"]) == (False, True)
+    assert await rows_of(database_url) == before
+
+
+IMPOSSIBLE: Sequence[tuple[str, str, Any, int, str]] = [
+    ("POST", f"{VISITS}/rollouts", {"version": "9", "reason": "x"}, 404, "E206"),
+    ("POST", f"{VISITS}/rollouts", {"version": "1", "reason": "x"}, 409, "E203"),
+    ("POST", f"{VISITS}/rollouts", {"version": "2"}, 422, "E108"),
+    ("POST", f"{VISITS}/rollouts", {"version": "2", "plan": "5,3", "reason": "x"}, 422, "E108"),
+    ("POST", "/v1/models/nobody/rollouts", START, 404, "E206"),
+    ("POST", "/v1/models/a%00b/rollouts", START, 404, "E206"),
+    ("GET", f"/v1/models/{'x' * 300}/rollouts", None, 404, "E206"),
+    ("GET", "/v1/models/nobody/rollouts", None, 404, "E206"),
+    ("GET", f"{VISITS}/rollouts?limit=101", None, 400, "E106"),
+    ("GET", f"{VISITS}/rollouts/1", None, 404, "E206"),
+    ("GET", f"{VISITS}/rollouts/latest", None, 404, "E206"),
+    ("GET", f"{VISITS}/rollouts/{'9' * 30}", None, 404, "E206"),
+    ("POST", f"{VISITS}/rollouts/1:pause", None, 404, "E206"),
+    ("POST", f"{VISITS}/rollouts/1:sing", None, 405, "E405"),
+    ("POST", f"{VISITS}/rollouts/1:pause", {"why": "x"}, 422, "E108"),
+    ("POST", "/v1/models/nobody:rollback", None, 404, "E206"),
+    ("POST", f"{VISITS}:rollback", {"why": "x"}, 422, "E108"),
+    ("GET", "/v1/models/nobody/policy", None, 404, "E206"),
+    ("GET", "/v1/audit?limit=0", None, 400, "E106"),
+    ("GET", "/v1/audit?model=%00", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/ab", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/ab?metric=converted&within=long", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/ab?metric=converted", None, 404, "E206"),
+    ("GET", f"{VISITS}/reports/shadow?since=tomorrow", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/shadow", None, 404, "E206"),
+    ("GET", f"{VISITS}/reports/tea", None, 404, "E404"),
+]
+
+
+async def test_what_cannot_be_done_says_why_and_what_next_and_changes_nothing(proxy, database_url):
+    before = await rows_of(database_url)
+
+    for method, path, body, status, code in IMPOSSIBLE:
+        answer = await proxy.request(method, path, json=body) if body is not None else await proxy.request(method, path)
+
+        assert (answer.status_code, answer.json()["code"]) == (status, code), (path, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["next"]
+    assert await rows_of(database_url) == before
+
+
+# -- rollback ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rollback_needs_no_body_and_doing_it_again_changes_nothing(proxy, database_url):
+    await until(lambda: is_reported(database_url))
+    await proxy.patch(
+        f"{VISITS}/policy", json={"challenger": "2", "challenger_weight": 20}, headers={"if-match": '"1"'}
+    )
+
+    first = await proxy.post(f"{VISITS}:rollback")
+    second = await proxy.post(f"{VISITS}:rollback", json={"reason": "it still burns"})
+
+    done, again = first.json()["rollback"], second.json()["rollback"]
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert (done["did"], done["changed"], done["generation"], done["champion"]) == ("weight 0", True, 3, "1")
+    assert (again["changed"], again["generation"]) == (False, 3)
+    for told in (done, again):
+        assert (told["confirmed"]["proxies"], told["confirmed"]["proxies_on_generation"]) == (1, 1)
+        assert told["confirmed"]["seconds"] < 2
+        assert told["in_flight"] == {}
+    (weight,) = await sql(database_url, "SELECT challenger_weight FROM ServingPolicy")
+    assert weight["challenger_weight"] == 0
+    (signed,) = await sql(database_url, "SELECT actor, via FROM PolicyAudit WHERE generation = 3")
+    assert tuple(signed) == ("ops", "http")
+
+
+async def test_a_rollback_says_which_proxies_have_not_heard_of_it(proxy, database_url):
+    await until(lambda: is_reported(database_url))
+    await proxy.patch(
+        f"{VISITS}/policy", json={"challenger": "2", "challenger_weight": 20}, headers={"if-match": '"1"'}
+    )
+    await sql(
+        database_url,
+        "INSERT INTO ProxyInstance (instance, generations, in_flight)"
+        " SELECT 'frozen:1', '{\"visits\": 2}', jsonb_build_object(id::text, 3) FROM ModelVersion WHERE version = '2'",
+    )
+
+    began = time.monotonic()
+    told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
+
+    assert told["confirmed"] == {"proxies": 2, "proxies_on_generation": 1, "seconds": None}
+    assert told["in_flight"] == {"2": 3}
+    assert 2 <= time.monotonic() - began < 10
+
+
+async def test_a_rollback_reaches_every_worker_of_a_real_proxy(registry, tmp_path, database_url):
+    with a_stack(tmp_path, database_url) as stack:
+        stack.start_proxy(workers=2, wait_ready=False)
+
+        async def are_present() -> bool:
+            return len(await sql(database_url, "SELECT 1 FROM ProxyInstance")) == 2
+
+        await until(are_present, seconds=60)
+        async with httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{stack.proxy_port}", headers=OPS, timeout=30
+        ) as proxy:
+            changed = await proxy.patch(
+                f"{VISITS}/policy", json={"challenger": "2", "challenger_weight": 20}, headers={"if-match": '"1"'}
+            )
+            told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
+
+    assert changed.status_code == 200
+    assert (told["did"], told["generation"]) == ("weight 0", 3)
+    assert (told["confirmed"]["proxies"], told["confirmed"]["proxies_on_generation"]) == (2, 2)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_policy_is_changed_by_the_one_who_saw_it(proxy, database_url):
+    seen = await proxy.get(f"{VISITS}/policy", headers=EYE)
+    changed = await proxy.patch(
+        f"{VISITS}/policy",
+        json={"challenger": "2", "challenger_weight": 10, "reason": "a first look"},
+        headers={"if-match": seen.headers["etag"]},
+    )
+    same = await proxy.patch(
+        f"{VISITS}/policy", json={"challenger_weight": 10}, headers={"if-match": changed.headers["etag"]}
+    )
+    now = await proxy.get(f"{VISITS}/policy")
+    (entry, *_) = (await proxy.get("/v1/audit?model=visits&limit=1", headers=EYE)).json()["audit"]
+
+    assert (seen.headers["etag"], seen.json()["policy"]["champion"]) == ('"1"', "1")
+    assert (changed.status_code, changed.json()["changed"], changed.headers["etag"]) == (200, True, '"2"')
+    assert (same.status_code, same.json()["changed"], same.headers["etag"]) == (200, False, '"2"')
+    assert now.json()["policy"]["challenger"] == "2"
+    assert now.json()["policy"]["challenger_weight"] == 10
+    assert (entry["actor"], entry["via"], entry["reason"]) == ("ops", "http", "a first look")
+    assert entry["changes"] == {"challenger": [None, "2"], "challenger_weight": [0, 10]}
+
+
+async def test_of_two_people_at_once_one_is_told_that_the_policy_moved(proxy):
+    answers = await asyncio.gather(
+        *(
+            proxy.patch(
+                f"{VISITS}/policy",
+                json={"challenger": "2", "challenger_weight": weight},
+                headers={"if-match": '"1"'},
+            )
+            for weight in (10, 20)
+        )
+    )
+
+    assert sorted(answer.status_code for answer in answers) == [200, 412]
+    (refused,) = (answer for answer in answers if answer.status_code == 412)
+    assert refused.json()["code"] == "E409"
+    assert "the policy is at generation 2 since " in refused.json()["detail"]
+    assert refused.json()["detail"].endswith("by ops")
+
+
+REFUSED_CHANGES: Sequence[tuple[str | None, Any, int, str]] = [
+    (None, {"challenger_weight": 5}, 428, "E428"),
+    ("*", {"challenger_weight": 5}, 400, "E104"),
+    ('"9"', {"challenger_weight": 5}, 412, "E409"),
+    ('"1"', {"challenger_weight": 5}, 409, "E203"),
+    ('"1"', {"challenger": "9"}, 404, "E206"),
+    ('"1"', {"challenger": "2", "wait": 5, "challenger_weight": "many"}, 422, "E108"),
+    ('"1"', {}, 422, "E108"),
+]
+
+
+async def test_a_change_that_cannot_be_made_is_refused(proxy, database_url):
+    before = await rows_of(database_url)
+
+    for if_match, body, status, code in REFUSED_CHANGES:
+        headers = {} if if_match is None else {"if-match": if_match}
+        answer = await proxy.patch(f"{VISITS}/policy", json=body, headers=headers)
+
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+        if "wait" in body:
+            assert pointers_of(answer) == ["/wait", "/challenger_weight"]
+    assert await rows_of(database_url) == before
+
+
+async def test_a_model_without_policy_gets_its_first_one_with_generation_0(proxy, database_url):
+    await sql(database_url, UNSERVED)
+
+    missing = await proxy.get("/v1/models/good/policy")
+    stale = await proxy.patch("/v1/models/good/policy", json={"champion": "1"}, headers={"if-match": '"1"'})
+    made = await proxy.patch("/v1/models/good/policy", json={"champion": "1"}, headers={"if-match": '"0"'})
+
+    assert (missing.status_code, '"0"' in missing.json()["next"]) == (404, True)
+    assert stale.status_code == 412
+    assert (made.status_code, made.json()["policy"]["champion"], made.headers["etag"]) == (200, "1", '"1"')
+
+
+# -- who may do it -----------------------------------------------------------------------------------------------------
+
+MOVES = sorted(path for (_, path), scope in ACCESS.items() if scope is Scope.OPERATE and "predict" not in path)
+
+
+async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
+    before = await rows_of(database_url)
+    told: dict[str, set[int]] = defaultdict(set)
+
+    for path in MOVES:
+        method = "PATCH" if path.endswith("/policy") else "POST"
+        for name, headers in {"nobody": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
+            request = proxy.build_request(method, path.format(model="visits", rollout_id=1), headers=headers)
+            if name == "nobody":
+                del request.headers["authorization"]
+            told[name].add((await proxy.send(request)).status_code)
+
+    assert len(MOVES) == 7
+    assert told == {"nobody": {403}, "eye": {403}, "shop": {403}}
+    assert await rows_of(database_url) == before
+    assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
+
+
+async def test_where_keys_are_needed_nobody_reads_without_one(registry, tmp_path, database_url):
+    async with a_proxy(tmp_path, database_url, auth=True) as proxy:
+        request = proxy.build_request("GET", "/v1/audit")
+        del request.headers["authorization"]
+
+        assert (await proxy.send(request)).status_code == 401
+        assert (await proxy.get("/v1/audit", headers=EYE)).status_code == 200
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+async def a_finished_test(world: World) -> None:
+    """Twenty days at half and half, with a shadow; a fifth of A's entities convert, and two fifths of B's."""
+    await world.add_versions("6", "7", "8")
+    generation = await world.set_policy("6", "7", 50, shadow="8")
+    await world.backdate(20 * DAY)
+    began = time.time() - 20 * DAY + 1
+    calls, told = [], []
+    for number in range(1_200):
+        entity, at = f"cust-{number}", began + number * 11 * DAY / 1_200
+        assigned = arm_by_bucket(world.versions, entity, 50, ("6", "7"))
+        calls.append(Call(entity, at, assigned, generation, score=number % 100 / 100))
+        if number % 5 < (2 if assigned == world.versions["7"] else 1):
+            told.append(Told(at + HOUR, entity))
+    named = await world.call(calls)
+    await world.call(
+        call._replace(assigned=world.versions["8"], role="shadow", score=min(1.0, (call.score or 0) + 0.1))
+        for call in named
+        if call.assigned == world.versions["6"]
+    )
+    await world.tell(told)
+
+
+def without_now(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a report without what depends on the moment it was asked for."""
+    report: dict[str, Any] = document["report"]
+    return {name: value for name, value in report.items() if name not in ("since", "until")}
+
+
+async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Connection, database_url):
+    await a_finished_test(World(database))
+
+    ab = (await proxy.get(f"/v1/models/{MODEL}/reports/ab?metric=converted", headers=EYE)).json()
+    shadow = (await proxy.get(f"/v1/models/{MODEL}/reports/shadow?since=20d", headers=EYE)).json()
+    ab_printed = await printed(database_url, "ab", "report", MODEL, "--metric", "converted")
+    shadow_printed = await printed(database_url, "shadow", "report", MODEL, "--since", "20d")
+
+    assert (ab["report"]["champion"], ab["report"]["challenger"]) == ("6", "7")
+    assert ab["report"]["difference"]["difference"] == pytest.approx(0.2, abs=0.06)
+    assert without_now(ab) == without_now(ab_printed)
+    assert shadow["report"]["calls"] > 500
+    assert without_now(shadow) == without_now(shadow_printed)
+    assert ab["schema"] == shadow["schema"] == "understudy/v1"
+
+
+# -- when things are away ----------------------------------------------------------------------------------------------
+
+
+async def test_without_postgres_control_calls_say_so_at_once_and_tell_no_address(registry, tmp_path, database_url):
+    async def is_saved() -> bool:
+        return bool((tmp_path / "policy.json").exists())
+
+    async with a_proxy(tmp_path, database_url):
+        await until(is_saved)
+
+    async with a_proxy(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing", database_timeout_seconds=1) as proxy:
+        answers = [await proxy.post(f"{VISITS}:rollback"), await proxy.get("/v1/audit")]
+
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "E510", "1")
+        assert "127.0.0.1" not in answer.text
+
+
+# -- the description ---------------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """A good call of an operation."""
+
+    operation: str
+    method: str
+    path: str
+    body: Any = None
+    headers: Mapping[str, str] = {}
+
+
+async def test_every_status_that_the_description_names_is_reached_and_no_other_is(
+    served, registry, tmp_path, database_url, database
+):
+    await a_finished_test(World(database))
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    await sql(database_url, UNSERVED)
+    place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
+    orders = [Asked(f"{order}Rollout", "POST", f"{place}:{order}") for order in Order]
+    calls = [
+        Asked("startRollout", "POST", f"{VISITS}/rollouts", START),
+        Asked("listRollouts", "GET", f"{VISITS}/rollouts"),
+        Asked("getRollout", "GET", place),
+        *orders,
+        Asked("rollBack", "POST", f"{VISITS}:rollback"),
+        Asked("getPolicy", "GET", f"{VISITS}/policy"),
+        Asked("changePolicy", "PATCH", f"{VISITS}/policy", {"fallback": False}, {"if-match": '"2"'}),
+        Asked("listAudit", "GET", "/v1/audit"),
+        Asked("reportAb", "GET", f"/v1/models/{MODEL}/reports/ab?metric=converted"),
+        Asked("reportShadow", "GET", f"/v1/models/{MODEL}/reports/shadow?since=20d"),
+    ]
+    async with (
+        a_proxy(tmp_path / "up", database_url, auth=True, docs=True, receive_seconds=0.05) as up,
+        a_proxy(tmp_path / "down", "postgresql://nobody@127.0.0.1:1/nothing") as down,
+    ):
+
+        async def ask(
+            call: Asked, headers: Mapping[str, str] = OPS, *, proxy: httpx2.AsyncClient = up, content: Any = None
+        ) -> None:
+            body = content if content is not None else b"" if call.body is None else orjson.dumps(call.body)
+            request = proxy.build_request(call.method, call.path, content=body, headers={**call.headers, **headers})
+            if headers.get("authorization") == "":
+                del request.headers["authorization"]
+            answer = await proxy.send(request)
+            found[call.operation][str(answer.status_code)] = answer.headers["content-type"]
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.sleep(0.2)
+
+        for call in calls:
+            await ask(call)
+            await ask(call, proxy=down)
+            await ask(call, {"authorization": ""})
+            await ask(call, SHOP)
+            await ask(call, BAD_DEADLINE)
+            await ask(call, NO_TIME)
+            await ask(call._replace(path=call.path.replace("visits", "nobody").replace(MODEL, "nobody")))
+            if call.method == "GET":
+                continue
+            await ask(call, content=b" " * 40_000)
+            await ask(call, content=b'{"tea":1}')
+            await ask(call, content=slowly())
+        by_name = {call.operation: call for call in calls}
+        start, change = by_name["startRollout"], by_name["changePolicy"]
+        await ask(start._replace(path=f"{start.path}?dry_run=true"))
+        await ask(start)
+        await ask(by_name["rollBack"]._replace(path="/v1/models/good:rollback"))
+        now = (await up.get(change.path)).headers["etag"]
+        await ask(change, {"if-match": now})
+        now = (await up.get(change.path)).headers["etag"]
+        await ask(change._replace(body={"challenger": "1"}), {"if-match": now})
+        await ask(change._replace(headers={}))
+        document = (await up.get("/openapi.json")).json()
+
+    operations = [call for path in document["paths"].values() for call in path.values()]
+    named = {
+        call["operationId"]: {
+            status: next(iter(answer["content"])) for status, answer in call["responses"].items() if status != "default"
+        }
+        for call in operations
+        if call["tags"] == ["control"]
+    }
+    assert found == named

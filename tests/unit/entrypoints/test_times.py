@@ -1,0 +1,35 @@
+"""Times as people write them: whatever is written is a time in the calendar, or refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.entrypoints.times import LONGEST_SECONDS, duration_seconds, moment_seconds
+
+NOW = 1_795_000_000.0
+
+
+@given(st.from_regex(r"[0-9]{1,40}(\.[0-9]{1,5})?[smhdw]", fullmatch=True) | st.text(max_size=20))
+def test_a_duration_is_positive_and_at_most_ten_years_or_refused(text):
+    try:
+        seconds = duration_seconds(text)
+    except ValueError:
+        return
+
+    assert 0 < seconds <= LONGEST_SECONDS
+
+
+@given(st.dates().map(str) | st.datetimes().map(str) | st.text(max_size=30))
+def test_a_moment_is_in_the_past_or_refused(text):
+    try:
+        moment = moment_seconds(text, NOW)
+    except ValueError:
+        return
+
+    assert moment < NOW
+
+
+@pytest.mark.parametrize("text", ["4000d", "9" * 300 + "s", "٣d"])
+def test_what_no_calendar_holds_is_no_duration(text):
+    with pytest.raises(ValueError, match="is no duration"):
+        duration_seconds(text)
