@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts import AlertEvent, Delivery
 from understudy.core.drift_windows import SubjectWindow
+from understudy.core.input_hours import InputSample
 from understudy.core.outcomes import Outcome
 from understudy.core.plan import RolloutPlan
 from understudy.core.policy import ModelVersion, PolicyDocument, Role
@@ -204,6 +205,8 @@ class PolicyRecord(NamedTuple):
     """Proxies that were seen within the last half minute."""
     proxies_on_generation: int
     """Those of them that act on this generation."""
+    input_sample_percent: int = 0
+    """Of the entities, whose inputs are logged."""
 
 
 class ModelRecord(NamedTuple):
@@ -571,8 +574,22 @@ class MetricStore(Protocol):
         """Return the active versions of a model, or of all."""
         ...
 
-    async def drift_facts(self, version_id: int, since: float) -> DriftFacts:
-        """Return a version's facts with the hours that start at ``since`` or later and are not empty."""
+    async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
+        """Return a version's facts with the hours that start at ``since`` or later and are not empty.
+
+        Args:
+            version_id: The version.
+            since: In seconds since the epoch.
+            subjects: Whose hours; those of all subjects by default.
+        """
+        ...
+
+    async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
+        """Return the logged inputs of a version in one hour.
+
+        When there are more than ``limit``, they are those of some of the entities, chosen by their hash and so without
+        regard to what they are like.
+        """
         ...
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
@@ -593,6 +610,13 @@ class MetricStore(Protocol):
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
         """Delete hours that start before; return how many."""
+        ...
+
+    async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """Erase logged inputs of the oldest hour that was over before; return of how many calls, 0 when there is none.
+
+        The calls themselves stay in the log.
+        """
         ...
 
 

@@ -81,6 +81,8 @@ class Settings(BaseSettings):
     monitor_metrics_port: int = 9091
     window_days: int = Field(default=35, ge=1)
     """How long windows are kept; those of an open rollout are kept longer, and drift has hours of its own."""
+    input_sample_days: int = Field(default=30, ge=1)
+    """How long logged inputs are kept; the calls that they are of stay in the log."""
     environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")
     """Which installation this is: part of every alert's dedup key, so that two of them never share an incident."""
     pagerduty_routing_key: SecretStr | None = Field(default=None, min_length=1)

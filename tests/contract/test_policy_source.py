@@ -63,6 +63,7 @@ class MemoryWorld:
                 "challenger_weight": 5,
                 "shadow_version": None,
                 "shadow_percent": 100,
+                "input_sample_percent": 0,
                 "fallback": True,
                 "salt": None,
                 "category_roles": {"vip": "champion"},

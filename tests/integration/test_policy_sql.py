@@ -89,6 +89,15 @@ NONSENSE = {
         "churn has no challenger to answer 5 % of its calls",
     ),
     "shadow percent": ("UPDATE ServingPolicy SET shadow_percent = 200", "shadow_percent of churn is a percentage"),
+    "input sample percent": (
+        "UPDATE ServingPolicy SET input_sample_percent = 101",
+        "input_sample_percent of churn is a percentage from 0 to 100, not 101",
+    ),
+    "no input sample percent": (
+        "UPDATE ServingPolicy SET input_sample_percent = NULL",
+        "input_sample_percent of churn is a percentage from 0 to 100, not NULL",
+    ),
+    "erasing the inputs of nobody": ("SELECT understudy_redact_inputs('')", "the inputs of no entity"),
     "category role": (
         """UPDATE ServingPolicy SET category_roles = '{{"vip": "boss"}}'""",
         'the role of vip is champion or challenger, not "boss"',

@@ -125,7 +125,9 @@ async def test_a_monitor_whose_lease_is_over_measures_nothing(world, database_ur
 async def test_windows_that_are_older_than_asked_for_are_deleted_in_pieces(world):
     for hour in range(3):
         await world.traffic.ship(scored_rows(DRAWN[:60], world.minute - 3_600 * hour, world.champion))
-    job = RetentionJob(world.windows, world.store, window_days=1, now=lambda: world.minute + 86_400 - 1_800)
+    job = RetentionJob(
+        world.windows, world.store, window_days=1, input_days=30, now=lambda: world.minute + 86_400 - 1_800
+    )
 
     await job.tick(world.epoch)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import orjson
@@ -12,6 +13,7 @@ from understudy.adapters.postgres_outbox import add_alert
 from understudy.core.alerts import AlertAction, AlertEvent
 from understudy.core.drift_hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
 from understudy.core.drift_windows import SubjectWindow
+from understudy.core.input_hours import InputSample
 from understudy.core.policy import Role
 from understudy.errors import NotRegistered
 from understudy.ports import ActiveVersion, ActiveVersions, DriftFacts, Epoch, MetricValue
@@ -35,8 +37,36 @@ _ACTIVE = f"""
 _METRICS = "SELECT metrics FROM modelversion WHERE id = $1"
 _HOURS = """
     SELECT subject, extract(epoch FROM hour_start)::float8 AS start, sums FROM drifthour
-    WHERE model_version_id = $1 AND hour_start >= to_timestamp($2) AND row_count > 0 ORDER BY subject, hour_start
+    WHERE model_version_id = $1 AND hour_start >= to_timestamp($2) AND row_count > 0
+      AND ($3::text[] IS NULL OR subject = ANY ($3))
+    ORDER BY subject, hour_start
 """
+# The expressions are those of the index predictionlog_inputs_of_hour. The bounds of predicted_at leave the other months
+# alone, and are values and not expressions: only then the planner knows that one month's index has the order.
+_HOUR = "date_trunc('hour', predicted_at AT TIME ZONE 'UTC')"
+INPUT_SAMPLES = f"""
+    SELECT entity_id, inputs FROM predictionlog
+    WHERE model_version_id = $1 AND {_HOUR} = $2::timestamptz AT TIME ZONE 'UTC' AND inputs IS NOT NULL
+      AND predicted_at >= $2::timestamptz AND predicted_at < $3::timestamptz
+    ORDER BY hashtextextended(entity_id, 30) LIMIT $4
+"""  # noqa: S608 - a constant
+# An hour at a time, so that the planner sees one month, and little of that: all history is older than what is kept.
+OLDEST_INPUTS = f"""
+    SELECT {_HOUR} AT TIME ZONE 'UTC' FROM predictionlog
+    WHERE inputs IS NOT NULL AND {_HOUR} < date_trunc('hour', $1::timestamptz AT TIME ZONE 'UTC')
+      AND predicted_at < $1::timestamptz
+    ORDER BY {_HOUR} LIMIT 1
+"""  # noqa: S608 - a constant
+FORGET_INPUTS = f"""
+    WITH old AS (
+        SELECT id, predicted_at FROM predictionlog
+        WHERE inputs IS NOT NULL AND {_HOUR} = $1::timestamptz AT TIME ZONE 'UTC'
+          AND predicted_at >= $1::timestamptz AND predicted_at < $2::timestamptz
+        LIMIT $3)
+    UPDATE predictionlog log SET inputs = NULL FROM old
+    WHERE log.id = old.id AND log.predicted_at = old.predicted_at
+      AND log.predicted_at >= $1::timestamptz AND log.predicted_at < $2::timestamptz
+"""  # noqa: S608 - a constant
 _ADD = """
     INSERT INTO predictionmetric AS known (model_version_id, metric_name, value, computed_at)
     SELECT version_id, name, value, to_timestamp(at)
@@ -78,17 +108,24 @@ class PostgresMetricStore:
             now: float = await connection.fetchval(_NOW)
         return ActiveVersions(now, [_active_version(row) for row in rows])
 
-    async def drift_facts(self, version_id: int, since: float) -> DriftFacts:
+    async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
         """See :class:`understudy.ports.MetricStore`."""
         async with self._connection() as connection:
             row = await connection.fetchrow(_METRICS, version_id)
-            hours = await connection.fetch(_HOURS, version_id, since)
+            hours = await connection.fetch(_HOURS, version_id, since, subjects)
         if row is None:
             raise NotRegistered(f"there is no model version with the id {version_id}")
         found: dict[str, list[SubjectWindow]] = {}
         for hour in hours:
             found.setdefault(hour["subject"], []).append(hour_from_json(hour["start"], hour["sums"]))
         return DriftFacts(None if row["metrics"] is None else orjson.loads(row["metrics"]), found)
+
+    async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection:
+            hour = [datetime.fromtimestamp(at, UTC) for at in (hour_start, hour_start + HOUR_SECONDS)]
+            rows = await connection.fetch(INPUT_SAMPLES, version_id, *hour, limit)
+        return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
         """See :class:`understudy.ports.MetricStore`."""
@@ -118,6 +155,16 @@ class PostgresMetricStore:
         """See :class:`understudy.ports.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_HOURS, before)
+        return int(done.rpartition(" ")[2])
+
+    async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection, _fenced(connection, epoch):
+            oldest = await connection.fetchval(OLDEST_INPUTS, datetime.fromtimestamp(before, UTC))
+            if oldest is None:
+                return 0
+            end = oldest + timedelta(seconds=HOUR_SECONDS)
+            done: str = await connection.execute(FORGET_INPUTS, oldest, end, at_most)
         return int(done.rpartition(" ")[2])
 
     @asynccontextmanager

@@ -34,6 +34,7 @@ POLICY_COLUMNS = (
     "category_roles",
     "generation",
     "rollout_id",
+    "input_sample_percent",
 )
 VERSION_COLUMNS = (
     "id",

@@ -25,6 +25,8 @@ from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered,
 from understudy.ports import AuditEntry, KeyRecord, ModelRecord, NewVersion, Origin, PolicyRecord, VersionRecord
 
 ROLES = ("champion", "challenger", "shadow")
+_KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent")
+"""Columns of a policy that are fields of its record as they are."""
 _REFUSAL_CLASSES = ("22", "23")
 """SQLSTATE classes of a value that the database does not take: data exception, constraint violation."""
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
@@ -232,7 +234,7 @@ def _policies() -> Select[Any]:
     policy = SERVING_POLICY.c
     on_generation = PROXY_INSTANCE.c.generations[policy.model_name].astext == cast(policy.generation, Text)
     alive = select(func.count()).select_from(PROXY_INSTANCE).where(_ALIVE)
-    kept = (policy[name] for name in ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id"))
+    kept = (policy[name] for name in _KEPT)
     return select(
         policy.model_name,
         policy.challenger_weight,

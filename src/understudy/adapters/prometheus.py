@@ -26,6 +26,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
     "policy_snapshot_failures_total": ("Policies that could not be saved on disk.", ()),
     "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
+    "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
     "rollout_transitions_total": ("Changes of rollouts, by the phase that they led to.", ("model", "to")),

@@ -112,6 +112,7 @@ SERVING_POLICY = Table(
     Column("generation", BigInteger, nullable=False, server_default=text("1")),
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("updated_by", Text, nullable=False, server_default=_WHO),
+    Column("input_sample_percent", SmallInteger, nullable=False, server_default=_ZERO),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],
@@ -172,12 +173,25 @@ PREDICTION_LOG = Table(
     Column("rollout_id", BigInteger),
     Column("cache_hit", Boolean, nullable=False, server_default=text("false")),
     Column("defaulted", JSONB(none_as_null=True)),
+    Column("inputs", JSONB(none_as_null=True)),
     PrimaryKeyConstraint("id", "predicted_at"),
 )
 Index(
     "predictionlog_model_version_id_predicted_at_idx",
     PREDICTION_LOG.c.model_version_id,
     PREDICTION_LOG.c.predicted_at.desc(),
+)
+Index(
+    "predictionlog_inputs_of_hour",
+    text("date_trunc('hour'::text, (predicted_at AT TIME ZONE 'UTC'::text))"),
+    PREDICTION_LOG.c.model_version_id,
+    text("hashtextextended(entity_id::text, 30::bigint)"),
+    postgresql_where=PREDICTION_LOG.c.inputs.is_not(None),
+)
+Index(
+    "predictionlog_inputs_of_entity",
+    PREDICTION_LOG.c.entity_id,
+    postgresql_where=PREDICTION_LOG.c.inputs.is_not(None),
 )
 
 PREDICTION_METRIC = Table(

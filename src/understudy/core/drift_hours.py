@@ -14,6 +14,9 @@ from understudy.core.windows import BucketColumn, Window, no_buckets
 HOUR_SECONDS = 3_600.0
 PREDICTION = "prediction"
 """The subject that every version has; the others are named like its features."""
+_INPUT = "input:"
+LONGEST_SUBJECT = 255
+"""Characters of ``DriftHour.subject``."""
 SETTLE_SECONDS = 300.0
 """After this long an hour is closed: shippers are seconds behind, and one that lost Postgres some minutes."""
 JUDGED_SECONDS = 14 * 86_400.0
@@ -26,6 +29,11 @@ to each side."""
 def closed_until(now: float) -> float:
     """Return the end of the last closed hour, in seconds since the epoch."""
     return (now - SETTLE_SECONDS) // HOUR_SECONDS * HOUR_SECONDS
+
+
+def input_subject(name: str) -> str:
+    """Return the subject of an input: its name, marked where that could be taken for another subject."""
+    return f"{_INPUT}{name}" if name == PREDICTION or name.startswith(_INPUT) else name
 
 
 def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectWindow:
@@ -46,12 +54,12 @@ def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectW
 def hour_to_json(hour: SubjectWindow) -> str:
     """Return everything but the start as JSON text; what is empty is left out.
 
-    ``cells`` is a list ``[cell, count, cell, count, …]``, and the sum of squares is a string: it may need more than 64
-    bits.
+    ``cells`` is a list ``[cell, count, cell, count, …]``. The sum of squares is a string, and a sum is a number of any
+    length: both may need more than 64 bits.
     """
     document: dict[str, Any] = {
         "rows": list(hour.bucket_rows),
-        "sums": list(hour.bucket_sums),
+        "sums": orjson.Fragment(f"[{','.join(map(str, hour.bucket_sums))}]") if hour.bucket_sums else None,
         "squares": str(hour.square_sum),
         "cells": list(chain.from_iterable(sorted(hour.cells.items()))),
         "categories": {name: list(rows) for name, rows in hour.categories.items()},

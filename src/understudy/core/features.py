@@ -32,6 +32,8 @@ class Feature:
     enum: tuple[Any, ...] = ()
     stored: bool = False
     """Whether the feature store is asked when the request does not carry it."""
+    private: bool = False
+    """Whether its values are never logged."""
 
     @property
     def size(self) -> int:

@@ -6,7 +6,7 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
     {"models": {"visits": {
         "policy": {"champion_version": 1, "challenger_version": 2, "challenger_weight": 5, "shadow_version": null,
                    "shadow_percent": 100, "fallback": true, "salt": null, "category_roles": {"vip": "champion"},
-                   "generation": 41, "rollout_id": null, "slow_us": null},
+                   "generation": 41, "rollout_id": null, "slow_us": null, "input_sample_percent": 0},
         "versions": [{"id": 1, "version": "6", "status": "champion", "protocol": "oip", "endpoints": ["127.0.0.1:9000"],
                       "input_schema": {...}, "output_schema": {...}, "backend": {}, "deterministic": true,
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
@@ -106,6 +106,8 @@ class ServingPolicy:
     rollout_id: int | None = None
     slow_us: int | None = None
     """The rollout's threshold of a slow call, in microseconds: the champion's p95 when it began."""
+    input_sample_percent: int = 0
+    """Of the entities, whose inputs are logged."""
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
     statuses: Mapping[str, str] = field(default_factory=dict)
     """``ModelVersion.status`` by version, as of this policy's rows."""
@@ -249,6 +251,8 @@ def _policy_from_rows(
         generation=int(policy["generation"]),
         rollout_id=policy["rollout_id"],
         slow_us=policy.get("slow_us"),
+        # A snapshot file of an earlier version of the code does not have it.
+        input_sample_percent=int(policy.get("input_sample_percent", 0)),
         versions=versions,
         statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
     )

@@ -38,6 +38,7 @@ COLUMNS = (
     "status",
     "error_code",
     "defaulted",
+    "inputs",
 )
 """The columns of ``PredictionLog`` that the proxy writes, in the order of a spooled row."""
 
@@ -47,7 +48,8 @@ class PredictionRow(NamedTuple):
 
     ``model_version_id`` is who answered (or failed last), ``assigned_version_id`` is whom the route named; they differ
     after a fallback. ``prediction`` is JSON text, ``null`` when there is none. ``predicted_at`` is seconds since the
-    epoch, UTC. ``defaulted`` names the features that took their declared default.
+    epoch, UTC. ``defaulted`` names the features that took their declared default. ``inputs`` is JSON text too, ``None``
+    for an entity that is not sampled.
     """
 
     prediction_id: str
@@ -68,3 +70,4 @@ class PredictionRow(NamedTuple):
     status: Status
     error_code: str | None
     defaulted: tuple[str, ...]
+    inputs: bytes | None = None

@@ -1,77 +1,46 @@
-"""Whose inputs are stored for drift on inputs, and what of them is not stored as it came."""
+"""Whose inputs are logged for drift on inputs, and what may not be logged of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b
-from math import isfinite
 from typing import Any
 
 import orjson
 
-_HASH_BYTES = 16
-_KEY_BYTES = 16
+MAX_SAMPLE_BYTES = 8 * 1024
+"""Longest JSON text of one call's inputs; a longer one would crowd other rows out of the spool."""
 _WHOLE = 2**64
 _ALL_PERCENT = 100
+_NUL = b"\\u0000"
 
 
-@dataclass(frozen=True, slots=True)
-class InputSampling:
-    """What one model stores of its inputs. The default stores nothing: the inputs are other people's data.
+class SampleOutcome(StrEnum):
+    """What became of inputs that were to be logged."""
 
-    Raises:
-        ValueError: Naming the field.
-    """
-
-    percent: float = 0.0
-    """Of the entities, from 0 to 100; fractions count."""
-    hashed: frozenset[str] = frozenset()
-    """Features stored as a keyed hash: equal values stay equal, so the shares of categories can still be compared."""
-    dropped: frozenset[str] = frozenset()
-    """Features that are not stored."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
-        if not (isfinite(self.percent) and 0 <= self.percent <= _ALL_PERCENT):
-            raise ValueError(f"percent: expected a number from 0 to 100, got {self.percent:g}")
-        if both := self.hashed & self.dropped:
-            raise ValueError(f"hashed, dropped: expected each feature in one of them, got {sorted(both)} in both")
+    STORED = "stored"
+    TOO_LARGE = "too_large"
+    UNSTORABLE = "unstorable"
+    """Postgres has no place for it: a NUL character, half a surrogate pair, a number beyond 64 bits."""
 
 
-def is_sampled(model_name: str, entity_id: str, percent: float) -> bool:
-    """Whether an entity's inputs are stored: always the same entities, and a larger percentage adds to them.
+def is_sampled(model_name: str, entity_id: str, percent: int) -> bool:
+    """Whether an entity's inputs are logged: always the same entities, and a larger percentage adds to them.
 
-    The hash has a salt of its own, so it is neither the challenger's entities that are seen first, nor the shadow's.
+    The hash has a salt of its own, so those that are sampled first are neither the challenger's entities, nor the
+    shadow's, nor those of some analysis buckets.
     """
     digest = blake2b(f"{model_name}:{entity_id}".encode(), digest_size=8, person=b"stored inputs").digest()
     return int.from_bytes(digest) * _ALL_PERCENT < percent * _WHOLE
 
 
-def redacted(inputs: Mapping[str, Any], sampling: InputSampling, key: bytes) -> dict[str, Any]:
-    """Return what may be stored of a call's inputs.
-
-    A null stays null under a hash, because the share of nulls is watched. What a feature's values can be (a country, an
-    age) can be tried out by whoever has the key, and by nobody else.
-
-    Args:
-        inputs: JSON values by feature.
-        sampling: Which features are hashed and which are dropped.
-        key: The installation's secret, at least 16 bytes; only looked at when a feature is to be hashed.
-
-    Raises:
-        ValueError: If a feature is to be hashed and the key is too short.
-    """
-    if sampling.hashed and len(key) < _KEY_BYTES:
-        raise ValueError(f"key: expected at least {_KEY_BYTES} bytes to hash {sorted(sampling.hashed)} with")
-    return {
-        name: _hash_of(name, value, key) if name in sampling.hashed and value is not None else value
-        for name, value in inputs.items()
-        if name not in sampling.dropped
-    }
-
-
-def _hash_of(name: str, value: Any, key: bytes) -> str:
-    """Return 32 hexadecimal digits that tell nothing without the key; equal values of two features differ."""
-    text = orjson.dumps([name, value], option=orjson.OPT_SORT_KEYS)
-    # blake2b takes a key of at most 64 bytes; a longer one is hashed first, as HMAC does.
-    short = key if len(key) <= blake2b.MAX_KEY_SIZE else blake2b(key).digest()
-    return blake2b(text, key=short, digest_size=_HASH_BYTES).hexdigest()
+def encode_sample(values: Mapping[str, Any]) -> tuple[bytes | None, SampleOutcome]:
+    """Return the JSON text to be logged, or why there is none: a row must never be refused for its inputs."""
+    try:
+        text = orjson.dumps(values)
+    except orjson.JSONEncodeError:
+        return None, SampleOutcome.UNSTORABLE
+    if len(text) > MAX_SAMPLE_BYTES:
+        return None, SampleOutcome.TOO_LARGE
+    if _NUL in text:
+        return None, SampleOutcome.UNSTORABLE
+    return text, SampleOutcome.STORED

@@ -112,6 +112,16 @@ class InputSchema:
             _refuse(violations)
         return Assembled(row, digest_of(row), tuple(defaulted))
 
+    def single_values(self, values: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return what :meth:`assemble` takes for each feature that is a single value and not private."""
+        found: dict[str, Any] = {}
+        for feature in self.features:
+            if not feature.shape and not feature.private:
+                name = feature.name
+                kept = stored[name] if stored is not None and name in stored else feature.default
+                found[name] = values.get(name, kept)
+        return found
+
     def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
         parts: list[bytes] = []
         for tensor in self.packed:

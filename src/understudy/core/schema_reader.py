@@ -117,11 +117,14 @@ def compile_output_schema(document: Any) -> OutputSchema:
 def _compile_feature(entry: Any, where: str) -> Feature:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
         raise SchemaInvalid(f"{where}: expected an object with a name")
-    _only(entry, {"name", "dtype", "shape", "default", "min", "max", "enum", "source", "description"}, where)
+    _only(entry, {"name", "dtype", "shape", "default", "min", "max", "enum", "source", "private", "description"}, where)
     where = f"{where} ({entry['name']})"
     source = entry.get("source", "request")
     if source not in ("request", "store"):
         raise SchemaInvalid(f"{where}.source: expected request or store")
+    private = entry.get("private", False)
+    if not isinstance(private, bool):
+        raise SchemaInvalid(f"{where}.private: expected true or false")
     enum = entry.get("enum", [])
     if not isinstance(enum, Sequence) or isinstance(enum, str):
         raise SchemaInvalid(f"{where}.enum: expected a list")
@@ -135,6 +138,7 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         maximum=_number(entry, "max", where),
         enum=tuple(enum),
         stored=source == "store",
+        private=private,
     )
     if feature.datatype in (Datatype.BYTES, Datatype.BOOL) and (feature.minimum, feature.maximum) != (None, None):
         raise SchemaInvalid(f"{where}: min and max are for numbers")

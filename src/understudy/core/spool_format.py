@@ -76,6 +76,7 @@ def encode_row(row: PredictionRow) -> bytes:
         status,
         error_code,
         defaulted,
+        inputs,
     ) = row
     second, microsecond = divmod(round(predicted_at * 1_000_000), 1_000_000)
     answer = prediction.decode(errors="replace")
@@ -99,7 +100,7 @@ def encode_row(row: PredictionRow) -> bytes:
             "t" if cache_hit else "f",
             status,
             _NULL if error_code is None else _escape(error_code),
-            _defaulted_text(defaulted) if defaulted else "\\N\n",
+            "\\N\t\\N\n" if inputs is None and not defaulted else _last_columns(defaulted, inputs),
         )
     )
     return _frame(line.encode(errors="replace"))
@@ -186,9 +187,14 @@ def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+def _last_columns(defaulted: tuple[str, ...], inputs: bytes | None) -> str:
+    inputs_text = _NULL if inputs is None else _escape(inputs.decode(errors="replace"))
+    return f"{_defaulted_text(defaulted) if defaulted else _NULL}\t{inputs_text}\n"
+
+
 @lru_cache(maxsize=256)
 def _defaulted_text(names: tuple[str, ...]) -> str:
-    return _escape(orjson.dumps(names).decode()) + "\n"
+    return _escape(orjson.dumps(names).decode())
 
 
 @lru_cache(maxsize=8)

@@ -1,12 +1,12 @@
 """Which rule a version's drift is judged by, and what it says of all of its subjects."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from understudy.core.baseline import NumericBaseline, baselines_of
+from understudy.core.baseline import Baseline, NumericBaseline, baselines_of
 from understudy.core.drift import judge_drift
-from understudy.core.drift_hours import JUDGED_SECONDS, KEPT_SECONDS, PREDICTION
+from understudy.core.drift_hours import JUDGED_SECONDS, KEPT_SECONDS, LONGEST_SUBJECT, PREDICTION, input_subject
 from understudy.core.drift_policy import DEFAULT_POLICY, DriftPolicy
 from understudy.core.drift_report import Drift, DriftState, same_drift_everywhere
 from understudy.core.drift_windows import SubjectWindow
@@ -14,6 +14,8 @@ from understudy.core.seed_drift import SEED_POLICY, judge_drift_as_the_seed
 
 SEED_SECONDS = 86_400.0
 """What "recent" is for the seed's rule, which does not say."""
+MOST_INPUTS = 100
+"""Inputs of a version that are looked at, the first ones by name."""
 
 _LIMITS = tuple(field.name for field in fields(DriftPolicy))
 
@@ -62,8 +64,25 @@ def drift_rule_of(metrics: Mapping[str, Any] | None) -> DriftRule:
     return DriftRule(DriftPolicy(**asked))
 
 
+def watched_inputs(metrics: Mapping[str, Any] | None) -> dict[str, Baseline]:
+    """Return the baselines of those inputs of a version that are summed up and judged, by name.
+
+    None of metrics that cannot be read, of which :func:`judge_version` says what is wrong with them.
+    """
+    try:
+        drift_rule_of(metrics)
+        baselines = baselines_of(metrics).inputs
+    except ValueError:
+        return {}
+    fitting = sorted(name for name in baselines if len(input_subject(name)) <= LONGEST_SUBJECT)
+    return {name: baselines[name] for name in fitting[:MOST_INPUTS]}
+
+
 def judge_version(
-    metrics: Mapping[str, Any] | None, hours: Mapping[str, Sequence[SubjectWindow]], until: float
+    metrics: Mapping[str, Any] | None,
+    hours: Mapping[str, Sequence[SubjectWindow]],
+    until: float,
+    only: Collection[str] | None = None,
 ) -> tuple[Drift, ...]:
     """Return what is to be said of a version's subjects: its predictions first, then its inputs by name.
 
@@ -72,6 +91,7 @@ def judge_version(
             field that is wrong.
         hours: By subject, oldest first. Subjects of which there is neither a baseline nor an hour are not looked at.
         until: The end of the last closed hour, in seconds since the epoch.
+        only: The subjects that are looked at, all by default. Metrics that cannot be read are told in any case.
     """
     try:
         rule, baselines = drift_rule_of(metrics), baselines_of(metrics)
@@ -87,17 +107,35 @@ def judge_version(
         subject: [hour for hour in kept if hour.start_seconds >= until - KEPT_SECONDS]
         for subject, kept in hours.items()
     }
+    inputs = {input_subject(name): baseline for name, baseline in baselines.inputs.items()}
     predictions = recent.pop(PREDICTION, [])
     judged_from = until - JUDGED_SECONDS
+    found = [
+        _judge_input(name, inputs.get(name), recent.get(name, ()), rule.policy, judged_from)
+        for name in sorted({*inputs, *recent})
+        if only is None or name in only
+    ]
+    if only is not None and PREDICTION not in only:
+        return tuple(found)
     if rule.is_seed and isinstance(baselines.prediction, NumericBaseline):
         of_today = [hour for hour in predictions if hour.start_seconds >= until - SEED_SECONDS]
         first = judge_drift_as_the_seed(PREDICTION, baselines.prediction, of_today)
     else:
         first = judge_drift(PREDICTION, baselines.prediction, predictions, rule.policy, judged_from)
-    return first, *(
-        judge_drift(name, baselines.inputs.get(name), recent.get(name, ()), rule.policy, judged_from)
-        for name in sorted({*baselines.inputs, *recent})
-    )
+    return first, *found
+
+
+def _judge_input(
+    subject: str,
+    baseline: Baseline | None,
+    hours: Sequence[SubjectWindow],
+    policy: DriftPolicy,
+    judged_from_seconds: float,
+) -> Drift:
+    """Judge an input by those hours that were summed up as what its baseline is: numbers or categories."""
+    is_numeric = isinstance(baseline, NumericBaseline)
+    alike = [hour for hour in hours if bool(hour.bucket_sums) is is_numeric]
+    return judge_drift(subject, baseline, alike, policy, judged_from_seconds)
 
 
 def model_drift(drifts: Mapping[str, Sequence[Drift]]) -> ModelDrift:

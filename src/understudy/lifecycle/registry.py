@@ -25,6 +25,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "salt": (str, type(None)),
     "category_roles": (dict,),
     "rollout_id": (int, type(None)),
+    "input_sample_percent": (int,),
 }
 POLICY_FIELDS = tuple(_TYPES)
 """What :func:`set_policy` can change; a role's value is the version's text, or ``None`` for nobody."""

@@ -4,24 +4,41 @@ A tick does a bounded part of that, so that the turn of an hour delays no rollou
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 
 import structlog
 
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.drift_hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until, prediction_hour
+from understudy.core.baseline import Baseline
+from understudy.core.drift_hours import (
+    HOUR_SECONDS,
+    KEPT_SECONDS,
+    PREDICTION,
+    closed_until,
+    input_subject,
+    prediction_hour,
+)
 from understudy.core.drift_report import Drift, DriftState
+from understudy.core.input_hours import input_hours, rows_of_hour
 from understudy.core.policy import Role
-from understudy.core.version_drift import ModelDrift, judge_version, model_drift
+from understudy.core.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
 from understudy.ports import ActiveVersion, Epoch, MetricStore, MetricValue, Telemetry, WindowLog
 
 _log = structlog.get_logger(__name__)
 
 WINDOWS_AT_ONCE = 1_000
 """A tick begins no further hour once it has read this many windows (0.08 ms each), and judges nothing after any."""
+VALUES_PER_WINDOW = 80
+"""Logged values of inputs (1 µs each) count as one window."""
 HOURS_AT_ONCE = 24
+SUBJECTS_AT_ONCE = 25
+SUBJECT_HOURS_AT_ONCE = 1_000
+"""A tick judges no further subject once it has read this many hours (0.15 ms each)."""
+LONGEST_ROUND_SECONDS = 24 * HOUR_SECONDS
+"""A model that could not be judged within an hour is judged to the end as of that hour, unless it is this long ago."""
 FIRST_SECONDS = 24 * HOUR_SECONDS
 """How far back the hours of a version are summed up that has none yet."""
 LONGEST_SECONDS = 7 * 24 * HOUR_SECONDS
@@ -34,8 +51,18 @@ _Facts = tuple[float, str]
 """What a judgement rests on: until when, and the digest of the version's metrics."""
 
 
+@dataclass(slots=True)
+class _Judgement:
+    """What is known of a version's drift while its subjects are judged, some in each tick."""
+
+    facts: _Facts
+    left: list[str]
+    """Subjects that are still to be judged."""
+    drifts: list[Drift] = field(default_factory=list)
+
+
 class DriftJob:
-    """Judges one version in a tick, and tells people once all versions of its model are judged.
+    """Judges some subjects of a version in a tick, and tells people once all versions of its model are judged.
 
     Args:
         store: Which versions are active, their hours, and where the verdicts go.
@@ -49,10 +76,14 @@ class DriftJob:
         self._windows = windows
         self._telemetry = telemetry
         self._environment = environment
-        self._judged: dict[int, tuple[_Facts, Sequence[Drift]]] = {}
+        self._judged: dict[int, _Judgement] = {}
         """By version id; a new leader judges every version once."""
-        self._told: dict[str, tuple[object, ...]] = {}
-        """What was last told of a model rested on this."""
+        self._watched: dict[int, tuple[str, Mapping[str, Baseline]]] = {}
+        """The inputs of a version that are looked at, with the digest of the metrics that say so."""
+        self._told: dict[str, tuple[float, tuple[object, ...]]] = {}
+        """What was last told of a model rested on this: until when, and on which versions."""
+        self._rounds: dict[str, float] = {}
+        """As of when each model is being judged, or was judged last."""
         self._shown: dict[int, set[tuple[str, ...]]] = {}
         """The labels of a version's gauges."""
 
@@ -68,11 +99,13 @@ class DriftJob:
         self._forget_inactive(active.versions)
         if windows_read:
             return
-        for _, group in groupby(active.versions, key=lambda version: version.model_name):
-            versions = list(group)
+        models = [list(group) for _, group in groupby(active.versions, key=lambda version: version.model_name)]
+        # Those that waited longest first: with more subjects than an hour has room for, each model has its turn.
+        for versions in sorted(models, key=lambda versions: self._told_until(versions[0].model_name)):
+            as_of = self._begin_round(versions[0].model_name, until)
             # Told of half its versions, a model would be called well while the other half drifts.
-            is_summed = all(summed[one.id] >= until for one in versions)
-            if is_summed and await self._follow(versions, active.now, until, epoch):
+            is_summed = all(summed[one.id] >= as_of for one in versions)
+            if is_summed and await self._follow(versions, active.now, as_of, epoch):
                 return
 
     async def _sum_hours(
@@ -83,47 +116,90 @@ class DriftJob:
         Returns:
             Until when each version is summed up, by its id, and how many windows that took.
         """
+        by_id = {version.id: version for version in versions}
         summed = {version.id: _summed_until(version, until) for version in versions}
         windows_read = 0
         for _ in range(HOURS_AT_ONCE):
             version_id, since = min(summed.items(), key=lambda item: item[1], default=(0, until))
             if since >= until or windows_read >= WINDOWS_AT_ONCE:
                 break
-            windows = await self._windows.of_versions([version_id], since, since + HOUR_SECONDS)
-            hour = await asyncio.to_thread(prediction_hour, since, windows)
-            await self._store.add_hours(version_id, {PREDICTION: hour}, epoch=epoch)
+            windows_read += await self._sum_hour(by_id[version_id], since, epoch)
             summed[version_id] = since + HOUR_SECONDS
-            windows_read += len(windows)
         return summed, windows_read
+
+    async def _sum_hour(self, version: ActiveVersion, since: float, epoch: Epoch) -> int:
+        """Sum up an hour of a version, and return how many windows that took, its inputs converted to windows."""
+        windows = await self._windows.of_versions([version.id], since, since + HOUR_SECONDS)
+        hours = {PREDICTION: await asyncio.to_thread(prediction_hour, since, windows)}
+        watched = await self._watched_inputs(version)
+        values = 0
+        if watched:
+            samples = await self._store.input_samples(version.id, since, rows_of_hour(len(watched)))
+            hours |= await asyncio.to_thread(input_hours, since, samples, watched)
+            values = len(samples) * len(watched)
+        await self._store.add_hours(version.id, hours, epoch=epoch)
+        return len(windows) + values // VALUES_PER_WINDOW
+
+    async def _watched_inputs(self, version: ActiveVersion) -> Mapping[str, Baseline]:
+        """Return the baselines of the inputs that are looked at, read once for each state of the version's metrics."""
+        digest, watched = self._watched.get(version.id, ("", {}))
+        if digest != version.metrics_digest:
+            facts = await self._store.drift_facts(version.id, 0.0, [])
+            watched = watched_inputs(facts.metrics)
+            self._watched[version.id] = version.metrics_digest, watched
+        return watched
 
     async def _follow(self, versions: Sequence[ActiveVersion], now: float, until: float, epoch: Epoch) -> bool:
         """Judge the next version of a model, and tell of the model after the last one; ``False``: nothing to do."""
         stale = [one for one in versions if not self._is_judged(one, until)]
         if stale:
             await self._judge(stale[0], until)
-        if len(stale) > 1:
+        if len(stale) > 1 or not all(self._is_judged(one, until) for one in stale):
             return True
         model_name = versions[0].model_name
-        basis = (until, *((one.id, one.role, one.metrics_digest) for one in versions))
+        basis = (until, tuple((one.id, one.role, one.metrics_digest) for one in versions))
         if self._told.get(model_name) != basis:
             await self._tell(versions, now, until, epoch)
             self._told[model_name] = basis
             return True
         return bool(stale)
 
+    def _begin_round(self, model_name: str, until: float) -> float:
+        """Return the hour as of whose end a model is judged: one that was begun is finished before a later one."""
+        as_of = self._rounds.get(model_name, until)
+        if self._told_until(model_name) >= as_of or until - as_of > LONGEST_ROUND_SECONDS:
+            as_of = until
+        self._rounds[model_name] = as_of
+        return as_of
+
+    def _told_until(self, model_name: str) -> float:
+        until, _ = self._told.get(model_name, (0.0, ()))
+        return until
+
     def _is_judged(self, version: ActiveVersion, until: float) -> bool:
-        facts, _ = self._judged.get(version.id, (None, ()))
-        return facts == (until, version.metrics_digest)
+        judgement = self._judged.get(version.id)
+        return judgement is not None and judgement.facts == (until, version.metrics_digest) and not judgement.left
 
     async def _judge(self, version: ActiveVersion, until: float) -> None:
-        facts = await self._store.drift_facts(version.id, until - KEPT_SECONDS)
-        drifts = await asyncio.to_thread(judge_version, facts.metrics, facts.hours, until)
-        self._judged[version.id] = (until, version.metrics_digest), drifts
-        self._show(version, drifts)
+        """Judge the next subjects of a version; they are shown when it was the last of them."""
+        judgement = self._judged.get(version.id)
+        if judgement is None or judgement.facts != (until, version.metrics_digest):
+            subjects = [PREDICTION, *map(input_subject, await self._watched_inputs(version))]
+            judgement = self._judged[version.id] = _Judgement((until, version.metrics_digest), subjects)
+        hours_read = 0
+        for subject in judgement.left[:SUBJECTS_AT_ONCE]:
+            facts = await self._store.drift_facts(version.id, until - KEPT_SECONDS, [subject])
+            judgement.drifts += await asyncio.to_thread(judge_version, facts.metrics, facts.hours, until, {subject})
+            judgement.left.remove(subject)
+            hours_read += len(facts.hours.get(subject, ()))
+            if hours_read >= SUBJECT_HOURS_AT_ONCE:
+                break
+        if not judgement.left:
+            self._show(version, judgement.drifts)
 
     async def _tell(self, versions: Sequence[ActiveVersion], now: float, until: float, epoch: Epoch) -> None:
-        found = model_drift({one.version: self._judged[one.id][1] for one in versions})
-        values = [value for one in versions for value in metric_values(one.id, self._judged[one.id][1], until)]
+        found = model_drift({one.version: self._judged[one.id].drifts for one in versions})
+        values = [value for one in versions for value in metric_values(one.id, self._judged[one.id].drifts, until)]
         event = drift_event(versions, found, self._environment, now)
         if await self._store.tell_drift(values, event, epoch=epoch):
             _log.info("drift.told", model=event.model_name, action=event.action.value, summary=event.summary)
@@ -148,7 +224,9 @@ class DriftJob:
     def _forget_inactive(self, versions: Sequence[ActiveVersion]) -> None:
         ids, models = {version.id for version in versions}, {version.model_name for version in versions}
         self._judged = {key: kept for key, kept in self._judged.items() if key in ids}
+        self._watched = {key: kept for key, kept in self._watched.items() if key in ids}
         self._told = {name: basis for name, basis in self._told.items() if name in models}
+        self._rounds = {name: as_of for name, as_of in self._rounds.items() if name in models}
         for version_id in self._shown.keys() - ids:
             self._drop(self._shown.pop(version_id))
 

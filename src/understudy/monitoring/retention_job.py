@@ -1,4 +1,4 @@
-"""Deletes what is older than anybody looks at, a bounded number of rows at a time."""
+"""Deletes what is older than anybody looks at, or may, a bounded number of rows at a time."""
 
 import time
 from collections.abc import Callable
@@ -10,24 +10,35 @@ DAY_SECONDS = 86_400.0
 PIECE_ROWS = 1_000
 PIECES = 5
 """Of one tick."""
+PIECE_INPUTS = 5_000
+PIECES_OF_INPUTS = 10
+"""Of one tick, which is a minute: they are erased as fast as 800 calls a second have them logged."""
 
 
 class RetentionJob:
-    """Forgets windows and hours.
+    """Forgets windows, hours and logged inputs.
 
     Args:
         windows: The windows.
-        store: The hours that drift is judged from.
+        store: The hours that drift is judged from, and the logged inputs.
         window_days: How long windows are kept; those of an open rollout are kept longer.
+        input_days: How long logged inputs are kept.
         now: The wall clock, in seconds since the epoch.
     """
 
     def __init__(
-        self, windows: WindowLog, store: MetricStore, *, window_days: float, now: Callable[[], float] = time.time
+        self,
+        windows: WindowLog,
+        store: MetricStore,
+        *,
+        window_days: float,
+        input_days: float,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._windows = windows
         self._store = store
         self._window_days = window_days
+        self._input_days = input_days
         self._now = now
 
     async def tick(self, epoch: Epoch) -> None:
@@ -36,4 +47,8 @@ class RetentionJob:
         await self._store.forget_hours(now - KEPT_SECONDS, epoch=epoch)
         for _ in range(PIECES):
             if await self._windows.forget(now - self._window_days * DAY_SECONDS, PIECE_ROWS) < PIECE_ROWS:
-                return
+                break
+        for _ in range(PIECES_OF_INPUTS):
+            expired = now - self._input_days * DAY_SECONDS
+            if not await self._store.forget_inputs(expired, PIECE_INPUTS, epoch=epoch):
+                break

@@ -15,6 +15,7 @@ from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPo
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
 from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
+from understudy.core.sampling import encode_sample, is_sampled
 from understudy.core.schema import Assembled
 from understudy.errors import (
     BackendUnavailable,
@@ -260,7 +261,25 @@ class Predictor:
             status=_status(served.error, fallback_from),
             error_code=error.code if error is not None else None,
             defaulted=assembled.defaulted if assembled is not None else (),
+            inputs=self._stored_inputs(call, role, served) if call.policy.input_sample_percent else None,
         )
+
+    def _stored_inputs(self, call: _Call, role: Role, served: Served) -> bytes | None:
+        """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
+
+        A shadow's inputs are copies, and a forced call is nobody's traffic.
+        """
+        policy, request = call.policy, call.request
+        if (
+            role is Role.SHADOW
+            or call.route.reason is Reason.FORCED
+            or served.assembled is None
+            or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
+        ):
+            return None
+        text, outcome = encode_sample(served.version.input_schema.single_values(request.inputs, call.stored))
+        self._telemetry.count("input_samples_total", policy.model_name, outcome)
+        return text
 
     def _wants_shadow(self, call: _Call, served: Served) -> bool:
         """A forced call is nobody's traffic, and a request that its caller must correct has nothing to compare."""

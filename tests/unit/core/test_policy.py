@@ -83,6 +83,19 @@ def test_a_document_becomes_a_policy_with_its_versions():
     assert set(policy.versions) == {"1", "2", "3"}
 
 
+def test_the_share_of_logged_inputs_is_read_and_is_nothing_in_a_document_of_an_earlier_version():
+    rows = policy_rows(input_sample_percent=5)
+    before = policy_rows()
+    assert "input_sample_percent" not in before["policy"]
+
+    read, missing = (
+        apply_document(PolicySnapshot(), {"models": {"visits": one}}, complete=True).policies["visits"]
+        for one in (rows, before)
+    )
+
+    assert (read.input_sample_percent, missing.input_sample_percent) == (5, 0)
+
+
 def test_an_unchanged_version_is_not_compiled_again():
     first = after(EMPTY, visits=policy_rows())
     second = after(first, visits=policy_rows(generation=2, champion_version=2))

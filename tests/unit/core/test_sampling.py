@@ -1,14 +1,14 @@
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.input_hours import analysis_bucket
 from understudy.core.routing import bucket_of
-from understudy.core.sampling import InputSampling, is_sampled, redacted
+from understudy.core.sampling import MAX_SAMPLE_BYTES, SampleOutcome, encode_sample, is_sampled
 
-KEY = b"0123456789abcdef"
-percents = st.floats(0, 100)
-entity_ids = st.text(min_size=1, max_size=50)
-inputs = {"email": "dana@example.org", "country": "BR", "tenure": 14, "plan": None}
+percents = st.integers(0, 100)
+entity_ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)
 
 
 @given(entity_ids, percents, percents)
@@ -24,14 +24,16 @@ def test_nobody_is_sampled_at_zero_and_everybody_at_a_hundred(entity_id):
     assert is_sampled("churn", entity_id, 100)
 
 
-def test_the_sample_has_its_share_of_every_routing_bucket():
+def test_the_sample_has_its_share_of_every_routing_and_every_analysis_bucket():
     entities = [f"customer-{place}" for place in range(40_000)]
 
-    sampled = [entity for entity in entities if is_sampled("churn", entity, 2.5)]
+    sampled = [entity for entity in entities if is_sampled("churn", entity, 3)]
 
-    # 1,000 of 40,000, standard deviation 31; a tenth of them in buckets below 10, standard deviation 9.5; six of each.
-    assert abs(len(sampled) - 1_000) < 6 * 31
-    assert abs(sum(bucket_of("churn", entity) < 10 for entity in sampled) - len(sampled) / 10) < 6 * 9.5
+    # 1,200 of 40,000, standard deviation 34; a tenth of them in buckets below 10, standard deviation 10.4; an eighth in
+    # analysis buckets below 8, standard deviation 11.5; six of each.
+    assert abs(len(sampled) - 1_200) < 6 * 34
+    assert abs(sum(bucket_of("churn", entity) < 10 for entity in sampled) - len(sampled) / 10) < 6 * 10.4
+    assert abs(sum(analysis_bucket(entity) < 8 for entity in sampled) - len(sampled) / 8) < 6 * 11.5
 
 
 def test_the_same_entities_are_sampled_for_ever():
@@ -41,44 +43,32 @@ def test_the_same_entities_are_sampled_for_ever():
     assert sampled == ["7", "18", "93", "94", "96"]
 
 
-def test_nothing_is_stored_unless_it_is_asked_for():
-    assert InputSampling().percent == 0
+def test_two_models_sample_different_entities():
+    entities = [f"customer-{place}" for place in range(1_000)]
+
+    both = sum(is_sampled("churn", entity, 10) and is_sampled("fraud", entity, 10) for entity in entities)
+
+    # 10 by chance, standard deviation 3.1; the same entities would be about 100.
+    assert both < 10 + 6 * 3.1
 
 
-def test_named_features_are_dropped_or_hashed_and_the_others_kept():
-    sampling = InputSampling(percent=5, hashed=frozenset({"country", "plan"}), dropped=frozenset({"email"}))
+def test_a_sample_is_the_json_text_of_the_values():
+    text, outcome = encode_sample({"plan": "pro", "age": 41.5, "is_new": True, "note": None})
 
-    stored = redacted(inputs, sampling, KEY)
-
-    assert stored.keys() == {"country", "tenure", "plan"}
-    assert (stored["tenure"], stored["plan"]) == (14, None)
-    assert len(stored["country"]) == 32
-    assert "BR" not in stored["country"]
+    assert outcome is SampleOutcome.STORED
+    assert text == b'{"plan":"pro","age":41.5,"is_new":true,"note":null}'
 
 
-def test_a_hash_tells_equal_values_of_one_feature_under_one_key_and_nothing_more():
-    def hashed(name: str, value: object, key: bytes = KEY) -> object:
-        return redacted({name: value}, InputSampling(hashed=frozenset({name})), key)[name]
+@pytest.mark.parametrize(("more", "outcome"), [(0, SampleOutcome.STORED), (1, SampleOutcome.TOO_LARGE)])
+def test_a_sample_of_more_than_eight_kibibytes_is_not_stored(more, outcome):
+    frame = len(orjson.dumps({"note": ""}))
 
-    assert hashed("country", "BR") == hashed("country", "BR")
-    assert hashed("address", {"a": 1, "b": 2}) == hashed("address", {"b": 2, "a": 1})
-    others = {hashed("country", "US"), hashed("origin", "BR"), hashed("country", "BR", KEY + b"!")}
-    others |= {hashed("country", "BR", KEY * 5), hashed("country", "BR", KEY * 6)}
-    assert len(others - {hashed("country", "BR")}) == 5
+    text, found = encode_sample({"note": "x" * (MAX_SAMPLE_BYTES - frame + more)})
 
-
-def test_a_short_key_is_refused_where_one_is_needed():
-    assert redacted(inputs, InputSampling(), b"") == inputs
-    with pytest.raises(ValueError, match="key: expected at least 16 bytes"):
-        redacted(inputs, InputSampling(hashed=frozenset({"email"})), b"short")
+    assert found is outcome
+    assert (text is None) is (outcome is SampleOutcome.TOO_LARGE)
 
 
-@pytest.mark.parametrize("percent", [-1, 100.1, float("nan")])
-def test_a_percentage_out_of_range_is_refused(percent):
-    with pytest.raises(ValueError, match="percent: expected"):
-        InputSampling(percent=percent)
-
-
-def test_a_feature_cannot_be_hashed_and_dropped():
-    with pytest.raises(ValueError, match="email"):
-        InputSampling(hashed=frozenset({"email"}), dropped=frozenset({"email", "phone"}))
+@pytest.mark.parametrize("value", ["a\0b", "half \ud83d", 2**64])
+def test_what_the_database_would_refuse_is_not_stored(value):
+    assert encode_sample({"note": value}) == (None, SampleOutcome.UNSTORABLE)

@@ -122,6 +122,29 @@ def test_stored_values_stand_in_for_what_the_request_leaves_out_and_defaults_for
     assert "feature store has no value" in refused.value.violations[0].detail
 
 
+def test_single_values_are_those_that_were_assembled_and_private_ones_are_not_among_them():
+    schema = compile_input_schema(
+        {
+            "features": [
+                {"name": "age", "dtype": "float32"},
+                {"name": "plan", "dtype": "string", "default": "free"},
+                {"name": "visits", "dtype": "int64", "source": "store", "default": 0},
+                {"name": "email", "dtype": "string", "private": True},
+                {"name": "history", "dtype": "float32", "shape": [2]},
+            ]
+        }
+    )
+    given = {"age": 41, "email": "dana@example.org", "history": [1, 2]}
+
+    assert schema.single_values(given, {"visits": 7}) == {"age": 41, "plan": "free", "visits": 7}
+    assert schema.single_values({**given, "visits": 9, "plan": "pro"}, {"visits": 7}) == {
+        "age": 41,
+        "plan": "pro",
+        "visits": 9,
+    }
+    assert schema.single_values(given) == {"age": 41, "plan": "free", "visits": 0}
+
+
 def test_a_stored_value_of_the_wrong_type_is_a_violation_too():
     schema = compile_input_schema({"features": [{"name": "age", "dtype": "float32", "source": "store"}]})
 
@@ -160,6 +183,7 @@ def test_tensors_of_one_row_do_not_run_into_each_other_in_the_hash():
         ({"features": [{"name": "x", "dtype": "float32", "default": "a"}]}, "default"),
         ({"features": [{"name": "x", "dtype": "float32", "enum": ["a"]}]}, "enum"),
         ({"features": [{"name": "x", "dtype": "float32", "source": "moon"}]}, "source"),
+        ({"features": [{"name": "x", "dtype": "float32", "private": "yes"}]}, "private"),
         ({"features": [{"name": "x", "dtype": "float32"}] * 2}, "one name"),
         (an_input_schema(tensors=[]), "input_schema.tensors"),
         (an_input_schema(tensors=[{"name": "t", "features": ["age"]}]), "income"),

@@ -17,6 +17,7 @@ from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPo
 from understudy.core.prediction import Status
 from understudy.core.request import PredictRequest
 from understudy.core.routing import Reason, bucket_of
+from understudy.core.sampling import is_sampled
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.errors import (
     BackendUnavailable,
@@ -497,3 +498,83 @@ async def test_without_any_cache_the_version_is_asked_every_time():
     outcomes = [await stage.ask(), await stage.ask()]
 
     assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
+
+
+PRIVATE_SCHEMA = {
+    "features": [
+        {"name": "age", "dtype": "float32"},
+        {"name": "income", "dtype": "float32", "source": "store", "private": True},
+        {"name": "visits", "dtype": "float32", "source": "store", "default": 5},
+    ],
+    "tensors": [{"name": "input", "features": ["age", "income", "visits"]}],
+}
+
+
+async def test_inputs_are_logged_of_sampled_entities_as_they_were_used_and_without_the_private_ones():
+    version = a_version("1", input_schema=PRIVATE_SCHEMA)
+    store = Stored({"income": 10, "visits": 7})
+    stage = Stage(a_policy(champion=version, input_sample_percent=50), store)
+    entities = [f"customer-{number}" for number in range(40)]
+
+    for entity in entities:
+        await stage.ask(entity, inputs={"age": 1})
+    store.features = {"income": 10}
+    await stage.ask(next(entity for entity in entities if is_sampled("visits", entity, 50)), inputs={"age": 2})
+
+    *rows, defaulted = stage.rows
+    sampled = {entity for entity in entities if is_sampled("visits", entity, 50)}
+    assert {row.entity_id for row in rows if row.inputs is not None} == sampled
+    assert {row.inputs for row in rows} == {None, b'{"age":1,"visits":7}'}
+    assert defaulted.inputs == b'{"age":2,"visits":5}'
+    assert stage.telemetry.counts["input_samples_total", "visits", "stored"] == len(sampled) + 1
+
+
+async def test_no_inputs_are_logged_unless_somebody_asks_for_it():
+    stage = Stage(a_policy())
+
+    await stage.ask()
+
+    assert stage.rows[0].inputs is None
+
+
+async def test_inputs_of_cache_hits_failures_and_fallbacks_are_logged_and_those_of_shadows_and_forced_calls_are_not():
+    policy = a_policy(challenger=a_version("2"), challenger_weight=50, shadow=a_version("4"), input_sample_percent=100)
+    stage = Stage(policy)
+    champions, challengers = entity_in(50, 100), entity_in(0, 50)
+
+    await stage.ask(champions)
+    await stage.ask(champions)
+    stage.backends["2"].error = BackendUnavailable("down")
+    await stage.ask(challengers, inputs={"age": 1, "income": 1})
+    stage.backends["1"].error = BackendUnavailable("down")
+    await stage.ask(champions, inputs={"age": 2, "income": 2})
+    await stage.ask(champions, forced_version="2")
+    await stage.shadows.drain(1)
+
+    logged = [(row.role, row.reason, row.status, row.cache_hit, row.inputs) for row in stage.rows]
+    own = [one[2:] for one in logged if one[0] is not Role.SHADOW and one[1] is not Reason.FORCED]
+    assert own == [
+        (Status.OK, False, b'{"age":41.0,"income":2.0}'),
+        (Status.OK, True, b'{"age":41.0,"income":2.0}'),
+        (Status.FALLBACK, False, b'{"age":1,"income":1}'),
+        (Status.UNAVAILABLE, False, b'{"age":2,"income":2}'),
+    ]
+    others = [one[-1] for one in logged if one[0] is Role.SHADOW or one[1] is Reason.FORCED]
+    assert len(others) > 1
+    assert set(others) == {None}
+
+
+async def test_inputs_that_are_too_long_are_counted_and_the_answer_is_logged_all_the_same():
+    schema = {
+        "features": [
+            {"name": "age", "dtype": "float32"},
+            {"name": "note", "dtype": "string", "default": ""},
+        ]
+    }
+    stage = Stage(a_policy(champion=a_version("1", input_schema=schema), input_sample_percent=100))
+
+    outcome = await stage.ask(inputs={"age": 1, "note": "x" * 9_000})
+
+    assert outcome.served.error is None
+    assert [row.inputs for row in stage.rows] == [None]
+    assert stage.telemetry.counts["input_samples_total", "visits", "too_large"] == 1

@@ -64,6 +64,9 @@ def set_model(
         bool | None, typer.Option("--fallback/--no-fallback", help="Whether the champion stands in for the challenger.")
     ] = None,
     salt: Annotated[str | None, typer.Option(metavar="TEXT|none", help="Hashed in place of the model's name.")] = None,
+    input_sample_percent: Annotated[
+        int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of nobody.")
+    ] = None,
     expect_generation: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Change nothing when the policy has moved on (exit 5).")
     ] = None,
@@ -81,6 +84,7 @@ def set_model(
         "shadow_percent": shadow_percent,
         "fallback": fallback,
         "salt": salt,
+        "input_sample_percent": input_sample_percent,
     }
     changes = changes_of(asked)
     if not changes:
@@ -201,4 +205,9 @@ def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
         ("salt", nothing_as(policy.salt, "none: the model's name is hashed")),
         ("categories", nothing_as(categories, "none")),
         ("previously", nothing_as(policy.previous_champion, "no other champion")),
+        ("inputs", _stored_inputs(policy.input_sample_percent)),
     ]
+
+
+def _stored_inputs(percent: int) -> str:
+    return f"logged of {percent} % of the entities" if percent else "not logged"
