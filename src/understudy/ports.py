@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts import AlertEvent, Delivery
+from understudy.core.baseline import Baselines
 from understudy.core.drift_windows import SubjectWindow
 from understudy.core.input_hours import InputSample
 from understudy.core.outcomes import Outcome
@@ -184,6 +185,13 @@ class VersionRecord(NamedTuple):
     deployed_at: datetime | None
 
 
+class VersionChange(NamedTuple):
+    """A version as it was and as it is."""
+
+    before: VersionRecord
+    after: VersionRecord
+
+
 class PolicyRecord(NamedTuple):
     """A serving policy with its versions by their text."""
 
@@ -293,6 +301,31 @@ class Registry(Protocol):
 
         Raises:
             NotRegistered: There is no such version, or it has no such endpoint.
+        """
+        ...
+
+    async def set_baselines(
+        self,
+        model_name: str,
+        version: str,
+        baselines: Baselines,
+        origin: Origin,
+        *,
+        source: str,
+        dry_run: bool = False,
+    ) -> VersionChange:
+        """Replace a version's baselines of some subjects, and keep everything else of its metrics.
+
+        Args:
+            model_name: The model.
+            version: The version's text.
+            baselines: The new ones.
+            origin: Kept beside them.
+            source: What they were made from, for people; kept beside them.
+            dry_run: Return what the version would be, and change nothing.
+
+        Raises:
+            NotRegistered: There is no such version.
         """
         ...
 
@@ -617,6 +650,39 @@ class MetricStore(Protocol):
 
         The calls themselves stay in the log.
         """
+        ...
+
+
+class LoggedScores(NamedTuple):
+    """Scores of a version from the log."""
+
+    groups: Sequence[Sequence[float]]
+    """Each entity's are in one of them."""
+    calls: int
+    """How many there were; the groups may hold a sample."""
+
+
+class PredictionHistory(Protocol):
+    """What a version was asked and answered, for somebody who waits.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
+        """Return the scores that drift is judged by: of a version's own answers in all roles.
+
+        What the cache answered repeats a score that was counted, and a forced call is somebody's wish: neither is one.
+
+        Args:
+            version_id: The version.
+            since: In seconds since the epoch, as ``until``.
+            until: Not included.
+            at_most: About how many are wanted; of more a sample is taken by the calls' hashes, always the same.
+        """
+        ...
+
+    async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
+        """Return logged inputs of a version, by entity; of more than ``at_most`` those of entities chosen by hash."""
         ...
 
 
@@ -950,7 +1016,7 @@ class OutcomeStore(Protocol):
 
 
 class FileRow(NamedTuple):
-    """A row of a file of outcome events, or why its format makes none of it."""
+    """A row of a table in a file, or why its format makes none of it."""
 
     line: int
     """From 1 on; in a file without lines the row's number."""

@@ -10,6 +10,7 @@ import pytest
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.core.access import scopes_of
+from understudy.core.baseline import Baselines, NumericBaseline, baselines_of
 from understudy.core.policy import PolicySnapshot, apply_document
 from understudy.errors import (
     AlreadyRegistered,
@@ -73,6 +74,32 @@ async def test_a_version_without_metrics_has_none(registry, database):
     await register_version(registry, a_version("6"))
 
     assert await database.fetchval("SELECT metrics IS NULL FROM ModelVersion")
+
+
+async def test_baselines_that_are_set_at_once_are_both_kept(registry):
+    await register_version(registry, a_version("6", metrics={"auc": 0.8}))
+    scores, ages = NumericBaseline(0.4, 0.1), NumericBaseline(40.0, 9.0)
+
+    await asyncio.gather(
+        registry.set_baselines("churn", "6", Baselines(scores, {}), DANA, source="one"),
+        registry.set_baselines("churn", "6", Baselines(None, {"age": ages}), DANA, source="other"),
+    )
+
+    metrics = (await registry.show_version("churn", "6")).metrics
+    assert metrics["auc"] == 0.8
+    assert baselines_of(metrics) == Baselines(scores, {"age": ages})
+
+
+async def test_a_baseline_that_is_only_tried_is_shown_and_not_kept(registry):
+    made = await register_version(registry, a_version("6"))
+
+    new = Baselines(NumericBaseline(0.4, 0.1), {})
+    tried = await registry.set_baselines("churn", "6", new, DANA, source="x", dry_run=True)
+
+    assert tried.before == made == await registry.show_version("churn", "6")
+    assert tried.after.metrics["baseline"]["changed"]["by"] == "dana@"
+    with pytest.raises(NotRegistered, match="has no version '7'; it has: 6"):
+        await registry.set_baselines("churn", "7", new, DANA, source="x")
 
 
 async def test_a_version_is_registered_once(registry):

@@ -10,6 +10,9 @@ from typing import Any
 
 import orjson
 
+from understudy.core.baseline import Baselines, NumericBaseline
+from understudy.core.schema_reader import compile_input_schema
+from understudy.core.training_profile import TrainingProfile, training_columns
 from understudy.errors import UnknownModel, UnknownVersion
 
 
@@ -84,6 +87,17 @@ def example_rows(model_name: str = "visits") -> tuple[ExampleRow, ...]:
         raise UnknownModel(f"no example rows of {model_name!r}")
     document = orjson.loads(gzip.decompress((_folder() / f"{model_name}_rows.json.gz").read_bytes()))
     return tuple(_rows_of(document))
+
+
+def example_baselines(example: ExampleVersion) -> Baselines:
+    """Return what drift of an example is measured from: its scores in training, and the inputs of the held-out rows."""
+    trained = example.baseline
+    features = compile_input_schema(example.input_schema).features
+    profile = TrainingProfile(training_columns(features, [feature.name for feature in features], None, None))
+    for row in example_rows(example.model_name):
+        profile.add(row.inputs)
+    scores = NumericBaseline(mean=trained["mean"], standard_deviation=trained["std"], rows=trained["count"])
+    return Baselines(scores, profile.baselines().inputs)
 
 
 def _rows_of(document: Mapping[str, Any]) -> Iterator[ExampleRow]:

@@ -1,6 +1,6 @@
-"""Parquet files of outcome events. Its import fails where the library is not installed; only files need it."""
+"""Tables in Parquet files. Its import fails where the library is not installed; only files need it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -10,17 +10,17 @@ from uuid import UUID
 
 from pyarrow import ArrowException, parquet
 
-from understudy.adapters.outcome_files import FileRefused, check_columns, unreadable
+from understudy.adapters.table_files import ColumnCheck, FileRefused, unreadable
 from understudy.core.outcomes import MAX_EVENTS
 from understudy.ports import FileRow
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator["_ParquetRows"]:
+def open_parquet(path: Path, check: ColumnCheck) -> Iterator["_ParquetRows"]:
     """Open a Parquet file.
 
     Raises:
-        FileRefused: It cannot be read, is no Parquet, or lacks a column.
+        FileRefused: It cannot be read, is no Parquet, or ``check`` refuses its columns.
     """
     try:
         opened = parquet.ParquetFile(path)
@@ -29,21 +29,27 @@ def open_parquet(path: Path) -> Iterator["_ParquetRows"]:
     except ArrowException as problem:
         raise FileRefused(f"{path} is no Parquet file: {problem}", "Write it again, or as CSV.") from None
     with opened:
-        check_columns(path, opened.schema_arrow.names)
-        yield _ParquetRows(opened)
+        check(path, opened.schema_arrow.names)
+        yield _ParquetRows(path, opened)
 
 
 class _ParquetRows:
-    def __init__(self, opened: Any) -> None:
+    def __init__(self, path: Path, opened: Any) -> None:
+        self._path = path
         self._opened = opened
+        self.columns: list[str] = opened.schema_arrow.names
         self.size: int = opened.metadata.num_rows
         self.position = 0
 
-    def rows(self) -> Iterator[FileRow]:
-        for batch in self._opened.iter_batches(MAX_EVENTS):
-            for cells in batch.to_pylist():
-                self.position += 1
-                yield FileRow(self.position, {name: _plain(value) for name, value in cells.items()})
+    def rows(self, columns: Collection[str] | None = None) -> Iterator[FileRow]:
+        try:
+            for batch in self._opened.iter_batches(MAX_EVENTS, columns=None if columns is None else list(columns)):
+                for cells in batch.to_pylist():
+                    self.position += 1
+                    yield FileRow(self.position, {name: _plain(value) for name, value in cells.items()})
+        except (ArrowException, OSError) as problem:
+            said = f"{self._path} cannot be read after row {self.position:,}: {problem}"
+            raise FileRefused(said, "Write it again, or as CSV.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -20,9 +20,20 @@ from understudy.adapters.tables import (
     PROXY_INSTANCE,
     SERVING_POLICY,
 )
+from understudy.core.baseline import Baselines
+from understudy.core.baseline_changes import with_baselines
 from understudy.core.presence import PRESENT_SECONDS
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
-from understudy.ports import AuditEntry, KeyRecord, ModelRecord, NewVersion, Origin, PolicyRecord, VersionRecord
+from understudy.ports import (
+    AuditEntry,
+    KeyRecord,
+    ModelRecord,
+    NewVersion,
+    Origin,
+    PolicyRecord,
+    VersionChange,
+    VersionRecord,
+)
 
 ROLES = ("champion", "challenger", "shadow")
 _KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent")
@@ -95,6 +106,32 @@ class PostgresRegistry:
             of_version = (MODEL_ENDPOINT.c.model_version_id == found.id) & (MODEL_ENDPOINT.c.target == target)
             await connection.execute(delete(MODEL_ENDPOINT).where(of_version))
             return await _version(connection, model_name, version)
+
+    async def set_baselines(
+        self,
+        model_name: str,
+        version: str,
+        baselines: Baselines,
+        origin: Origin,
+        *,
+        source: str,
+        dry_run: bool = False,
+    ) -> VersionChange:
+        """See :class:`understudy.ports.Registry`."""
+        async with self._transaction(dry_run=dry_run) as connection:
+            await _sign(connection, origin)
+            of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
+            await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update())
+            before = await _version(connection, model_name, version)
+            at = (await connection.execute(select(func.now()))).scalar_one()
+            changed = {"at": at.isoformat(), "by": origin.actor, "source": source, "reason": origin.reason}
+            try:
+                metrics = with_baselines(before.metrics, baselines, changed)
+            except ValueError as problem:
+                raise PolicyRefused(str(problem), hint="UPDATE ModelVersion SET metrics = NULL empties them.") from None
+            async with _refusals():
+                await connection.execute(update(MODEL_VERSION).where(of_version).values(metrics=metrics))
+            return VersionChange(before, await _version(connection, model_name, version))
 
     async def list_models(self) -> Sequence[ModelRecord]:
         """See :class:`understudy.ports.Registry`."""

@@ -8,11 +8,12 @@ from typing import NamedTuple
 from understudy.adapters.backends import connect
 from understudy.adapters.postgres_declarations import PostgresExperimentStore
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.ports import ExperimentLog, ExperimentStore, Registry, RolloutStore, WindowLog
+from understudy.ports import ExperimentLog, ExperimentStore, MetricStore, Registry, RolloutStore, WindowLog
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -28,6 +29,7 @@ class ControlParts(NamedTuple):
     windows: WindowLog
     experiment_log: ExperimentLog
     experiments: ExperimentStore
+    metrics: MetricStore
 
 
 class Control(NamedTuple):
@@ -53,6 +55,7 @@ async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
             PostgresWindowLog(url, timeout_seconds=seconds),
             PostgresExperimentLog(url, timeout_seconds=ANSWER_SECONDS),
             PostgresExperimentStore(url, timeout_seconds=seconds),
+            PostgresMetricStore(url, timeout_seconds=ANSWER_SECONDS),
         )
     finally:
         await registry.close()

@@ -125,6 +125,7 @@ def _judge(
         now=after,
         direction=direction,
         history=tuple(effects[shown.measure].distance[0].tolist()),
+        history_seconds=tuple(starts),
         tests=_textbook_tests(sums, now),
     )
 

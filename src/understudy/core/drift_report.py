@@ -81,6 +81,8 @@ class Drift:
     """Where to: a sign, with the category that moved most; empty when only the shape changed."""
     history: tuple[float, ...] = ()
     """The distance that is shown, of each window judged."""
+    history_seconds: tuple[float, ...] = ()
+    """When each of these windows starts, in seconds since the epoch."""
     tests: TextbookTests | None = None
 
 

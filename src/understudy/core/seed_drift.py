@@ -33,7 +33,8 @@ def judge_drift_as_the_seed(subject: str, baseline: NumericBaseline | None, wind
         return no_baseline(subject)
     if not sum(map(_rows, windows)):
         return too_early(subject, 0, "the seed's rule needs one")
-    present = _present(windows, baseline)
+    used = [window for window in windows if _rows(window)]
+    present = _present(used, baseline)
     shown = Reading(Measure.MEAN, abs(present.shift), SEED_LIMIT_DEVIATIONS)
     state = DriftState.DRIFT if shown.distance > shown.limit else DriftState.OK
     before, after, direction = terms(baseline, present, Measure.MEAN)
@@ -41,13 +42,14 @@ def judge_drift_as_the_seed(subject: str, baseline: NumericBaseline | None, wind
         subject=subject,
         state=state,
         words=drift_words(subject, baseline, present, shown, state),
-        rows=sum(map(_rows, windows)),
+        rows=sum(map(_rows, used)),
         shown=shown,
         readings=(shown,),
         baseline=before,
         now=after,
         direction=direction,
-        history=tuple(abs(_present([window], baseline).shift) for window in windows if _rows(window)),
+        history=tuple(abs(_present([window], baseline).shift) for window in used),
+        history_seconds=tuple(window.start_seconds for window in used),
     )
 
 

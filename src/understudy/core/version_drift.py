@@ -82,7 +82,9 @@ def judge_version(
     metrics: Mapping[str, Any] | None,
     hours: Mapping[str, Sequence[SubjectWindow]],
     until: float,
+    *,
     only: Collection[str] | None = None,
+    judged_seconds: float = JUDGED_SECONDS,
 ) -> tuple[Drift, ...]:
     """Return what is to be said of a version's subjects: its predictions first, then its inputs by name.
 
@@ -92,6 +94,7 @@ def judge_version(
         hours: By subject, oldest first. Subjects of which there is neither a baseline nor an hour are not looked at.
         until: The end of the last closed hour, in seconds since the epoch.
         only: The subjects that are looked at, all by default. Metrics that cannot be read are told in any case.
+        judged_seconds: How much of the time before may be called a drift.
     """
     try:
         rule, baselines = drift_rule_of(metrics), baselines_of(metrics)
@@ -109,7 +112,7 @@ def judge_version(
     }
     inputs = {input_subject(name): baseline for name, baseline in baselines.inputs.items()}
     predictions = recent.pop(PREDICTION, [])
-    judged_from = until - JUDGED_SECONDS
+    judged_from = until - judged_seconds
     found = [
         _judge_input(name, inputs.get(name), recent.get(name, ()), rule.policy, judged_from)
         for name in sorted({*inputs, *recent})

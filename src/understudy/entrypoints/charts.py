@@ -35,7 +35,7 @@ class Distribution(NamedTuple):
 
     label: str
     tone: Tone
-    cells: Sequence[int]
+    cells: Sequence[float]
 
 
 class Point(NamedTuple):
@@ -151,10 +151,42 @@ def growth_over_time(
             *_grid(x, y, times, powers(*span)),
             f'<polygon class="{Tone.CHALLENGER} band" points="{" ".join(band)}"/>',
             *(_upright(x.place(moment.value), moment.label) for moment in moments),
-            f'<line class="level" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at(level.value)}" y2="{at(level.value)}"/>',
-            f'<text class="moment-name" x="{_LEFT + 6}" y="{at(level.value) - 5}">{escape(level.label)}</text>',
+            *_across(at(level.value), level.label),
             f'<polyline class="{Tone.CHALLENGER} trace" points="{trace}"/>',
             f'<circle class="{Tone.CHALLENGER} dot" cx="{x.place(last.at)}" cy="{at(last.value)}" r="3.5"/>',
+        ],
+    )
+
+
+def level_over_time(
+    title: str,
+    points: Sequence[tuple[float, float]],
+    times: Sequence[tuple[float, str]],
+    *,
+    level: Mark,
+    moments: Sequence[Mark] = (),
+) -> str:
+    """Return a value above 0 over time, with a level across and moments that matter.
+
+    Args:
+        title: What the value is.
+        points: Times in seconds since the epoch and values, in the order of their times, at least one.
+        times: Moments to be named below, in seconds since the epoch.
+        level: Drawn across.
+        moments: Drawn upright.
+    """
+    x = Axis(times[0][0], times[-1][0], _LEFT, WIDTH - _RIGHT)
+    y = Axis(0, max(1.15 * level.value, *(value for _, value in points)), HEIGHT - _BOTTOM, _TOP)
+    trace = " ".join(f"{x.place(at)},{y.place(value)}" for at, value in points)
+    last_at, last_value = points[-1]
+    return _chart(
+        title,
+        [
+            *_grid(x, y, times, _labelled(ticks(0, y.last))),
+            *(_upright(x.place(moment.value), moment.label) for moment in moments),
+            *_across(y.place(level.value), level.label),
+            f'<polyline class="{Tone.CHALLENGER} trace" points="{trace}"/>',
+            f'<circle class="{Tone.CHALLENGER} dot" cx="{x.place(last_at)}" cy="{y.place(last_value)}" r="3.5"/>',
         ],
     )
 
@@ -213,6 +245,13 @@ def _upright(place: float, label: str) -> str:
         f'<line class="moment" x1="{place}" x2="{place}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>'
         f'<text class="{side}" x="{place + shift}" y="{_TOP - 6}">{escape(label)}</text>'
     )
+
+
+def _across(height: float, label: str) -> list[str]:
+    return [
+        f'<line class="level" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{height}" y2="{height}"/>',
+        f'<text class="moment-name" x="{_LEFT + 6}" y="{height - 5}">{escape(label)}</text>',
+    ]
 
 
 def _labelled(values: Sequence[float]) -> list[tuple[float, str]]:

@@ -6,6 +6,7 @@ A tick does a bounded part of that, so that the turn of an hour delays no rollou
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 
@@ -189,7 +190,9 @@ class DriftJob:
         hours_read = 0
         for subject in judgement.left[:SUBJECTS_AT_ONCE]:
             facts = await self._store.drift_facts(version.id, until - KEPT_SECONDS, [subject])
-            judgement.drifts += await asyncio.to_thread(judge_version, facts.metrics, facts.hours, until, {subject})
+            judgement.drifts += await asyncio.to_thread(
+                partial(judge_version, facts.metrics, facts.hours, until, only={subject})
+            )
             judgement.left.remove(subject)
             hours_read += len(facts.hours.get(subject, ()))
             if hours_read >= SUBJECT_HOURS_AT_ONCE:

@@ -216,6 +216,9 @@ IMPOSSIBLE: Sequence[tuple[str, str, Any, int, str]] = [
     ("GET", f"{VISITS}/reports/ab?metric=converted&within=long", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/ab?metric=converted", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/shadow?since=tomorrow", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/drift?since=400d", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/drift?policy=mood", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/drift?version=99", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/shadow", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/tea", None, 404, "E404"),
 ]
@@ -453,6 +456,13 @@ async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Co
     assert (ab["report"]["champion"], ab["report"]["challenger"]) == ("6", "7")
     assert ab["report"]["difference"]["difference"] == pytest.approx(0.2, abs=0.06)
     assert without_now(ab) == without_now(ab_printed)
+    drift = (await proxy.get(f"/v1/models/{MODEL}/reports/drift", headers=EYE)).json()
+    drift_printed = await printed(database_url, "drift", "report", MODEL)
+    next_step = drift_printed["report"].pop("next")
+
+    assert drift["report"] == drift_printed["report"]
+    assert {version["verdict"] for version in drift["report"]["versions"]} == {"no_baseline"}
+    assert next_step.startswith("understudy drift baseline set")
     assert shadow["report"]["calls"] > 500
     assert without_now(shadow) == without_now(shadow_printed)
     assert ab["schema"] == shadow["schema"] == "understudy/v1"
@@ -508,6 +518,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         Asked("listAudit", "GET", "/v1/audit"),
         Asked("reportAb", "GET", f"/v1/models/{MODEL}/reports/ab?metric=converted"),
         Asked("reportShadow", "GET", f"/v1/models/{MODEL}/reports/shadow?since=20d"),
+        Asked("reportDrift", "GET", f"/v1/models/{MODEL}/reports/drift"),
     ]
     async with (
         a_proxy(tmp_path / "up", database_url, auth=True, docs=True, receive_seconds=0.05) as up,

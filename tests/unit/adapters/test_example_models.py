@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 from understudy.adapters.example_models import (
     ExampleVersion,
+    example_baselines,
     example_rows,
     example_version,
     example_versions,
 )
 from understudy.adapters.onnx_runner import OnnxModel
+from understudy.core.baseline import NumericBaseline, baselines_of, baselines_to_json
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import InputInvalid, UnknownModel, UnknownVersion
 
@@ -91,6 +93,21 @@ def test_every_feature_of_an_example_tells_a_reader_what_it_is(example):
     descriptions = [feature["description"] for feature in example.input_schema["features"]]
 
     assert all(len(description) > 10 for description in descriptions)
+
+
+@EVERY_VERSION
+def test_held_out_answers_and_inputs_are_like_the_baselines(example):
+    probabilities, _ = answers_of(example)
+    scores = probabilities[:, 1] if example.model_name == "visits" else probabilities.max(axis=1)
+
+    found = example_baselines(example)
+
+    assert baselines_of({"baseline": baselines_to_json(found)}) == found
+    assert isinstance(found.prediction, NumericBaseline)
+    assert abs(scores.mean() - found.prediction.mean) < 0.1 * found.prediction.standard_deviation
+    single = [feature["name"] for feature in example.input_schema["features"] if not feature.get("shape")]
+    assert list(found.inputs) == single
+    assert all(baseline.rows == len(example_rows(example.model_name)) for baseline in found.inputs.values())
 
 
 @EVERY_VERSION

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from understudy.adapters.outcome_files import FileRefused, open_outcome_file
+from understudy.adapters.outcome_files import open_outcome_file
+from understudy.adapters.table_files import FileRefused
 from understudy.core.outcomes import Outcome, event_of_row, read_event
 from understudy.ports import FileRow
 

@@ -180,7 +180,9 @@ def test_a_few_subjects_at_a_time_come_to_the_same_as_all_at_once():
     hours = {name: [one[name] for one in summed] for name in watched}
 
     whole = judge_version(metrics, hours, START * 10)
-    parts = [judge_version(metrics, {name: hours.get(name, [])}, START * 10, {name}) for name in (PREDICTION, "x", "y")]
+    parts = [
+        judge_version(metrics, {name: hours.get(name, [])}, START * 10, only={name}) for name in (PREDICTION, "x", "y")
+    ]
 
     assert [drift for part in parts for drift in part] == list(whole)
     assert [drift.state for drift in whole] == [DriftState.NO_BASELINE, DriftState.OK, DriftState.DRIFT]

@@ -12,10 +12,12 @@ from understudy.entrypoints.charts import (
     HEIGHT,
     WIDTH,
     Distribution,
+    Mark,
     Point,
     Tone,
     distributions,
     interval_over_time,
+    level_over_time,
     page,
     table,
     ticks,
@@ -69,6 +71,19 @@ def test_an_interval_is_drawn_within_the_frame(drawn):
     svg = interval_over_time("difference", drawn, [(drawn[0].at, "then"), (drawn[-1].at, "now")], "points")
 
     assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e10), st.floats(0, 1e9)), min_size=1, max_size=20), st.floats(1e-3, 1e6))
+def test_a_value_and_its_limit_are_drawn_within_the_frame(drawn, limit):
+    points = sorted(drawn)
+    first, last = points[0][0], points[-1][0]
+
+    svg = level_over_time(
+        "distance", points, [(first, "then"), (last, "now")], level=Mark(limit, HOSTILE), moments=[Mark(last, HOSTILE)]
+    )
+
+    assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+    assert HOSTILE not in svg
 
 
 @given(values, values)

@@ -35,6 +35,7 @@ NOUNS = {
     "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
     "ab": Noun(f"{_HERE}.ab", "Plan A/B tests, report on them, bring outcomes in."),
     "shadow": Noun(f"{_HERE}.shadow", "Compare the shadow's answers with the champion's."),
+    "drift": Noun(f"{_HERE}.drift", "Say what drifted, and set baselines."),
     "plan": Noun(f"{_HERE}.plan", "Say how risky a rollout is, and how long it would take."),
     "rollout": Noun(f"{_HERE}.rollout", "Start, follow and steer rollouts."),
     "rollback": Noun(f"{_HERE}.rollback", "Send all traffic of a model back, at once."),

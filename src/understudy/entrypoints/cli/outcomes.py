@@ -9,8 +9,9 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from understudy.adapters.outcome_files import FileRefused, OutcomeFile, open_outcome_file
+from understudy.adapters.outcome_files import open_outcome_file
 from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
+from understudy.adapters.table_files import FileRefused, TableFile
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson
@@ -77,7 +78,7 @@ def import_outcomes(
 
 
 async def _import(
-    importing: OutcomeImport, file: OutcomeFile, bad_rows: list[BadRow], store: PostgresOutcomeStore
+    importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], store: PostgresOutcomeStore
 ) -> None:
     """Store all batches; ``bad_rows`` takes the first of those that cannot be used."""
     console = advice_console()

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from understudy.adapters import migrations
-from understudy.adapters.example_models import example_version
+from understudy.adapters.example_models import example_baselines, example_version
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.core.baseline import baselines_to_json
 from understudy.entrypoints.demo.topology import (
     ACTS_MODEL,
     POLICIES,
@@ -80,7 +81,7 @@ def _described(served: ServedVersion, endpoints: tuple[str, ...]) -> NewVersion:
         framework=example.framework,
         input_schema=example.input_schema,
         output_schema=example.output_schema,
-        metrics={**example.metrics, "baseline": example.baseline},
+        metrics={**example.metrics, "baseline": baselines_to_json(example_baselines(example))},
         backend={"version": str(served.version)},
         endpoints=endpoints,
     )

@@ -16,6 +16,7 @@ import structlog
 from understudy.bootstrap.control import Control, ControlParts
 from understudy.core.access import key_id_of
 from understudy.core.rollout_state import Command, Order
+from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import Label, ab_document, shadow_document
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import audit_document, policy_document
@@ -41,6 +42,7 @@ from understudy.experiments.ab_report import report_ab
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
 from understudy.lifecycle.registry import MAX_NAME, set_policy
+from understudy.monitoring.drift_view import DriftQuestion, view_drift
 from understudy.ports import Origin, PolicyRecord
 from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
@@ -281,6 +283,19 @@ class ControlDoor:
             return _answer(
                 shadow_document(await report_shadow(parts.experiment_log, question), question.model_name, label)
             )
+
+        return await self._ask(self._reads, question.model_name, read, caller.seconds(REPORT_SECONDS))
+
+    async def report_drift(self, question: DriftQuestion, caller: Caller) -> Reply:
+        """Return what has drifted from its baseline.
+
+        Raises:
+            NotRegistered: There is no such model or version.
+        """
+
+        async def read(parts: ControlParts) -> Reply:
+            view = await view_drift(parts.metrics, parts.registry, question)
+            return _answer({"report": drift_document(view)})
 
         return await self._ask(self._reads, question.model_name, read, caller.seconds(REPORT_SECONDS))
 

@@ -199,6 +199,7 @@ _CHANGES: Mapping[str, Callable[[_Reader, str], Any]] = {
     "fallback": _Reader.boolean,
     "salt": _salt,
     "category_roles": _Reader.categories,
+    "input_sample_percent": _Reader.percent,
 }
 """What a caller may change, and how it is read. What belongs to a rollout is changed by that."""
 

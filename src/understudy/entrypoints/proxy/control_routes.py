@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
 
+from understudy.core.drift_hours import HOUR_SECONDS, JUDGED_SECONDS, KEPT_SECONDS
+from understudy.core.durations import duration_words
 from understudy.core.rollout_state import Order
 from understudy.entrypoints.proxy.control import Caller, ControlDoor
 from understudy.entrypoints.proxy.control_bodies import MAX_BODY_BYTES, read_generation
@@ -18,6 +20,7 @@ from understudy.errors import QueryInvalid, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
+from understudy.monitoring.drift_view import DriftQuestion
 from understudy.settings import Settings
 
 MOST_LISTED = 100
@@ -25,6 +28,7 @@ NAME_PATTERN = r"^[^\x00]{1,255}$"
 USUAL_WANTED = Wanted(0.05)
 """What a report without a declared test looks for, on the command line too."""
 
+DriftPolicyName = Literal["default", "seed"]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
 DryRun = Annotated[bool, Query(description="Say what would happen; change nothing.")]
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
@@ -121,6 +125,21 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
         now = time.time()
         question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
         return response_of(await door().report_shadow(question, _caller_of(request)))
+
+    @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
+    async def report_drift(
+        model: Name,
+        request: Request,
+        version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        since: Moment | None = None,
+        policy: DriftPolicyName | None = None,
+    ) -> Response:
+        now = time.time()
+        judged_seconds = JUDGED_SECONDS if since is None else max(now - _moment("since", since, now), HOUR_SECONDS)
+        if judged_seconds > KEPT_SECONDS:
+            raise _unusable("since", f"hours are kept for {duration_words(KEPT_SECONDS)}; name a later time")
+        question = DriftQuestion(model, judged_seconds, version, policy)
+        return response_of(await door().report_drift(question, _caller_of(request)))
 
 
 async def _body_of(request: Request, settings: Settings) -> bytes:

@@ -34,6 +34,7 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("PATCH", "/v1/models/{model}/policy"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/reports/ab"): Scope.READ,
     ("GET", "/v1/models/{model}/reports/shadow"): Scope.READ,
+    ("GET", "/v1/models/{model}/reports/drift"): Scope.READ,
     ("GET", "/v1/audit"): Scope.READ,
     ("GET", "/problems/{code}"): Scope.READ,
     ("GET", "/livez"): OPEN,

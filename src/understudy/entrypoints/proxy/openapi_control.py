@@ -132,6 +132,12 @@ CONTROL: dict[str, dict[str, Any]] = {
     "report_shadow": _call(
         "reportShadow", "How the shadow compares", _document("report", report={"calls": 1200}), (*_READ, 404)
     ),
+    "report_drift": _call(
+        "reportDrift",
+        "What has drifted from its baseline",
+        _document("report", report={"verdict": "none", "sentence": "No drift in v6."}),
+        (*_READ, 404),
+    ),
 }
 CONTROL["start_rollout"]["status_code"] = 201
 CONTROL["start_rollout"]["responses"][201] = {

@@ -23,6 +23,7 @@ EXPECTED = {
     "version": {"register", "list", "show"},
     "model": {"list", "show", "set"},
     "explain": set(),
+    "drift": {"report", "baseline"},
     "audit": {"list"},
     "key": {"create", "list", "revoke"},
     "doctor": set(),

@@ -1,0 +1,83 @@
+"""Scores out of the log: the right ones, no more than wanted, and always the same."""
+
+import time
+
+import asyncpg
+import numpy as np
+import pytest
+from logged_traffic import LoggedTraffic, register, scored_rows
+
+from understudy.adapters.postgres_history import PostgresPredictionHistory
+from understudy.errors import RegistryUnavailable
+from understudy.ports import LoggedScores
+
+NOW = time.time() - 3_600.0
+
+
+@pytest.fixture
+async def history(database: asyncpg.Connection, database_url: str) -> PostgresPredictionHistory:
+    """The history of version 1, which gave the scores 0 to 1,999."""
+    assert await register(database, "churn", "6") == 1
+    traffic = LoggedTraffic(database_url)
+    await traffic.ship(scored_rows(np.arange(2_000, dtype=np.float64), NOW))
+    await traffic.close()
+    return PostgresPredictionHistory(database_url, timeout_seconds=20)
+
+
+def flat(found: LoggedScores) -> list[float]:
+    return sorted(score for group in found.groups for score in group)
+
+
+async def test_all_scores_of_the_time_come_each_once_with_an_entity_in_one_group(history):
+    found = await history.scores(1, NOW - 60, NOW + 3_600, 10_000)
+    later = await history.scores(1, NOW + 30, NOW + 3_600, 10_000)
+    nobody = await history.scores(2, NOW - 60, NOW + 3_600, 10_000)
+
+    assert flat(found) == list(range(2_000))
+    assert found.calls == 2_000
+    homes = {(score % 400, place) for place, group in enumerate(found.groups) for score in group}
+    assert len(homes) == 400  # entities
+    assert len(found.groups) == pytest.approx(64, abs=2)
+    assert 0 < later.calls < 2_000
+    assert nobody == LoggedScores([], 0)
+
+
+async def test_of_more_than_are_wanted_a_sample_is_taken_always_the_same(history):
+    one = await history.scores(1, NOW - 60, NOW + 3_600, 500)
+    other = await history.scores(1, NOW - 60, NOW + 3_600, 500)
+    larger = await history.scores(1, NOW - 60, NOW + 3_600, 1_000)
+
+    assert one.calls == 2_000
+    assert len(flat(one)) == pytest.approx(500, abs=100)
+    assert flat(one) == flat(other)
+    assert set(flat(one)) < set(flat(larger))
+
+
+async def test_scores_that_are_no_numbers_are_left_out(history, database):
+    await database.execute("UPDATE PredictionLog SET score = 'NaN' WHERE score < 10")
+    await database.execute("UPDATE PredictionLog SET score = 'Infinity' WHERE score BETWEEN 10 AND 19")
+
+    found = await history.scores(1, NOW - 60, NOW + 3_600, 10_000)
+
+    assert flat(found) == list(range(20, 2_000))
+
+
+async def test_a_log_that_does_not_answer_in_time_is_unreachable(database, database_url):
+    await database.execute("BEGIN; LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+
+    with pytest.raises(RegistryUnavailable) as raised:
+        await PostgresPredictionHistory(database_url, timeout_seconds=0.5).scores(1, 0.0, NOW, 10)
+
+    assert "later --since" in raised.value.next_step
+
+
+async def test_logged_inputs_come_by_entity_and_of_more_than_are_wanted_those_of_some(history, database):
+    await database.execute("UPDATE PredictionLog SET inputs = jsonb_build_object('age', score) WHERE score < 1200")
+
+    everything = await history.inputs(1, NOW - 60, NOW + 3_600, 10_000)
+    some = await history.inputs(1, NOW - 60, NOW + 3_600, 300)
+
+    assert len(everything) == 1_200
+    assert some == everything[:300]
+    assert len({sample.entity_id for sample in some}) == 100
+    assert await history.inputs(2, NOW - 60, NOW + 3_600, 10_000) == []
