@@ -67,6 +67,7 @@ class PastRollout:
         self._random = np.random.default_rng(3)
         self._seconds_ago = seconds_ago
         self._generated = 0
+        self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
         self.outcomes: dict[int, Difference] = {}
 
@@ -80,7 +81,7 @@ class PastRollout:
             PostgresWindowLog(self._url, timeout_seconds=5),
             self.outcomes.get,
             ReadyProbe(),
-            PrometheusTelemetry(),
+            self.telemetry,
             environment="test",
         )
         new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))

@@ -292,6 +292,10 @@ class TcpRelay:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def lead_to(self, target_port: int) -> None:
+        """Forward new connections to another port; to one that nobody listens on, the server is away."""
+        self._target_port = target_port
+
     def cut(self) -> None:
         """Reset every connection."""
         for writer in self._writers:

@@ -1,19 +1,27 @@
 """A rollout that is judged by what happened afterwards, against a real Postgres."""
 
 import time
+from io import StringIO
 
 import numpy as np
 import pytest
 from experiment_world import HOUR, MODEL, Call, Told, World, arm_by_bucket
+from rich.console import Console
 from rollout_world import TWINS, PastRollout
 
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.core.ab import ArmEntities, Difference, compare
 from understudy.core.decision import Check
 from understudy.core.plan import RolloutPlan, Step
 from understudy.core.rollout_state import Phase
 from understudy.core.verdict import Verdict
+from understudy.entrypoints.cli.portrait import portrait
+from understudy.entrypoints.cli.rollout_html import rollout_page
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
+from understudy.ports import RolloutView
+from understudy.rollout.past import Past
+from understudy.rollout.picture import Onlooker
 from understudy.rollout.replay import replayed
 
 ENTITIES = 2_000
@@ -103,3 +111,25 @@ async def test_outcomes_that_are_alike_let_the_challenger_through(database, data
     await rollout.go_on(40)
 
     assert (await rollout.store.view(record.id)).record.state.promoted_at is not None
+
+
+async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(database, database_url):
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(PLAN)
+    await rollout.go_on(3)
+
+    async def measure(view: RolloutView) -> Difference | None:
+        return half_as_many() if view.record.id == record.id else None
+
+    picture = await Onlooker(
+        rollout.store, PostgresWindowLog(database_url, timeout_seconds=5), measure, "churn"
+    ).picture()
+    screen = StringIO()
+    Console(width=100, file=screen).print(*portrait(picture), sep="\n")
+    page = rollout_page(picture, Past((), (), None, windows_are_gone=False))
+
+    shown = screen.getvalue()
+    assert picture.decision is not None
+    assert picture.decision.verdict is Verdict.ROLL_BACK
+    assert any(line.split()[:4] == ["outcome", "0.05", "0.025", "0.5x"] for line in shown.splitlines()), shown
+    assert "<td>0.05</td><td>0.025</td><td>0.5x" in page

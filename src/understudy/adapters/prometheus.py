@@ -12,9 +12,11 @@ from understudy.core.policy import ModelVersion
 
 EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+ROLLBACK_EDGES = (0.5, 1, 2.5, 5, 10, 15, 20, 30, 60)
 SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 _CALL = ("model", "version", "role")
+_CHECK = ("model", "version", "check")
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "predict_requests_total": ("Predict calls by who answered and how it ended.", (*_CALL, "outcome")),
@@ -29,8 +31,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
-    "rollout_transitions_total": ("Changes of rollouts, by the phase that they led to.", ("model", "to")),
-    "rollbacks_total": ("Rollouts that the monitor took back.", ("model",)),
+    "rollout_transitions_total": ("Changes of rollouts, by the phase they led to and why.", ("model", "to", "reason")),
+    "rollbacks_total": ("Rollouts that were taken back, by whom and for what.", ("model", "trigger", "reason")),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
     "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
@@ -47,6 +49,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shadow_in_flight": ("Shadow calls under way.", ()),
     "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
     "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+    "rollout_stage_ratio": ("Share that an open rollout's step gives the challenger.", ("model",)),
+    "canary_check_value": ("Change of the challenger against the champion.", _CHECK),
+    "canary_check_limit": ("Change that is tolerated.", _CHECK),
+    "canary_check_state": ("0 pass, 1 too early, 2 worse but unproven, 3 fail, 4 invalid.", _CHECK),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
     "monitor_leader": ("1 while this monitor leads.", ()),
@@ -55,6 +61,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
     "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
+    "rollback_duration_seconds": ("From a rollback to the last proxy that confirms it.", ("model",), ROLLBACK_EDGES),
     "monitor_tick_duration_seconds": ("Duration of one run of a monitor's job.", ("job",), JOB_EDGES_SECONDS),
 }
 

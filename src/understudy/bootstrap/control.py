@@ -13,7 +13,9 @@ from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.ports import ExperimentLog, ExperimentStore, MetricStore, Registry, RolloutStore, WindowLog
+from understudy.rollout.outcome_guard import Measure
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -30,6 +32,7 @@ class ControlParts(NamedTuple):
     experiment_log: ExperimentLog
     experiments: ExperimentStore
     metrics: MetricStore
+    measure_outcome: Measure
 
 
 class Control(NamedTuple):
@@ -56,6 +59,7 @@ async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
             PostgresExperimentLog(url, timeout_seconds=ANSWER_SECONDS),
             PostgresExperimentStore(url, timeout_seconds=seconds),
             PostgresMetricStore(url, timeout_seconds=ANSWER_SECONDS),
+            measure_outcomes(url, seconds),
         )
     finally:
         await registry.close()

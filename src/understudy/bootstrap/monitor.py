@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from understudy.adapters.backends import connect
 from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
 from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_outbox import PostgresAlertOutbox
@@ -17,17 +16,15 @@ from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.ab import Difference
-from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
+from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
-from understudy.ports import AlertChannel, Epoch, Lease, RolloutView
+from understudy.ports import AlertChannel, Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.look import policy_of
-from understudy.rollout.outcome_guard import Measure, OutcomeGuard
+from understudy.rollout.outcome_guard import OutcomeGuard
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -88,7 +85,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds)
     stack.push_async_callback(policies.close)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds)
-    outcomes = OutcomeGuard(store, measure_outcomes(database_url))
+    outcomes = OutcomeGuard(store, measure_outcomes(database_url, MEASURING_SECONDS))
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds),
@@ -101,29 +98,6 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
     ]
-
-
-def measure_outcomes(database_url: str) -> Measure:
-    """Return what measures the outcome that a rollout is judged by."""
-    watch = OutcomeWatch(PostgresExperimentLog(database_url, timeout_seconds=MEASURING_SECONDS))
-
-    async def measure(view: RolloutView) -> Difference | None:
-        policy, state = policy_of(view), view.record.state
-        if policy.outcome is None:
-            return None
-        question = OutcomeQuestion(
-            model_name=state.model_name,
-            metric=policy.outcome,
-            champion_id=view.record.champion_id,
-            challenger_id=view.record.challenger_id,
-            generations=frozenset(view.weights_percent),
-            since=state.step_starts[0],
-            now=view.read_at,
-            within_seconds=policy.outcome_within_seconds,
-        )
-        return await watch.difference(question)
-
-    return measure
 
 
 def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[Job]:

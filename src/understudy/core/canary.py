@@ -133,6 +133,7 @@ def _missing(look: Look, now: float, evidence: Sequence[Evidence], seen: _Seen) 
     policy, stage = look.policy, look.stage
     parts = [words.lone_latency_words(row, policy.lone_latency_ratio) for row in evidence if _holds(row)]
     parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
+    parts += [words.unproven_words(row) for row in evidence if _is_nearly_proven(row)]
     if seen.ratio > seen.asked_ratio:
         parts.append(words.detectable_words(seen.ratio, seen.asked_ratio, seen.missing_requests or 0))
     requests = int(look.strata.challenger["calls"][look.firsts[-1] :].sum())
@@ -147,6 +148,12 @@ def _missing(look: Look, now: float, evidence: Sequence[Evidence], seen: _Seen) 
 
 def _holds(row: Evidence) -> bool:
     return row.state is CheckState.FAIL
+
+
+def _is_nearly_proven(row: Evidence) -> bool:
+    """Whether the interval says "worse" and other entities would say the same: no moment to add traffic."""
+    across, needed = row.evidence_across_entities or 0.0, row.evidence_across_entities_needed or 1.0
+    return row.state is CheckState.UNPROVEN and across >= needed
 
 
 def _is_of_few_entities(row: Evidence) -> bool:

@@ -4,7 +4,7 @@ from math import exp, log
 from typing import NamedTuple
 
 from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Check, CheckState, Evidence
+from understudy.core.decision import Check, CheckState, Evidence, is_beyond
 from understudy.core.strata import Strata
 
 INTERVAL_ALPHA = 0.05
@@ -56,9 +56,11 @@ class Comparison(NamedTuple):
 def evidence_row(
     look: Look, check: Check, comparison: Comparison, limit: float, keys: Keys, *, is_enough: bool
 ) -> Evidence:
-    """Return a row; it fails when both keys say so, and passes only if ``is_enough`` was seen."""
+    """Return a row; it fails when both keys say so, and passes only if ``is_enough`` was seen and nothing worse."""
     second_needed = -log(look.policy.across_entities_alpha)
     state = CheckState.OK if is_enough else CheckState.TOO_EARLY
+    if is_beyond(check, comparison.change_low, comparison.change_high, limit):
+        state = CheckState.UNPROVEN
     if keys.against_chance >= keys.needed:
         state = CheckState.FAIL if keys.across_entities >= second_needed else CheckState.TOO_EARLY
     return Evidence(

@@ -1,12 +1,13 @@
 """What a canary analysis says to people: the verdict first, then the figures it rests on."""
 
+import re
 from collections.abc import Sequence
 from math import isfinite
 
 from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Check, Evidence
+from understudy.core.decision import RATES, Check, CheckState, Evidence
 
-_NAMES = {
+NAMES = {
     Check.ERROR_RATE: "error rate",
     Check.SLOW_TAIL: "slow answers",
     Check.TYPICAL_LATENCY: "typical latency",
@@ -15,8 +16,9 @@ _NAMES = {
     Check.SAMPLE_RATIO: "sample ratio",
     Check.P99_LATENCY: "p99 latency",
 }
-_IN_PERCENT = (Check.ERROR_RATE, Check.SLOW_TAIL)
 _IN_SECONDS = (Check.TYPICAL_LATENCY, Check.P99_LATENCY)
+_PLACE = re.compile(r"(ROLL BACK|ADVANCE|INVALID) .+? at \S+ % \(minute \d+\): |HOLD: ")
+"""The head of a reason, as :func:`place_of` and :func:`hold_reason` write it."""
 _UNCOUNTED = 1e6
 """Evidence beyond it is said to be beyond it."""
 
@@ -25,6 +27,11 @@ def place_of(stage: Stage, now: float) -> str:
     """Return whom a verdict is about, and when: ``fraud v42 at 10 % (minute 69)``."""
     minute = int(max(0.0, now - stage.starts[0]) // 60)
     return f"{stage.model_name} v{stage.version} at {stage.weight_percent:g} % (minute {minute})"
+
+
+def without_place(reason: str) -> str:
+    """Return a verdict's reason without verdict, model and weight, for a sentence that names them itself."""
+    return _PLACE.sub("", reason, count=1)
 
 
 def roll_back_reason(stage: Stage, now: float, failing: Sequence[Evidence]) -> str:
@@ -45,10 +52,11 @@ def invalid_reason(stage: Stage, now: float, split: Evidence) -> str:
 
 def advance_reason(stage: Stage, now: float, checks: Sequence[Evidence], detectable_ratio: float) -> str:
     """Say what was looked at, and what would have been seen."""
-    names = ", ".join(_NAMES[row.check] for row in checks)
+    names = ", ".join(NAMES[row.check] for row in checks if not _is_unproven(row))
+    unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))
     return (
         f"ADVANCE {place_of(stage, now)}: nothing found in {names}; in {checks[0].challenger_requests:,} challenger "
-        f"requests an error rate of {detectable_ratio:.2g}x would have been seen"
+        f"requests an error rate of {detectable_ratio:.2g}x would have been seen{unproven}"
     )
 
 
@@ -89,6 +97,11 @@ def few_entities_words(row: Evidence) -> str:
     )
 
 
+def unproven_words(row: Evidence) -> str:
+    """Say that a check looks worse, and how much evidence it lacks."""
+    return f"{comparison_of(row)} looks worse; evidence {_evidence_of(row)} needed"
+
+
 def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
     """Say that the typical latency alone is worse, but not by enough to roll back."""
     return f"{comparison_of(row)}; below {lone_ratio:g}x that alone does not roll back"
@@ -96,7 +109,7 @@ def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
 
 def comparison_of(row: Evidence) -> str:
     """Return a check's figures: ``error rate 0.854 % vs 0.495 % = 1.73x (at least 1.09x)``, the challenger's first."""
-    sides = f"{_NAMES[row.check]} {_value(row, row.challenger)} vs {_value(row, row.champion)}"
+    sides = f"{NAMES[row.check]} {value_words(row.check, row.challenger)} vs {value_words(row.check, row.champion)}"
     if row.check is Check.SCORE_SHIFT:
         return f"{sides} = {row.change or 0:+.2f} sd (limit {row.limit or 0:.2g} sd)"
     if row.check is Check.OUTCOME and row.change_low is not None and row.change_high is not None:
@@ -106,12 +119,17 @@ def comparison_of(row: Evidence) -> str:
     return f"{sides}{ratio}{least}"
 
 
-def _value(row: Evidence, value: float | None) -> str:
+def value_words(check: Check, value: float | None) -> str:
+    """Return a side's value in its unit: ``0.854 %``, ``42.2 ms``, ``0.321``; ``unknown`` for ``None``."""
     if value is None:
         return "unknown"
-    if row.check in _IN_PERCENT:
+    if check in RATES:
         return f"{100 * value:.3g} %"
-    return f"{1000 * value:.3g} ms" if row.check in _IN_SECONDS else f"{value:.3g}"
+    return f"{1000 * value:.3g} ms" if check in _IN_SECONDS else f"{value:.3g}"
+
+
+def _is_unproven(row: Evidence) -> bool:
+    return row.state is CheckState.UNPROVEN
 
 
 def _evidence_of(row: Evidence) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Any, NamedTuple
 
 from understudy.core.verdict import Verdict
@@ -28,6 +29,8 @@ class CheckState(StrEnum):
     OK = "pass"
     FAIL = "fail"
     TOO_EARLY = "too_early"
+    UNPROVEN = "unproven"
+    """Its interval lies beyond the limit, and the evidence that a rollback takes is not there. It decides nothing."""
     INVALID = "invalid"
 
 
@@ -59,9 +62,43 @@ class Evidence(NamedTuple):
     champion_requests: int
     challenger_requests: int
 
+    @property
+    def is_beyond_limit(self) -> bool:
+        """Whether the whole interval of the change lies on the wrong side of the limit."""
+        return is_beyond(self.check, self.change_low, self.change_high, self.limit)
+
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object; infinity becomes ``null``."""
-        return {name: None if value == float("inf") else value for name, value in self._asdict().items()}
+        """Return it as a JSON object; infinity becomes ``null``, and :meth:`from_json` knows it from the unknown."""
+        return {name: None if value == inf else value for name, value in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Evidence":
+        """Return the row that :meth:`to_json` wrote.
+
+        A ``change_high`` of ``null`` beside a ``change_low`` is an interval without an upper bound; a ``change`` of
+        ``null`` is infinite where a rate is compared with none.
+        """
+        row = cls(**{**document, "check": Check(document["check"]), "state": CheckState(document["state"])})
+        if row.change_low is not None and row.change_high is None:
+            row = row._replace(change_high=inf)
+        is_infinite = row.check in RATES and row.change is None and row.champion == 0 and bool(row.challenger)
+        return row._replace(change=inf) if is_infinite else row
+
+
+RATES = (Check.ERROR_RATE, Check.SLOW_TAIL)
+"""Checks of shares, whose change is a ratio that is infinite when the champion has none."""
+
+
+def is_beyond(check: Check, low: float | None, high: float | None, limit: float | None) -> bool:
+    """Return whether an interval lies beyond its limit as a whole.
+
+    A mean score may move either way, and an outcome of which more is better has its limit below.
+    """
+    if low is None or limit is None:
+        return False
+    if check is Check.OUTCOME and limit <= 1:
+        return high is not None and high < limit
+    return low > limit or (check is Check.SCORE_SHIFT and high is not None and high < -limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from understudy.core.alerts import AlertAction, AlertKind
+from understudy.core.canary_words import without_place
 from understudy.core.durations import duration_words
 from understudy.core.plan import Strategy
 from understudy.core.rollout_actions import Alert, RetireOld, SetWeight, WarmUp
@@ -83,11 +84,12 @@ def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> T
         return None
     if seen is None or not are_ours(state, seen) or is_news(state, seen):
         return None
+    said = without_place(look.reason)
     if is_promoted:
-        why = f"version {state.champion} is champion again, version {state.challenger} got worse: {look.reason}"
+        why = f"version {state.champion} is champion again, version {state.challenger} got worse: {said}"
         kind = AlertKind.CHAMPION_REGRESSED
     else:
-        why = f"version {state.challenger} rolled back at {seen.weight_percent} %: {look.reason}"
+        why = f"version {state.challenger} rolled back at {seen.weight_percent} %: {said}"
         kind = AlertKind.CANARY_ROLLED_BACK
     return taken_back(state, seen, why, Alert(kind, AlertAction.TRIGGER, f"{state.model_name}: {why}"))
 
@@ -195,14 +197,14 @@ def _split_refused(state: RolloutState, observation: Observation) -> Transition 
     look = observation.decision
     if look is None or look.verdict is not Verdict.INVALID:
         return None
-    return waiting(state, WaitingFor.SPLIT, look.reason)
+    return waiting(state, WaitingFor.SPLIT, f"stops at {state.weight_percent} %: {without_place(look.reason)}")
 
 
 def _advanced(state: RolloutState, observation: Observation) -> Transition | None:
     seen = observation.policy
     if seen is None or _missing(state, observation):
         return None
-    why = observation.decision.reason if observation.decision is not None else "its time is over"
+    why = without_place(observation.decision.reason) if observation.decision is not None else "its time is over"
     return entered(state, seen, observation.now, why)
 
 
@@ -235,7 +237,7 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
         missing.append(_proxies(observation))
     look = observation.decision
     if is_judged and (look is None or look.verdict is not Verdict.ADVANCE):
-        missing.append(look.reason if look is not None else "no verdict yet")
+        missing.append(without_place(look.reason) if look is not None else "no verdict yet")
     return missing
 
 

@@ -19,6 +19,8 @@ _SMALLEST_SPAN = 1e-300
 """Below it floats have too few digits for steps."""
 _TICKS = 5
 _MOST_DECADES = 2
+_CHARACTER = 9
+"""Pixels that a character of a name takes at most, as large as small screens write it."""
 _MINUS = "\N{MINUS SIGN}"
 
 
@@ -116,30 +118,34 @@ def interval_over_time(
     )
 
 
-def growth_over_time(
+def course_over_time(
     title: str,
     points: Sequence[Point],
     times: Sequence[tuple[float, str]],
     *,
-    level: Mark,
-    moments: Sequence[Mark],
     span: tuple[float, float],
+    levels: Sequence[Mark],
+    moments: Sequence[Mark],
+    is_logarithmic: bool,
 ) -> str:
-    """Return a value above 0 over time on a logarithmic scale, with its interval, a level and moments that matter.
+    """Return a value over time with its interval, levels and moments that matter.
 
     Args:
         title: What the value is.
-        points: In the order of their times, at least one; an interval may reach from 0 to infinity.
-        times: Moments to be named below, in seconds since the epoch.
-        level: Drawn across.
-        moments: Drawn upright.
+        points: In the order of their times, at least one; a value or an interval may reach to infinity.
+        times: Moments to be named below, in seconds since the epoch; the first and last one are the picture's edges.
         span: Smallest and largest value that is shown; what is beyond them is drawn at the edge.
+        levels: Drawn across.
+        moments: Drawn upright; where two names would meet, the later one is written.
+        is_logarithmic: Whether equal ratios look alike, rather than equal differences; then the span is above 0.
     """
+    scaled = log10 if is_logarithmic else float
     x = Axis(times[0][0], times[-1][0], _LEFT, WIDTH - _RIGHT)
-    y = Axis(log10(span[0]), log10(span[1]), HEIGHT - _BOTTOM, _TOP)
+    y = Axis(scaled(span[0]), scaled(span[1]), HEIGHT - _BOTTOM, _TOP)
+    beside = powers(*span) if is_logarithmic else _labelled(ticks(*span))
 
     def at(value: float) -> float:
-        return y.place(log10(min(max(value, span[0]), span[1])))
+        return y.place(scaled(min(max(value, span[0]), span[1])))
 
     band = [f"{x.place(point.at)},{at(point.high)}" for point in points]
     band += [f"{x.place(point.at)},{at(point.low)}" for point in reversed(points)]
@@ -148,10 +154,10 @@ def growth_over_time(
     return _chart(
         title,
         [
-            *_grid(x, y, times, powers(*span)),
+            *_grid(x, y, times, beside),
             f'<polygon class="{Tone.CHALLENGER} band" points="{" ".join(band)}"/>',
-            *(_upright(x.place(moment.value), moment.label) for moment in moments),
-            *_across(at(level.value), level.label),
+            *_uprights([(x.place(moment.value), moment.label) for moment in moments]),
+            *(_level(at(level.value), level.label) for level in levels),
             f'<polyline class="{Tone.CHALLENGER} trace" points="{trace}"/>',
             f'<circle class="{Tone.CHALLENGER} dot" cx="{x.place(last.at)}" cy="{at(last.value)}" r="3.5"/>',
         ],
@@ -183,12 +189,23 @@ def level_over_time(
         title,
         [
             *_grid(x, y, times, _labelled(ticks(0, y.last))),
-            *(_upright(x.place(moment.value), moment.label) for moment in moments),
-            *_across(y.place(level.value), level.label),
+            *_uprights([(x.place(moment.value), moment.label) for moment in moments]),
+            _level(y.place(level.value), level.label),
             f'<polyline class="{Tone.CHALLENGER} trace" points="{trace}"/>',
             f'<circle class="{Tone.CHALLENGER} dot" cx="{x.place(last_at)}" cy="{y.place(last_value)}" r="3.5"/>',
         ],
     )
+
+
+def story(title: str, lines: Sequence[tuple[str, str]]) -> str:
+    """Return what happened, each line with its time."""
+    told = "".join(f"<dt>{escape(when)}</dt><dd>{escape(what)}</dd>" for when, what in lines)
+    return f"<h2>{escape(title)}</h2><dl>{told}</dl>"
+
+
+def heading(title: str) -> str:
+    """Return the name of what follows in the same part."""
+    return f"<h2>{escape(title)}</h2>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -238,20 +255,27 @@ def powers(low: float, high: float) -> list[tuple[float, str]]:
     return [(log10(value), f"{value:,.6g}") for value in values if low <= value <= high]
 
 
-def _upright(place: float, label: str) -> str:
-    # Near the right edge there is room for a name only to the left.
-    side, shift = ("beside", -4) if place > WIDTH - _LEFT - _RIGHT else ("moment-name", 4)
+def _uprights(places: Sequence[tuple[float, str]]) -> list[str]:
+    """Return upright lines; a name is left out where a later one needs its room."""
+    drawn, free_until = [], float(WIDTH)
+    for place, label in sorted(places, reverse=True):
+        drawn.append(f'<line class="moment" x1="{place}" x2="{place}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
+        width = _CHARACTER * len(label)
+        # Near the right edge there is room for a name only to the left.
+        side, shift = ("beside", -4) if place + 4 + width > WIDTH else ("moment-name", 4)
+        start = place + shift - (width if shift < 0 else 0)
+        if start + width <= free_until:
+            drawn.append(f'<text class="{side}" x="{place + shift}" y="{_TOP - 6}">{escape(label)}</text>')
+            free_until = start - _CHARACTER
+    return drawn
+
+
+def _level(height: float, label: str) -> str:
+    below = height < _TOP + 2 * _CHARACTER
     return (
-        f'<line class="moment" x1="{place}" x2="{place}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>'
-        f'<text class="{side}" x="{place + shift}" y="{_TOP - 6}">{escape(label)}</text>'
+        f'<line class="level" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{height}" y2="{height}"/>'
+        f'<text class="level-name" x="{_LEFT + 6}" y="{height + (14 if below else -5)}">{escape(label)}</text>'
     )
-
-
-def _across(height: float, label: str) -> list[str]:
-    return [
-        f'<line class="level" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{height}" y2="{height}"/>',
-        f'<text class="moment-name" x="{_LEFT + 6}" y="{height - 5}">{escape(label)}</text>',
-    ]
 
 
 def _labelled(values: Sequence[float]) -> list[tuple[float, str]]:
@@ -302,13 +326,16 @@ _STYLE = """
 --champion:#0072B2;--challenger:#D55E00;--shadow:#CC79A7}
 @media (prefers-color-scheme:dark){:root{--ink:#ececec;--paper:#15171a;--faint:#a3a3a3;--rule:#33373c}}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
-main{max-width:760px;margin:0 auto;padding:24px 20px}
+main{max-width:820px;margin:0 auto;padding:24px 20px}
 h1{font-size:20px;margin:0 0 12px}.verdict{font-size:17px;margin:0 0 8px}
 section{margin:24px 0;overflow-x:auto}footer{color:var(--faint);font-size:13px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:5px 10px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
+th,td{padding:5px 8px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;padding-left:0}
-svg{width:100%;height:auto}svg text{fill:var(--ink);font-size:12px}.title{font-weight:600}
+h2{font-size:15px;margin:0 0 6px}dl{margin:0;display:grid;grid-template-columns:max-content 1fr;gap:4px 14px}
+dt{color:var(--faint);font-variant-numeric:tabular-nums}dd{margin:0;overflow-wrap:anywhere}
+svg{display:block;width:100%;height:auto}svg+svg{margin-top:10px}
+svg text{fill:var(--ink);font-size:12px}.title{font-weight:600}
 .below{text-anchor:middle}.beside{text-anchor:end}.below,.beside{fill:var(--faint)}
 .grid{stroke:var(--rule)}.zero{stroke:var(--ink);stroke-width:1.5}
 .champion{--tone:var(--champion)}.challenger{--tone:var(--challenger)}.shadow{--tone:var(--shadow)}
@@ -317,5 +344,7 @@ svg{width:100%;height:auto}svg text{fill:var(--ink);font-size:12px}.title{font-w
 .band{fill:var(--tone);fill-opacity:.2}.challenger.area,.challenger.line{stroke-dasharray:7 3}
 .shadow.area,.shadow.line{stroke-dasharray:2 3}
 .level{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:6 4}.moment{stroke:var(--faint);stroke-dasharray:2 3}
-.moment-name{fill:var(--faint)}
+.moment-name{fill:var(--faint)}.level-name{paint-order:stroke;stroke:var(--paper);stroke-width:4px}
+@media (max-width:560px){main{padding:16px 10px}section{padding-left:8px}svg{overflow:visible}
+svg text{font-size:17px}svg+svg{margin-top:16px}.title{transform:translateY(-5px)}}
 """.replace("\n", "")

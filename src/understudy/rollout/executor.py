@@ -9,22 +9,22 @@ import numpy as np
 import structlog
 
 from understudy.core.ab import Difference
-from understudy.core.after_promotion import REMEMBERED_WINDOWS, judge_after_promotion
 from understudy.core.canary import judge
 from understudy.core.decision import Decision
 from understudy.core.policy import Role
 from understudy.core.rollout import next_step
-from understudy.core.rollout_actions import RollBack, WarmUp
+from understudy.core.rollout_actions import WarmUp
 from understudy.core.rollout_moves import abreast
 from understudy.core.rollout_state import Look, Observation, Phase, Transition
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_to_text
-from understudy.core.windows import WINDOW_SECONDS, Window, merge_windows
+from understudy.core.windows import Window, merge_windows
 from understudy.errors import LeadershipLost, UnderstudyError
 from understudy.ports import Epoch, NewRolloutEvent, RolloutStore, RolloutView, Telemetry, WindowLog
 from understudy.rollout.alert_events import alert_events
-from understudy.rollout.look import look_at, policy_of, stage_of
+from understudy.rollout.gauges import RolloutGauges, Trigger
+from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
 from understudy.rollout.sight import RolloutSight
 from understudy.rollout.warm_up import WarmUpProbe
 
@@ -33,7 +33,6 @@ _log = structlog.get_logger(__name__)
 ACTOR = "monitor"
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
-REMEMBERED_SECONDS = float(REMEMBERED_WINDOWS * WINDOW_SECONDS)
 ENOUGH_CALLS = 200
 """Answered calls of the champion that its 95th percentile is taken from, when nobody knew it at the start."""
 
@@ -57,7 +56,7 @@ class RolloutExecutor:
         windows: What the versions did.
         outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
-        telemetry: Gets transitions and rollbacks.
+        telemetry: Gets steps, checks, transitions and rollbacks.
         environment: Named in alerts.
     """
 
@@ -75,7 +74,7 @@ class RolloutExecutor:
         self._windows = windows
         self._outcome_of = outcome_of
         self._warm_up = warm_up
-        self._telemetry = telemetry
+        self._gauges = RolloutGauges(telemetry)
         self._environment = environment
         self._sight = RolloutSight(windows)
 
@@ -89,6 +88,7 @@ class RolloutExecutor:
         failure: UnderstudyError | None = None
         rollout_ids = await self._store.open_ids()
         self._sight.forget_others(rollout_ids)
+        self._gauges.forget_others(rollout_ids)
         for rollout_id in rollout_ids:
             try:
                 await self._advance(rollout_id, epoch)
@@ -103,9 +103,11 @@ class RolloutExecutor:
     async def _advance(self, rollout_id: int, epoch: Epoch) -> None:
         view = await self._store.view(rollout_id)
         if view.record.state.phase.is_final and view.record.finished_at is not None:
+            self._gauges.forget(rollout_id)
             await self._announce(view, epoch)
             return
         seen = await self._see(view, epoch)
+        self._gauges.show(view, seen.decision or seen.after_promotion)
         observation = _observation(view, seen)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
@@ -121,7 +123,7 @@ class RolloutExecutor:
         if not state.step_starts:
             return _Seen()
         if state.promoted_at is not None:
-            windows = await self._windows.of_rollout(record.id, state.promoted_at - REMEMBERED_SECONDS)
+            windows = await self._windows.of_rollout(record.id, remembered_since(state))
             return await asyncio.to_thread(_after_promotion, view, windows)
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
@@ -152,9 +154,9 @@ class RolloutExecutor:
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        self._telemetry.count("rollout_transitions_total", state.model_name, state.phase)
-        if any(isinstance(action, RollBack) for action in transition.actions):
-            self._telemetry.count("rollbacks_total", state.model_name)
+        self._gauges.count(view.record.state, transition, decision)
+        if state.phase.is_final:
+            self._gauges.forget(view.record.id)
 
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
         """Write down when the end had reached every proxy and nothing was in flight any more, or that it had not."""
@@ -175,6 +177,18 @@ class RolloutExecutor:
             "in_flight": left,
         }
         await self._store.announce(view, reason, NewRolloutEvent(ACTOR, inputs=inputs), epoch=epoch)
+        if record.state.phase is Phase.FAILED:
+            await self._count_end(view, seconds if is_everywhere else None)
+
+    async def _count_end(self, view: RolloutView, seconds: float | None) -> None:
+        """Count what only the end tells: an abort, which no tick decided, and how long the rollback took."""
+        record = view.record
+        events = await self._store.events(record.id)
+        ended = next((event for event in events if event.phase == Phase.FAILED), None)
+        if ended is not None and ended.actor != ACTOR:
+            self._gauges.count_rollback(record.state.model_name, Trigger.ORDER)
+        if seconds is not None:
+            self._gauges.took(record.state.model_name, seconds)
 
 
 def _seen_in_windows(view: RolloutView, windows: Sequence[Window]) -> _Seen:
@@ -188,9 +202,8 @@ def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | Non
 
 
 def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Seen:
-    record = view.record
-    after = judge_after_promotion(windows, stage_of(view), record.champion_id, record.challenger_id, view.read_at)
-    return _Seen(None, after, _requests(view, stratify(windows, record.id)))
+    after = look_after_promotion(view, windows)
+    return _Seen(None, after, _requests(view, stratify(windows, view.record.id)))
 
 
 def _requests(view: RolloutView, strata: Strata) -> int:

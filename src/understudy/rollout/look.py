@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from understudy.core.ab import Difference
+from understudy.core.after_promotion import REMEMBERED_WINDOWS, judge_after_promotion
 from understudy.core.canary import evaluate
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
 from understudy.core.plan import RolloutPlan, Step
+from understudy.core.rollout_state import RolloutState
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.seed_canary import evaluate_seed
-from understudy.core.windows import Window
+from understudy.core.windows import WINDOW_SECONDS, Window
 from understudy.ports import RolloutView
 
 DEFAULT = "default"
@@ -28,6 +30,22 @@ def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: D
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_seed(windows, stage_of(view), now)
     return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
+
+
+def look_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Decision | None:
+    """Return what the old champion's last hour says about the new champion; ``None`` without such an hour.
+
+    Args:
+        view: The rollout, after its promotion.
+        windows: Its windows from :func:`remembered_since` on.
+    """
+    record = view.record
+    return judge_after_promotion(windows, stage_of(view), record.champion_id, record.challenger_id, view.read_at)
+
+
+def remembered_since(state: RolloutState) -> float:
+    """Return from when on windows are looked at after the promotion."""
+    return (state.promoted_at or state.started_at) - REMEMBERED_WINDOWS * WINDOW_SECONDS
 
 
 def policy_of(view: RolloutView) -> CanaryPolicy:

@@ -1,11 +1,13 @@
 """A stored verdict, judged again from what it rests on."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from understudy import __version__
 from understudy.core.ab import Difference
 from understudy.core.canary import judge
 from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Decision
+from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.strata_text import strata_from_text
 from understudy.ports import RolloutEventRecord
 
@@ -15,7 +17,7 @@ class Replay(NamedTuple):
 
     decision: Decision
     agrees: bool
-    """Whether verdict and reason are the stored ones."""
+    """Whether the verdict and what it rests on are the stored ones."""
 
 
 def replayed(event: RolloutEventRecord) -> Replay | None:
@@ -33,4 +35,17 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
     policy = CanaryPolicy.from_json(event.thresholds)
     outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
     decision = judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"], outcome)
-    return Replay(decision, decision.verdict is event.verdict and decision.reason == inputs.get("decision"))
+    return Replay(decision, _agrees(decision, event))
+
+
+def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:
+    """Whether the verdict and the checks that decide are the stored ones; the same code also says the same."""
+    stored = [Evidence.from_json(row) for row in event.evidence]
+    if decision.verdict is not event.verdict or _deciding(decision.evidence) != _deciding(stored):
+        return False
+    return event.code_version != __version__ or decision.reason == event.inputs.get("decision")
+
+
+def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:
+    # What decides nothing has had other names in other versions: unproven was once a pass.
+    return {row.check: row.state for row in rows if row.state in (CheckState.FAIL, CheckState.INVALID)}

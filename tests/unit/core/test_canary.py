@@ -11,6 +11,7 @@ from stats.worlds import Traffic, World
 
 from understudy.core.canary import evaluate, judge
 from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
+from understudy.core.canary_words import without_place
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.policy import Role
 from understudy.core.strata import join_strata, stratify
@@ -278,6 +279,83 @@ def test_a_decision_is_json_infinity_included():
     assert document["evidence"][0]["check"] == "error_rate"
     assert row_of(failing, Check.ERROR_RATE)._replace(change=inf).to_json()["change"] is None
     assert orjson.loads(orjson.dumps(nothing.to_json()))["verdict"] == "HOLD"
+
+
+ONE_BURST = [traffic(error_rate=0.005), traffic(error_rate=0.005, error_factor=60.0)]
+"""The same windows, healthy and with a challenger that fails often."""
+
+
+def with_a_burst(count: int) -> list[Window]:
+    """Return healthy windows of which the last but four to ``count`` before them are the failing ones."""
+    fine, failing = ONE_BURST
+    burst = range(COUNT - 4 - count, COUNT - 4)
+    return [bad if bad.key.start // WINDOW_SECONDS in burst else ok for ok, bad in zip(fine, failing, strict=True)]
+
+
+def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():
+    decision = evaluate(with_a_burst(2), POLICY, STAGE, LATER)
+
+    errors = row_of(decision, Check.ERROR_RATE)
+    # Two windows may add half of what is needed, however bad they are.
+    assert (errors.evidence or 0) < (errors.evidence_needed or 0)
+    assert (errors.change_low or 0) > (errors.limit or 0)
+    assert errors.state is CheckState.UNPROVEN
+    assert decision.verdict is Verdict.HOLD, "it takes nothing back, and adds no traffic either"
+    assert "looks worse; evidence" in decision.reason
+
+
+def test_what_looks_worse_for_one_entity_alone_is_said_and_holds_nothing_up():
+    decision = evaluate([of_one_entity(window) for window in with_a_burst(2)], POLICY, STAGE, LATER)
+
+    errors = row_of(decision, Check.ERROR_RATE)
+    assert errors.state is CheckState.UNPROVEN
+    assert decision.verdict is Verdict.ADVANCE
+    assert "nothing found in slow answers, typical latency, sample ratio" in decision.reason
+    assert f"; worse, not proven yet: error rate {100 * (errors.challenger or 0):.3g} %" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "low", "high", "is_beyond_limit"),
+    [
+        (Check.ERROR_RATE, 1.6, inf, True),
+        (Check.ERROR_RATE, 1.5, inf, False),
+        (Check.ERROR_RATE, None, None, False),
+        (Check.SCORE_SHIFT, -2.0, -1.6, True),
+        (Check.TYPICAL_LATENCY, -2.0, -1.6, False),
+    ],
+)
+def test_an_interval_is_beyond_its_limit_as_a_whole_or_not_at_all(check, low, high, is_beyond_limit):
+    row = evaluate([], POLICY, STAGE, LATER).evidence[0]
+
+    changed = row._replace(check=check, change_low=low, change_high=high, limit=1.5)
+
+    assert changed.is_beyond_limit is is_beyond_limit
+
+
+def test_a_row_is_read_back_with_its_missing_bound_and_an_unknown_one_stays_unknown():
+    endless = row_of(evaluate(traffic(error_rate=0.0005), POLICY, STAGE, LATER), Check.ERROR_RATE)
+    against_none = endless._replace(champion=0.0, challenger=0.2, change=inf, change_low=3.0, change_high=inf)
+    unknown = row_of(evaluate([], POLICY, STAGE, LATER), Check.TYPICAL_LATENCY)
+
+    for row in (endless, against_none, unknown):
+        stored = orjson.loads(orjson.dumps(row.to_json()))
+        assert Evidence.from_json(stored) == row
+    assert against_none.to_json()["change_high"] is None
+
+
+def test_a_reason_without_its_place_is_what_was_found():
+    worse = evaluate(traffic(error_factor=4.0), POLICY, STAGE, LATER)
+    invalid = evaluate(traffic(lost_ratio=0.4), POLICY, STAGE, LATER)
+    equal = evaluate(traffic(), POLICY, STAGE, LATER)
+    early = evaluate(traffic(), POLICY, STAGE, 300.0)
+
+    found = [without_place(decision.reason) for decision in (worse, invalid, equal, early)]
+
+    starts = ["error rate ", "the challenger met ", "nothing found in error rate, ", "5 of 10 minutes"]
+    assert [text[: len(start)] for text, start in zip(found, starts, strict=True)] == starts
+    told = f"version 42 rolled back at 25 %: {worse.reason}"
+    assert without_place(told) == f"version 42 rolled back at 25 %: {found[0]}"
+    assert without_place(found[0]) == found[0]
 
 
 def test_a_policy_is_read_back_from_its_json_and_what_is_left_out_has_its_default():

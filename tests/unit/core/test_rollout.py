@@ -277,6 +277,20 @@ def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_
     assert resumed.state.split_from == world.now
 
 
+def test_a_verdict_is_told_once_in_the_words_of_what_was_found():
+    place = "visits v2 at 10 % (minute 3): "
+    worse, off = on_the_way(10), on_the_way(10)
+
+    ended = worse.tick(1, decision=Look(Verdict.ROLL_BACK, f"ROLL BACK {place}error rate 3.1x"))
+    stopped = off.tick(1, decision=Look(Verdict.INVALID, f"INVALID {place}the challenger met 13 of 100 entities"))
+    off.tick(1, command=Command(Order.RESUME, "dana"))
+    advanced = off.tick(400, decision=Look(Verdict.ADVANCE, f"ADVANCE {place}nothing found in error rate"))
+
+    assert ended.event == "version 2 rolled back at 10 %: error rate 3.1x"
+    assert stopped.event == "stops at 10 %: the challenger met 13 of 100 entities"
+    assert advanced.event == "version 2 goes from 10 to 50 %: nothing found in error rate"
+
+
 # -- taking it back ----------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from math import inf
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,10 +16,12 @@ from understudy.entrypoints.charts import (
     Mark,
     Point,
     Tone,
+    course_over_time,
     distributions,
     interval_over_time,
     level_over_time,
     page,
+    story,
     table,
     ticks,
 )
@@ -138,3 +141,57 @@ def test_each_arm_has_its_colour_its_line_and_its_name():
     assert "prefers-color-scheme:dark" in document
     assert ".challenger.area,.challenger.line{stroke-dasharray:7 3}" in document
     assert ">A 6</text>" in document
+
+
+ratios = st.one_of(st.floats(0, 1e12), st.just(inf))
+courses = st.lists(
+    st.tuples(st.floats(0, 1e10), st.tuples(ratios, ratios, ratios).map(sorted)), min_size=1, max_size=20
+).map(lambda rows: [Point(at, value, low, high) for at, (low, value, high) in sorted(rows)])
+
+
+def a_course(drawn: list[Point], marks: list[Mark], *, is_logarithmic: bool = True) -> str:
+    times = [(drawn[0].at, "then"), (drawn[-1].at, "now")]
+    return course_over_time(
+        "ratio",
+        drawn,
+        times,
+        span=(0.1, 1e5),
+        levels=[Mark(1.0, "limit")],
+        moments=marks,
+        is_logarithmic=is_logarithmic,
+    )
+
+
+@given(courses, st.booleans())
+def test_a_course_is_drawn_within_the_frame_whatever_its_values_are(drawn, is_logarithmic):
+    svg = a_course(drawn, [Mark(drawn[-1].at, "ended")], is_logarithmic=is_logarithmic)
+
+    assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+
+
+def test_equal_ratios_are_equally_far_apart_on_a_logarithmic_scale():
+    drawn = [Point(float(at), value, value, value) for at, value in enumerate((1.0, 10.0, 100.0))]
+
+    traces = [
+        re.search(r'<polyline class="challenger trace" points="([^"]+)"', a_course(drawn, [], is_logarithmic=scale))
+        for scale in (True, False)
+    ]
+
+    heights = [[float(pair.split(",")[1]) for pair in trace[1].split()] for trace in traces if trace]
+    assert heights[0][0] - heights[0][1] == pytest.approx(heights[0][1] - heights[0][2], abs=0.2)
+    assert heights[1][0] - heights[1][1] < heights[1][1] - heights[1][2]
+
+
+def test_of_two_names_that_would_meet_the_later_one_is_written_and_both_lines_are():
+    drawn = [Point(0.0, 1, 1, 1), Point(1_000.0, 1, 1, 1)]
+
+    svg = a_course(drawn, [Mark(0.0, "2 %"), Mark(10.0, "5 %"), Mark(500.0, "10 %"), Mark(1_000.0, "ended")])
+
+    assert ">2 %</text>" not in svg
+    assert [name for name in ("5 %", "10 %", "ended") if f">{name}</text>" in svg] == ["5 %", "10 %", "ended"]
+    assert svg.count('class="moment"') == 4
+
+
+def test_a_story_holds_every_text_as_text():
+    assert HOSTILE not in story(HOSTILE, [(HOSTILE, HOSTILE)])
+    assert HOSTILE not in a_course([Point(0.0, 1, 1, 1)], [Mark(0.0, HOSTILE)])

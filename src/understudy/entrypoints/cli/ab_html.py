@@ -6,11 +6,8 @@ from understudy import __version__
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Point, Tone
 from understudy.entrypoints.cli.ab_text import DIFFERENCE, Label, evidence_rows, heading_lines, verdict_lines
-from understudy.entrypoints.cli.times import day_of
+from understudy.entrypoints.cli.times import marks_between
 from understudy.experiments.ab_report import AbReport
-
-_MARKS = 5
-"""Moments named below a chart."""
 
 
 def report_page(report: AbReport, model_name: str, metric: str, label: Label) -> str:
@@ -38,11 +35,3 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
     written = datetime.fromtimestamp(report.until, UTC)
     note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
     return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", verdict_lines(report), parts, note)
-
-
-def marks_between(first: float, last: float) -> list[tuple[float, str]]:
-    """Return moments at equal distances with their names: days, or times of the day within two of them."""
-    moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
-    if last - first > 2 * 86_400:
-        return [(moment, day_of(moment)) for moment in moments]
-    return [(moment, f"{datetime.fromtimestamp(moment, UTC):%H:%M}") for moment in moments]

@@ -7,8 +7,8 @@ from understudy.core.drift_report import Drift, DriftState
 from understudy.core.drift_shapes import shapes_of, shares_of
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Tone
-from understudy.entrypoints.cli.ab_html import marks_between
 from understudy.entrypoints.cli.drift_text import heading_line, lag_words, limit_words, moment_words
+from understudy.entrypoints.cli.times import marks_between
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 _MOST_CATEGORIES = 12

@@ -8,16 +8,19 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Group
 from rich.live import Live
 
 from understudy.adapters.backends import connect
 from understudy.core.rollout_state import Command, Order, Phase
+from understudy.entrypoints.cli.experiments import write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.following import WATCH_SECONDS, Reminder, Screen, follow
 from understudy.entrypoints.cli.options import AsJson, DryRun, Limit, Reason, Yes, confirm_traffic_move, required_reason
+from understudy.entrypoints.cli.portrait import portrait
 from understudy.entrypoints.cli.registry import origin_of_command, this_person
-from understudy.entrypoints.cli.rendering import data_console, print_json, show
-from understudy.entrypoints.cli.rollout_text import end_words, listing, portrait, prepared_text, replay_lines
+from understudy.entrypoints.cli.rendering import advise, data_console, print_json, show
+from understudy.entrypoints.cli.rollout_html import rollout_page
+from understudy.entrypoints.cli.rollout_text import end_words, listing, prepared_text, replay_lines
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
 from understudy.entrypoints.cli.times import seconds_of
 from understudy.entrypoints.cli.version import ModelName
@@ -28,15 +31,16 @@ from understudy.entrypoints.documents.rollouts import (
     rollout_document,
     start_document,
 )
+from understudy.errors import RegistryUnavailable
 from understudy.ports import RolloutRecord, RolloutView
 from understudy.rollout.orders import order as carry_out
-from understudy.rollout.picture import Picture, picture_of
+from understudy.rollout.past import Past, past_of
+from understudy.rollout.picture import Onlooker, Picture
 from understudy.rollout.replay import replayed
 from understudy.rollout.starting import Prepared, prepare, require_ready
 from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
-WATCH_SECONDS = 1.0
 NO_SALT = "none"
 
 VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
@@ -82,12 +86,31 @@ def start(
 
 
 @app.command("show")
-def show_rollout(*, model: ModelName, rollout_id: RolloutId = None, as_json: AsJson = False) -> None:
+def show_rollout(
+    *,
+    model: ModelName,
+    rollout_id: RolloutId = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page with charts.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
-    picture = with_rollouts(lambda opened: _picture(opened, model, rollout_id))
+
+    async def look(opened: Opened) -> tuple[Picture, Past | None]:
+        picture = await onlooker_of(opened, model, rollout_id).picture()
+        if html is None:
+            return picture, None
+        windows = await opened.windows.of_rollout(picture.view.record.id)
+        return picture, past_of(picture.view, windows, picture.events)
+
+    picture, past = with_rollouts(look)
+    if html is not None and past is not None:
+        write_page(html, rollout_page(picture, past))
     replays = [(event, replayed(event)) for event in picture.events]
     document = picture_document(picture, replays)
-    show(document, *portrait(picture), *replay_lines(replays), as_json=as_json)
+    began_at = picture.view.record.state.started_at
+    show(document, *portrait(picture), *replay_lines(replays, began_at), as_json=as_json)
+    if html is not None and not as_json:
+        advise(f"Written: {html}")
 
 
 @app.command("list")
@@ -109,20 +132,32 @@ def watch(
     json_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON each second.")] = False,
 ) -> None:
     """Follow a rollout until it ends; leaving does not stop it."""
+    try:
+        picture = with_rollouts(lambda opened: _followed(onlooker_of(opened, model), as_lines=json_lines))
+    except KeyboardInterrupt:
+        advise(f"It goes on without you. → understudy rollout watch {model}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    raise typer.Exit(_exit_code(picture.view))
 
-    async def follow(opened: Opened) -> RolloutView:
-        with Live(console=data_console(), auto_refresh=False) as live:
-            while True:
-                picture = await _picture(opened, model, None)
-                if json_lines:
-                    print_json(picture_document(picture, ()))
-                else:
-                    live.update(Group(*portrait(picture)), refresh=True)
-                if picture.view.record.state.phase.is_final:
-                    return picture.view
-                await asyncio.sleep(WATCH_SECONDS)
 
-    raise typer.Exit(_exit_code(with_rollouts(follow)))
+def onlooker_of(opened: Opened, model: str, rollout_id: int | None = None) -> Onlooker:
+    """Return what looks at a rollout."""
+    return Onlooker(opened.rollouts, opened.windows, opened.measure_outcome, model, rollout_id)
+
+
+async def _followed(onlooker: Onlooker, *, as_lines: bool) -> Picture:
+    if as_lines:
+        reminder = Reminder()
+
+        def tell(picture: Picture) -> None:
+            reminder.back()
+            print_json(picture_document(picture, ()))
+
+        return await follow(onlooker, tell, reminder.away)
+    console = data_console()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        screen = Screen(console, live)
+        return await follow(onlooker, screen.tell, screen.away)
 
 
 @app.command()
@@ -140,16 +175,23 @@ def wait(
         raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
     patience = seconds_of(timeout, "--timeout")
 
-    async def follow(opened: Opened) -> RolloutView:
-        give_up = time.monotonic() + patience
+    async def waited(opened: Opened) -> RolloutView:
+        give_up, reminder = time.monotonic() + patience, Reminder()
+        rollout_id = await opened.rollouts.latest_id(model)
         while True:
-            view = await opened.rollouts.view(await opened.rollouts.latest_id(model))
-            phase = view.record.state.phase
-            if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
-                return view
+            try:
+                view = await opened.rollouts.view(rollout_id)
+                reminder.back()
+                phase = view.record.state.phase
+                if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
+                    return view
+            except RegistryUnavailable:
+                if time.monotonic() >= give_up:
+                    raise
+                reminder.away(0.0)
             await asyncio.sleep(WATCH_SECONDS)
 
-    view = with_rollouts(follow)
+    view = with_rollouts(waited)
     show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
     raise typer.Exit(_exit_code(view))
 
@@ -210,10 +252,6 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     if not isinstance(document, dict):
         raise CommandRefused(ExitCode.USAGE, f"--plan: {plan[1:]} holds no JSON object", "See docs/reference/cli.md.")
     return document
-
-
-async def _picture(opened: Opened, model: str, rollout_id: int | None) -> Picture:
-    return await picture_of(opened.rollouts, opened.windows, model, rollout_id)
 
 
 def _exit_code(view: RolloutView) -> ExitCode:

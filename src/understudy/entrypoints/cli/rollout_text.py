@@ -1,24 +1,21 @@
 """How rollouts look on a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.durations import duration_words
-from understudy.core.rollout_state import Phase, RolloutState
+from understudy.core.rollout_state import Phase
 from understudy.core.verdict import Verdict
-from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts
-from understudy.entrypoints.cli.show_text import event_text, evidence_table
+from understudy.entrypoints.cli.rendering import Column, a_table, ago
+from understudy.entrypoints.cli.show_text import clock
 from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.picture import Picture
 from understudy.rollout.replay import Replay
 from understudy.rollout.starting import Prepared
 
-_MOST_EVENTS = 12
-_STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
+STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
 _VERDICTS = {
     Verdict.ADVANCE: ("✔", "green"),
     Verdict.ROLL_BACK: ("✖", "bold red"),
@@ -77,37 +74,14 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
             str(record.id),
             record.state.model_name,
             f"{record.state.champion} → {record.state.challenger}",
-            Text(record.state.phase, _STYLES.get(record.state.phase, "")),
+            Text(record.state.phase, STYLES.get(record.state.phase, "")),
             f"{record.state.weight_percent} %",
-            ago(_moment(record.state.started_at)),
+            ago(moment_of_seconds(record.state.started_at)),
             record.started_by,
         )
         for record in found
     ]
     return a_table(columns, rows)
-
-
-def portrait(picture: Picture) -> list[RenderableType]:
-    """Return a rollout: the verdict first, the evidence under it, what happened, the next command last."""
-    view, state = picture.view, picture.view.record.state
-    head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
-    head.append(state.phase, _STYLES.get(state.phase, "bold cyan"))
-    head.append(
-        f"  rollout {view.record.id}, began {ago(_moment(state.started_at))} by {view.record.started_by}", "dim"
-    )
-    generation = "-" if view.policy is None else str(view.policy.generation)
-    where = Text(f"generation {generation} on {view.proxies_on_generation} of {view.proxies} proxies", "dim")
-    parts: list[RenderableType] = [
-        head,
-        where,
-        Text(_sentence(picture)),
-        "",
-        _ladder(state, view.record.finished_at or view.read_at),
-    ]
-    if evidence := _evidence_of(picture):
-        parts += ["", evidence_table(evidence)]
-    parts += ["", *_story(picture.events, state), "", Text(_next_command(state))]
-    return parts
 
 
 def end_words(view: RolloutView) -> Text:
@@ -123,15 +97,15 @@ def end_words(view: RolloutView) -> Text:
     )
 
 
-def replay_lines(replays: Sequence[tuple[RolloutEventRecord, Replay | None]]) -> list[RenderableType]:
-    """Return what each stored verdict comes to when it is judged again."""
+def replay_lines(replays: Sequence[tuple[RolloutEventRecord, Replay | None]], began_at: float) -> list[RenderableType]:
+    """Return what each stored verdict comes to when it is judged again, with its time from ``began_at`` on."""
     found = [(event, replay) for event, replay in replays if replay is not None]
     if not found:
         return []
     lines: list[RenderableType] = [Text("\nverdicts, judged again from what they rested on", "bold")]
     for event, replay in found:
         mark, style = _VERDICTS[event.verdict or Verdict.HOLD]
-        line = Text(f"  {mark} ", style).append(f"{event.verdict}  ")
+        line = Text(f"{clock(event.at - began_at):>6} ", "dim").append(f"{mark} ", style).append(f"{event.verdict}  ")
         if replay.agrees:
             lines.append(line.append("the same verdict", "dim"))
         else:
@@ -139,56 +113,6 @@ def replay_lines(replays: Sequence[tuple[RolloutEventRecord, Replay | None]]) ->
     return lines
 
 
-def _sentence(picture: Picture) -> str:
-    state = picture.view.record.state
-    if state.reason:
-        return state.reason
-    if picture.decision is not None:
-        decision = picture.decision
-        is_named = decision.reason.startswith(decision.verdict.replace("_", " "))
-        return decision.reason if is_named else f"{decision.verdict}: {decision.reason}"
-    return picture.events[-1].reason if picture.events else "has not begun"
-
-
-def _evidence_of(picture: Picture) -> Sequence[Mapping[str, Any]]:
-    """Return the checks of this moment, or of the verdict that ended it."""
-    if picture.decision is not None:
-        return [row.to_json() for row in picture.decision.evidence]
-    return next((event.evidence for event in reversed(picture.events) if event.evidence), ())
-
-
-def _ladder(state: RolloutState, now: float) -> RenderableType:
-    rows: list[tuple[str, str | Text]] = []
-    at = len(state.step_starts) - 1
-    for index, step in enumerate(state.plan.steps):
-        name = f"{step.weight_percent:>3} %"
-        if index < at or (index == at and state.phase is Phase.SUCCEEDED):
-            until = state.step_starts[index + 1] if index < at else now
-            rows.append((name, Text("✔ ", "green").append(duration_words(until - state.step_starts[index]))))
-        elif index == at:
-            style = _STYLES.get(state.phase, "bold yellow")
-            rows.append((name, Text("● ", style).append(duration_words(max(0.0, now - state.step_starts[index])))))
-        else:
-            least = (
-                f"{duration_words(step.dwell_seconds)}, {step.min_requests:,} requests" if step.dwell_seconds else ""
-            )
-            rows.append((name, Text("○ ", "dim").append(least, "dim")))
-    return facts(rows)
-
-
-def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Text]:
-    shown = events[-_MOST_EVENTS:]
-    return [event_text(event, state.started_at, is_news=event is shown[-1]) for event in shown]
-
-
-def _next_command(state: RolloutState) -> str:
-    model = state.model_name
-    if state.phase.is_final:
-        return f"→ understudy audit list {model}"
-    if state.phase is Phase.WAITING:
-        return f"→ understudy rollout resume {model}, or: understudy rollout abort {model}"
-    return f"→ to take it back: understudy rollback {model}"
-
-
-def _moment(seconds: float) -> datetime:
+def moment_of_seconds(seconds: float) -> datetime:
+    """Return a moment that is given in seconds since the epoch."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -8,8 +8,10 @@ from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.ports import Registry, RolloutStore, WindowLog
+from understudy.rollout.outcome_guard import Measure
 
 T = TypeVar("T")
 
@@ -21,6 +23,7 @@ class Opened(NamedTuple):
     rollouts: RolloutStore
     windows: WindowLog
     policies: PostgresPolicySource
+    measure_outcome: Measure
 
 
 def with_rollouts(work: Callable[[Opened], Awaitable[T]]) -> T:
@@ -42,6 +45,7 @@ def with_rollouts(work: Callable[[Opened], Awaitable[T]]) -> T:
                     PostgresRolloutStore(url, timeout_seconds=seconds),
                     PostgresWindowLog(url, timeout_seconds=seconds),
                     policies,
+                    measure_outcomes(url, seconds),
                 )
             )
         finally:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.core.canary_words import comparison_of
-from understudy.core.decision import Check, CheckState, Evidence
+from understudy.core.decision import CheckState, Evidence
 from understudy.core.rollout_state import Phase
 from understudy.entrypoints.cli.rendering import Column, a_table
 from understudy.entrypoints.demo.show import Moment
@@ -26,6 +26,7 @@ _STATES = {
     CheckState.FAIL: Text("✖ fail", "bold red"),
     CheckState.INVALID: Text("✖ invalid", "bold red"),
     CheckState.TOO_EARLY: Text("… too early", "dim"),
+    CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
 }
 _MOST_EVIDENCE = 1_000_000
 
@@ -51,10 +52,16 @@ def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> 
 
 def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
     """Return the checks of a verdict, as its event stores them."""
-    rows = [Evidence(**{**row, "check": Check(row["check"]), "state": CheckState(row["state"])}) for row in evidence]
+    rows = [Evidence.from_json(row) for row in evidence]
     columns = [Column("check: challenger vs champion"), Column("evidence", right=True), Column("verdict")]
-    cells = [(comparison_of(row), evidence_words(row), _STATES[row.state]) for row in rows]
+    cells = [(comparison_of(row), evidence_words(row), state_words(row)) for row in rows]
     return a_table(columns, cells, WIDTH - INDENT)
+
+
+def state_words(row: Evidence) -> Text:
+    """Return what a check says; one that is worse by its whole interval never passes, whoever stored it."""
+    is_unproven = row.state is CheckState.OK and row.is_beyond_limit
+    return _STATES[CheckState.UNPROVEN if is_unproven else row.state]
 
 
 def evidence_words(row: Evidence) -> str:

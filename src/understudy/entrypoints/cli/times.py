@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.times import duration_seconds, moment_seconds
 
+_MARKS = 5
+"""Moments named below a chart."""
 _EXAMPLES = "For example 90s, 30m, 24h, 7d or 2w."
 
 
@@ -40,3 +42,11 @@ def day_of(seconds: float) -> str:
     """Return a moment's day, in UTC: ``20 Nov``."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment.day} {moment:%b}"
+
+
+def marks_between(first: float, last: float) -> list[tuple[float, str]]:
+    """Return moments at equal distances with their names: days, or times of the day within two of them."""
+    moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
+    if last - first > 2 * 86_400:
+        return [(moment, day_of(moment)) for moment in moments]
+    return [(moment, f"{datetime.fromtimestamp(moment, UTC):%H:%M}") for moment in moments]

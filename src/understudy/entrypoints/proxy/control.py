@@ -46,7 +46,7 @@ from understudy.monitoring.drift_view import DriftQuestion, view_drift
 from understudy.ports import Origin, PolicyRecord
 from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
-from understudy.rollout.picture import picture_of
+from understudy.rollout.picture import Onlooker
 from understudy.rollout.replay import replayed
 from understudy.rollout.starting import prepare, require_ready
 
@@ -152,7 +152,7 @@ class ControlDoor:
         number = _id_of(rollout_id)
 
         async def read(parts: ControlParts) -> Reply:
-            picture = await picture_of(parts.rollouts, parts.windows, model_name, number)
+            picture = await Onlooker(parts.rollouts, parts.windows, parts.measure_outcome, model_name, number).picture()
             replays = [(event, replayed(event)) for event in picture.events]
             return _answer(picture_document(picture, replays))
 

@@ -12,10 +12,11 @@ from understudy.core.ab import AbState, Difference, Interval, SampleRatio
 from understudy.core.rank_tests import RankComparison
 from understudy.core.sample_size import Forecast, seed_sample_size
 from understudy.core.shadow_comparison import ShadowPairs, compare_shadow
-from understudy.entrypoints.cli.ab_html import marks_between, report_page
+from understudy.entrypoints.cli.ab_html import report_page
 from understudy.entrypoints.cli.ab_text import decimals_for, report_texts, seed_texts, sizes_texts
 from understudy.entrypoints.cli.shadow_text import examples_texts, sparkline
 from understudy.entrypoints.cli.shadow_text import report_texts as shadow_texts
+from understudy.entrypoints.cli.times import marks_between
 from understudy.experiments.ab_plan import AbSizes, Baseline, PlanQuestion
 from understudy.experiments.ab_report import AbReport, IntervalAt, NoAnswer, ScoreComparison
 from understudy.experiments.attribution import ArmCounts, Period

@@ -1,0 +1,31 @@
+"""The outcomes of rollouts: the question of the one, the log of the other."""
+
+from understudy.adapters.postgres_experiments import PostgresExperimentLog
+from understudy.core.ab import Difference
+from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
+from understudy.ports import RolloutView
+from understudy.rollout.look import policy_of
+from understudy.rollout.outcome_guard import Measure
+
+
+def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:
+    """Return what measures the outcome that a rollout is judged by, for the monitor and for who looks on."""
+    watch = OutcomeWatch(PostgresExperimentLog(database_url, timeout_seconds=timeout_seconds))
+
+    async def measure(view: RolloutView) -> Difference | None:
+        policy, state = policy_of(view), view.record.state
+        if policy.outcome is None:
+            return None
+        question = OutcomeQuestion(
+            model_name=state.model_name,
+            metric=policy.outcome,
+            champion_id=view.record.champion_id,
+            challenger_id=view.record.challenger_id,
+            generations=frozenset(view.weights_percent),
+            since=state.step_starts[0],
+            now=view.read_at,
+            within_seconds=policy.outcome_within_seconds,
+        )
+        return await watch.difference(question)
+
+    return measure

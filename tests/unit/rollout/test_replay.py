@@ -1,0 +1,93 @@
+"""A stored verdict is judged again; what other code said in other words still agrees, another verdict never does."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import orjson
+from stats.worlds import Traffic, World
+
+from understudy import __version__
+from understudy.core.canary import judge
+from understudy.core.canary_policy import CanaryPolicy, Stage
+from understudy.core.decision import CheckState
+from understudy.core.strata import stratify
+from understudy.core.strata_text import strata_to_text
+from understudy.core.verdict import Verdict
+from understudy.ports import RolloutEventRecord
+from understudy.rollout.replay import Replay, replayed
+
+POLICY = CanaryPolicy(dwell_seconds=300, detectable_ratio=5)
+STAGE = Stage("fraud", "42", 1, (0.0,), 3, 25.0, {1: 25.0})
+NOW = 605.0
+STRATA = stratify(
+    Traffic(World("bad", requests_per_minute=2_000, error_rate=0.02, error_factor=4.0), 1).windows(0, 40, 25.0), 1
+)
+DECISION = judge(STRATA, POLICY, STAGE, NOW)
+
+
+def stored(**changes: Any) -> RolloutEventRecord:
+    """Return the event of a decision as it comes back from Postgres."""
+    inputs = {"now": NOW, "stage": asdict(STAGE), "strata": strata_to_text(STRATA), "decision": DECISION.reason}
+    event = {
+        "evidence": [row.to_json() for row in DECISION.evidence],
+        "inputs": inputs,
+        "thresholds": POLICY.to_json(),
+    }
+    read = orjson.loads(orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS))
+    record = RolloutEventRecord(
+        1, NOW, 0, "FAILED", DECISION.verdict, "bad", code_version=__version__, actor="monitor", **read
+    )
+    return record._replace(**changes)
+
+
+def judged(event: RolloutEventRecord) -> Replay:
+    found = replayed(event)
+    assert found is not None
+    return found
+
+
+def with_reason(event: RolloutEventRecord, reason: str) -> RolloutEventRecord:
+    return event._replace(inputs={**event.inputs, "decision": reason})
+
+
+def with_states(event: RolloutEventRecord, before: CheckState, after: CheckState) -> RolloutEventRecord:
+    rows = [{**row, "state": after.value} if row["state"] == before.value else row for row in event.evidence]
+    return event._replace(evidence=rows)
+
+
+def test_a_verdict_comes_to_the_same_again():
+    assert judged(stored()) == Replay(DECISION, agrees=True)
+
+
+def test_the_words_of_other_code_are_not_compared_and_those_of_the_same_code_are():
+    other_words = with_reason(stored(), "errors: 4x")
+
+    assert not judged(other_words).agrees
+    assert judged(other_words._replace(code_version="0.0.9")).agrees
+
+
+def test_another_verdict_or_another_failing_check_never_agrees_whoever_stored_it():
+    event = stored(code_version="0.0.9")
+
+    assert not judged(event._replace(verdict=Verdict.HOLD)).agrees
+    assert not judged(with_states(event, CheckState.FAIL, CheckState.OK)).agrees
+
+
+def test_a_check_that_decides_nothing_may_have_had_another_name():
+    event = stored(code_version="0.0.9")
+
+    assert judged(with_states(event, CheckState.OK, CheckState.UNPROVEN)).agrees
+
+
+def test_an_event_without_a_verdict_is_not_judged():
+    event = stored()
+
+    assert replayed(event._replace(verdict=None)) is None
+    assert replayed(event._replace(inputs={})) is None
+
+
+def test_limits_that_were_others_are_those_that_count():
+    strict = stored(thresholds=replace(POLICY, tolerated_error_ratio=50.0).to_json())
+
+    assert judged(strict).decision.verdict is not Verdict.ROLL_BACK
+    assert not judged(strict).agrees
