@@ -7,6 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
+import orjson
 
 from understudy.core.ids import prediction_id
 from understudy.core.routing import bucket_of
@@ -71,15 +72,21 @@ class World:
         weight: int = 0,
         shadow: str | None = None,
         percent: int = 100,
+        *,
+        arms: Mapping[str, tuple[int, int]] | None = None,
     ) -> int:
-        """Set the policy, and return its generation."""
+        """Set the policy, and return its generation; ``arms`` are buckets from first to last by version."""
         ids = [None if label is None else self.versions[label] for label in (champion, challenger, shadow)]
+        ranges = [
+            {"version_id": self.versions[label], "first": first, "last": last}
+            for label, (first, last) in (arms or {}).items()
+        ]
         generation: int = await self.database.fetchval(
             "INSERT INTO ServingPolicy (model_name, champion_version, challenger_version, challenger_weight,"
-            " shadow_version, shadow_percent) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (model_name) DO UPDATE SET"
-            " champion_version = $2, challenger_version = $3, challenger_weight = $4, shadow_version = $5,"
-            " shadow_percent = $6 RETURNING generation",
-            MODEL, ids[0], ids[1], weight, ids[2], percent,
+            " shadow_version, shadow_percent, arms) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT"
+            " (model_name) DO UPDATE SET champion_version = $2, challenger_version = $3, challenger_weight = $4,"
+            " shadow_version = $5, shadow_percent = $6, arms = $7 RETURNING generation",
+            MODEL, ids[0], ids[1], weight, ids[2], percent, orjson.dumps(ranges).decode(),
         )  # fmt: skip
         return generation
 

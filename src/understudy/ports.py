@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts import AlertEvent, Delivery
+from understudy.core.arms import BucketRange, Split
 from understudy.core.baseline import Baselines
 from understudy.core.drift_windows import SubjectWindow
 from understudy.core.input_hours import InputSample
@@ -215,6 +216,13 @@ class PolicyRecord(NamedTuple):
     """Those of them that act on this generation."""
     input_sample_percent: int = 0
     """Of the entities, whose inputs are logged."""
+    arms: tuple[BucketRange, ...] = ()
+    """The buckets of further versions, in their order."""
+
+    @property
+    def split(self) -> Split:
+        """Who has which buckets."""
+        return Split(self.champion, self.challenger, self.challenger_weight, self.arms)
 
 
 class ModelRecord(NamedTuple):
@@ -354,7 +362,8 @@ class Registry(Protocol):
 
         Args:
             model_name: The model.
-            changes: New values by fields of :class:`PolicyRecord`; a role's is the version's text or ``None``.
+            changes: New values by fields of :class:`PolicyRecord`; a role's is the version's text or ``None``, and in
+                ``arms`` too versions are named by their text.
             origin: For the audit.
             expected_generation: Change nothing unless the policy is at this generation; 0: unless there is none.
             dry_run: Return what the policy would be, and change nothing.
@@ -888,7 +897,7 @@ class PolicyReach(NamedTuple):
 
 
 class RollbackRecord(NamedTuple):
-    """What a rollback by hand did: ``weight 0``, ``previous champion back``, or nothing and why."""
+    """What a rollback by hand did: ``weight 0`` (and more), ``previous champion back``, or nothing and why."""
 
     model_name: str
     did: str
@@ -1037,6 +1046,17 @@ class Allocation(NamedTuple):
     shadow_percent: int
     bucket_key: str
     """What is hashed before the entity."""
+    arms: Mapping[int, int] = {}
+    """Percent of the entities of each further arm, by its version's id."""
+
+    @property
+    def champion_percent(self) -> int:
+        """What the others leave."""
+        return 100 - self.challenger_weight - sum(self.arms.values())
+
+    def percent_of(self, version_id: int) -> int | None:
+        """Return the challenger's or a further arm's share, ``None`` for a version that is neither."""
+        return self.challenger_weight if version_id == self.challenger_id else self.arms.get(version_id)
 
 
 class OutcomeFacts(NamedTuple):
@@ -1057,7 +1077,7 @@ class EntityQuery(NamedTuple):
     """Name of the outcomes."""
     champion_id: int
     challenger_id: int | None
-    """``None``: only the champion's entities."""
+    """The version compared with it, challenger or further arm. ``None``: only the champion's entities."""
     epochs: Mapping[int, int]
     """Generations of the policy in which an exposure counts, each with the number of its epoch."""
     since: float

@@ -29,6 +29,7 @@ class World(Protocol):
     source: PolicySource
 
     async def set_weight(self, model_name: str, weight: int) -> None: ...
+    async def set_arm(self, model_name: str, version_id: int, first: int, last: int) -> None: ...
     async def delete_policy(self, model_name: str) -> None: ...
     async def add_key(self) -> None: ...
     async def switch_off(self) -> None: ...
@@ -74,6 +75,9 @@ class MemoryWorld:
 
     async def set_weight(self, model_name: str, weight: int) -> None:
         self._source.change_policy(model_name, challenger_weight=weight)
+
+    async def set_arm(self, model_name: str, version_id: int, first: int, last: int) -> None:
+        self._source.change_policy(model_name, arms=[{"version_id": version_id, "first": first, "last": last}])
 
     async def delete_policy(self, model_name: str) -> None:
         self._source.remove_model(model_name)
@@ -128,6 +132,13 @@ class PostgresWorld:
     async def set_weight(self, model_name: str, weight: int) -> None:
         await self._database.execute(
             f"UPDATE ServingPolicy SET challenger_weight = {weight} WHERE model_name = '{model_name}'"
+        )
+
+    async def set_arm(self, model_name: str, version_id: int, first: int, last: int) -> None:
+        await self._database.execute(
+            "UPDATE ServingPolicy SET arms = $2 WHERE model_name = $1",
+            model_name,
+            orjson.dumps([{"version_id": version_id, "first": first, "last": last}]).decode(),
         )
 
     async def delete_policy(self, model_name: str) -> None:
@@ -198,6 +209,18 @@ async def test_everything_is_read_in_the_shape_that_policies_are_compiled_from(w
     assert churn.champion.endpoints == ("a:1", "b:2")
     assert set(churn.versions) == {"v0", "v1", "v2"}
     assert document["keys"] == []
+
+
+async def test_further_arms_are_read_as_who_has_which_bucket(world):
+    before = apply_document(PolicySnapshot(), await world.source.load(), complete=True)
+    third = before.policies["churn"].versions["v2"]
+
+    await world.set_arm("churn", third.id, 90, 99)
+
+    after = apply_document(before, await world.source.load(["churn"]), complete=False)
+    assert before.policies["churn"].arms == {}
+    assert after.policies["churn"].arms == dict.fromkeys(range(90, 100), third)
+    assert after.policies["churn"].generation == 2
 
 
 async def test_only_the_named_models_are_read(world):

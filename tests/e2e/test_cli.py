@@ -141,6 +141,41 @@ def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
     assert explained.document["assignment"]["bucket"] == bucket_of("churn", "cust-42")
 
 
+def test_further_arms_are_set_by_percent_shown_explained_and_ended(understudy: CommandLine):
+    for version in ("6", "7", "8", "9"):
+        understudy.register(version)
+    understudy("model", "set", "churn", "--champion", "6", "--challenger", "7", "--weight", "10", "--reason", "first")
+    why = ("--reason", "three at once", "--yes")
+
+    first = understudy("model", "set", "churn", "--arm", "9=10", "--arm", "8=20", *why, "--json")
+    shown = understudy("model", "show", "churn")
+    refused = understudy("model", "set", "churn", "--weight", "80", *why)
+    grown = understudy("model", "set", "churn", "--weight", "40", "--arm", "8=30", *why)
+    explained = understudy("explain", "churn", next(e for e in map(str, range(9_999)) if bucket_of("churn", e) == 99))
+    promoted = understudy("model", "set", "churn", "--champion", "9", "--arm", "9=0", *why, "--json")
+    ended = understudy("model", "set", "churn", "--arm", "none", *why, "--json")
+    listed = understudy("audit", "list", "churn")
+
+    assert [done.code for done in (first, shown, refused, grown, explained, promoted, ended)] == [0, 0, 7, 0, 0, 0, 0]
+    assert first.document["moved_percent"] == 30
+    assert first.document["policy"]["arms"] == [
+        {"version": "8", "first": 70, "last": 89},
+        {"version": "9", "first": 90, "last": 99},
+    ]
+    assert "champion 6       ████████████████████████░░░░░░░░░░░░░░░░  60 %" in shown.out
+    assert "arm 9            ████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  10 %" in shown.out
+    assert "8 has the buckets 70 to 89, 9 has the buckets 90 to 99" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "version 8 has 70 to 89" in refused.err
+    assert "challenger_weight = 70" in refused.err
+    assert "40 % of the entities change their version" in grown.out
+    assert "challenger 9" in explained.out
+    assert "version 9, a further arm" in explained.out
+    assert [arm["version"] for arm in promoted.document["policy"]["arms"]] == ["8"]
+    assert (ended.document["policy"]["arms"], ended.document["moved_percent"]) == ([], 30)
+    assert "arms {'8': 30} → {}" in listed.out
+
+
 def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(understudy: CommandLine):
     understudy.register("1")
     understudy.register("2")

@@ -285,3 +285,53 @@ async def test_an_outcome_of_a_real_prediction_is_stored_once_and_refused_withou
     assert (away.headers["retry-after"], away.json()["code"]) == ("1", "E510")
     assert [tuple(row) for row in rows] == [(prediction_id, 1.0)]
     assert prediction_id in logged
+
+
+async def a_test_of_arms(world: World) -> None:
+    """Twenty days with version 7 in the upper half of the buckets and 8 in none of anybody's; half of 7's convert."""
+    await world.add_versions("6", "7", "8")
+    generation = await world.set_policy("6", arms={"7": (50, 99)})
+    await world.backdate(20 * DAY)
+    began = time.time() - 20 * DAY + 1
+    calls, told = [], []
+    for number in range(1_200):
+        entity, at = f"cust-{number}", began + number * 10 * DAY / 1_200
+        assigned = arm_by_bucket(world.versions, entity, 50, ("7", "6"))
+        calls.append(Call(entity, at, assigned, generation))
+        if number % 4 < (2 if assigned == world.versions["7"] else 1):
+            told.append(Told(at + HOUR, entity))
+    await world.call(calls)
+    await world.tell(told)
+
+
+def test_an_arm_is_reported_by_name_and_the_advice_is_about_it(understudy, database_url):
+    in_database(database_url, a_test_of_arms)
+    asked = ("ab", "report", MODEL, "--metric", "converted")
+
+    alone = understudy(*asked)
+    decided = understudy(*asked, "--version", "7", "--looks", "1", "--effect", "50%", "--json")
+    told = understudy(*asked, "--version", "7")
+    champion = understudy(*asked, "--version", "6")
+    unknown = understudy(*asked, "--version", "70")
+    asyncio.run(
+        sql(
+            database_url,
+            "UPDATE ServingPolicy SET arms = arms || jsonb_build_array(jsonb_build_object('version_id',"
+            " (SELECT id FROM ModelVersion WHERE version = '8'), 'first', 40, 'last', 49))",
+        )
+    )
+    several = understudy(*asked)
+    planned = understudy("ab", "plan", MODEL, "--metric", "converted", "--version", "8", "--json")
+
+    codes = [done.code for done in (alone, decided, told, champion, unknown, several, planned)]
+    assert codes == [0, 0, 0, 2, 4, 2, 0]
+    assert "A 6 (champion) against B 7 (further arm)" in alone.out
+    assert "--version 7 --looks 5" in " ".join(alone.out.split())
+    assert decided.document["report"]["state"] == "b_better"
+    assert decided.document["report"]["challenger"] == "7"
+    assert "--champion 7 --arm 7=0 promotes B" in " ".join(told.out.split())
+    assert "which is A" in champion.err
+    assert "It has: 6, 7, 8" in unknown.err
+    assert "several further arms: 7, 8" in several.err
+    assert planned.document["plan"]["baseline"]["share_b"] == 0.1
+    assert planned.document["plan"]["baseline"]["share_a"] == 0.4

@@ -13,12 +13,13 @@ from understudy.adapters.postgres_declarations import PostgresExperimentStore
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
 from understudy.core.ab import AbState
 from understudy.core.rank_tests import compare_ranks
+from understudy.core.routing import bucket_of
 from understudy.core.sample_size import Effect, entities_per_arm
 from understudy.errors import RegistryUnavailable
 from understudy.experiments.ab_plan import PlanQuestion, plan_ab
 from understudy.experiments.ab_report import NoAnswer, report_ab
 from understudy.experiments.declared_tests import MetricChoice, Wanted
-from understudy.experiments.declaring import AbQuestion, declare_test, find_test
+from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test
 
 ENTITIES = 1_500
 WITHIN = 2 * DAY
@@ -316,6 +317,101 @@ async def test_a_declared_test_takes_its_looks_keeps_them_and_ends_with_a_winner
     assert ended.test.looks == states[1].found.test.looks
     assert len(ended.test.looks) == 1
     assert not ended.test.is_open
+
+
+class ThreeArms(NamedTuple):
+    """Calls of a test in which 8 has the buckets from 90, then from 80 on beside challenger 7 with 30 %."""
+
+    began: float
+    owners: dict[str, tuple[str, int]]
+    """The version that each entity first met, and in which of the two periods."""
+    converted: set[str]
+
+
+async def three_arms(world: World) -> ThreeArms:
+    rng = np.random.default_rng(4)
+    await world.set_policy("6")
+    generations = [await world.set_policy("6", "7", 30, arms={"8": (first, 99)}) for first in (90, 80)]
+    began = time.time() + 1
+    calls, owners, converted = [], {}, set()
+    for number in range(3_000):
+        entity, period = f"cust-{number}", number % 2
+        bucket = bucket_of(MODEL, entity)
+        label = "7" if bucket < 30 else "8" if bucket >= (90, 80)[period] else "6"
+        at = began + period * DAY + rng.uniform(0, DAY)
+        calls.append(Call(entity, at, world.versions[label], generations[period], role="challenger"))
+        # A vip is no random entity of its arm, whoever has its bucket.
+        calls.append(Call(f"vip-{number}", at, world.versions["6"], generations[period], reason="category"))
+        owners[entity] = label, period
+        if rng.random() < 0.3:
+            converted.add(entity)
+    await world.call(calls)
+    await world.tell([Told(began + 2 * DAY, entity) for entity in converted])
+    return ThreeArms(began, owners, converted)
+
+
+@pytest.mark.parametrize(("label", "shares"), [("8", [10 / 70, 20 / 70]), ("7", [30 / 90, 30 / 80])])
+async def test_a_named_arm_is_compared_with_the_champion_by_its_own_share_in_each_period(parts, label, shares):
+    found_arms = await three_arms(parts.world)
+    question = a_question(found_arms.began + 6 * DAY, since=found_arms.began)
+
+    found = await report(parts, question._replace(version_id=parts.world.versions[label]))
+
+    own = {
+        name: [entity for entity, (version, _) in found_arms.owners.items() if version == name] for name in ("6", label)
+    }
+    assert (found.a.closed, found.b.closed) == (len(own["6"]), len(own[label]))
+    assert [period.share_b for period in found.split] == pytest.approx(shares)
+    weights = {"6": [*shares], label: [1 - share for share in shares]}
+    for name, value in (("6", found.difference.value_a), (label, found.difference.value_b)):
+        each = np.array([weights[name][found_arms.owners[entity][1]] for entity in own[name]])
+        hits = np.array([entity in found_arms.converted for entity in own[name]])
+        assert value == pytest.approx(float(each @ hits / each.sum()), rel=1e-9)
+    assert not found.ratio.is_mismatch
+    assert found.state is AbState.UNDECIDED
+
+
+async def test_an_arm_that_lost_entities_has_no_verdict(parts):
+    found_arms = await three_arms(parts.world)
+    lost = "DELETE FROM PredictionLog WHERE model_version_id = $1 AND bucket BETWEEN 90 AND 94"
+    await parts.world.database.execute(lost, parts.world.versions["8"])
+
+    found = await report(
+        parts, a_question(found_arms.began + 6 * DAY, since=found_arms.began, version_id=parts.world.versions["8"])
+    )
+
+    assert found.ratio.is_mismatch
+    assert found.state is AbState.INVALID
+
+
+async def test_without_a_name_the_challenger_is_compared_or_the_only_arm(parts):
+    world = parts.world
+    await world.set_policy("6", "7", 30, arms={"8": (90, 99)})
+    beside = await find_test(parts.log, parts.store, MODEL, "converted")
+    await world.set_policy("6", "7", 0, arms={"8": (90, 99)})
+    alone = await find_test(parts.log, parts.store, MODEL, "converted")
+
+    assert beside.challenger_id == world.versions["7"]
+    assert alone.challenger_id == world.versions["8"]
+    await world.set_policy("6", None, 0, arms={"8": (90, 99), "7": (80, 89)})
+    assert candidates(await parts.log.allocations(MODEL)) == [world.versions["7"], world.versions["8"]]
+
+
+async def test_a_declared_test_of_an_arm_is_found_by_its_name_and_planned_by_its_share(parts):
+    found_arms = await three_arms(parts.world)
+    arm, now = parts.world.versions["8"], found_arms.began + 6 * DAY
+    question = a_question(now, since=found_arms.began, version_id=arm)
+    found = await find_test(parts.log, parts.store, MODEL, "converted", arm)
+
+    declared = await declare_test(parts.log, parts.store, found, question, looks=5, created_by="dana")
+    sizes = await plan_ab(
+        parts.log, PlanQuestion(MODEL, "converted", Wanted(0.05), MetricChoice(WITHIN), 5, now, version_id=arm)
+    )
+
+    assert declared.test is not None
+    assert (await find_test(parts.log, parts.store, MODEL, "converted", arm)).test == declared.test
+    assert (await find_test(parts.log, parts.store, MODEL, "converted")).test is None
+    assert (sizes.baseline.share_b, sizes.baseline.share_a) == (0.2, 0.5)
 
 
 async def test_a_look_that_somebody_else_takes_at_the_same_moment_is_not_free(parts):

@@ -52,6 +52,12 @@ async def state_of(database: asyncpg.Connection) -> list[Any]:
     return [await database.fetch(f"SELECT t::text FROM {table} t ORDER BY 1") for table in tables]
 
 
+def arms(version_id: Any, first: Any, last: Any) -> str:
+    """Return the statement that gives one arm one range; braces are for ``str.format``."""
+    label = version_id if version_id.startswith(("{", "9")) else f'"{version_id}"'
+    return f'UPDATE ServingPolicy SET arms = \'[{{{{"version_id": {label}, "first": {first}, "last": {last}}}}}]\''
+
+
 NONSENSE = {
     "weight over 100": (
         "UPDATE ServingPolicy SET challenger_weight = 101",
@@ -160,6 +166,49 @@ NONSENSE = {
         "written by the trigger on ServingPolicy",
     ),
     "turning the generation back": ("UPDATE PolicyChange SET generation = 0", "keeps generations from going back"),
+    "arms that are no array": ("UPDATE ServingPolicy SET arms = '{{}}'", "arms of churn is an array of ranges"),
+    "no arms at all": ("UPDATE ServingPolicy SET arms = NULL", "arms of churn is an array of ranges"),
+    "an arm that is no object": ("UPDATE ServingPolicy SET arms = '[9]'", "a range is an object, not 9"),
+    "an arm with another key": (
+        """UPDATE ServingPolicy SET arms = '[{{"version_id": {v.third}, "first": 9, "last": 9, "weight": 1}}]'""",
+        "a range has version_id, first and last, and nothing else",
+    ),
+    "an arm without a last bucket": (
+        """UPDATE ServingPolicy SET arms = '[{{"version_id": {v.third}, "first": 90}}]'""",
+        "a range has version_id, first and last, and nothing else",
+    ),
+    "an arm by its label": (arms("v3", 90, 99), "version_id is the id of a version, not v3"),
+    "an arm of half a bucket": (arms("{v.third}", 90.5, 99), "buckets from 0 to 99, not 90.5 and 99"),
+    "an arm beyond the last bucket": (arms("{v.third}", 90, 100), "buckets from 0 to 99, not 90 and 100"),
+    "an arm before the first bucket": (arms("{v.third}", -1, 9), "buckets from 0 to 99, not -1 and 9"),
+    "an arm that ends before it begins": (arms("{v.third}", 90, 89), "the first bucket, 90, comes after the last, 89"),
+    "an arm in nine ranges": (
+        """UPDATE ServingPolicy SET arms = (SELECT jsonb_agg(jsonb_build_object(
+           'version_id', {v.third}, 'first', 80 + 2 * n, 'last', 80 + 2 * n)) FROM generate_series(0, 8) AS n)""",
+        "arms of churn: 9 ranges; at most 8",
+    ),
+    "five arms": (
+        """UPDATE ServingPolicy SET arms = (SELECT jsonb_agg(jsonb_build_object(
+           'version_id', n, 'first', n, 'last', n)) FROM generate_series(90, 94) AS n)""",
+        "at most 4 versions beside champion and challenger",
+    ),
+    "an arm of no version": (arms("999999", 90, 99), "there is no model version with the id 999999"),
+    "an arm of another model": (arms("{v.fraud}", 90, 99), "version f1 is of model fraud, not churn"),
+    "a retired arm": (arms("{v.retired}", 90, 99), "version v0 of churn is retired and cannot be an arm"),
+    "the champion as an arm": (arms("{v.first}", 90, 99), "version v1 of churn cannot be an arm and champion at once"),
+    "the challenger as an arm": (
+        arms("{v.second}", 90, 99),
+        "version v2 of churn cannot be an arm and challenger at once",
+    ),
+    "arms that overlap": (
+        """UPDATE ServingPolicy SET arms = '[{{"version_id": {v.third}, "first": 90, "last": 99}},
+           {{"version_id": {v.third}, "first": 80, "last": 90}}]'""",
+        "the buckets 90 to 99 and 80 to 90 overlap",
+    ),
+    "an arm in the challenger's buckets": (
+        arms("{v.third}", 4, 9),
+        "at weight 5 the challenger of churn has the buckets 0 to 4, and version v3 has 4 to 9",
+    ),
 }
 
 
@@ -197,6 +246,12 @@ ACCEPTED: dict[str, tuple[str, str, dict[str, tuple[Any, Any]]]] = {
         {"category_roles": ({}, {"vip": "champion"})},
     ),
     "salt": ("UPDATE ServingPolicy SET salt = 'r7'", "update", {"salt": (None, "r7")}),
+    "arms": (
+        """UPDATE ServingPolicy SET arms = (SELECT jsonb_build_array(jsonb_build_object('version_id', id, 'first', 90,
+           'last', 99)) FROM ModelVersion WHERE version = 'v3')""",
+        "update",
+        {"arms": ([], [{"version_id": 3, "first": 90, "last": 99}])},
+    ),
     "deletion": ("DELETE FROM ServingPolicy", "delete", {}),
 }
 

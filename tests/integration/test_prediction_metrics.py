@@ -10,6 +10,7 @@ from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.core.metrics import METRIC_NAMES
+from understudy.core.policy import Role
 from understudy.core.prediction import Status
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
@@ -133,3 +134,19 @@ async def test_windows_that_are_older_than_asked_for_are_deleted_in_pieces(world
 
     left = await world.windows.of_versions([world.champion], 0, world.minute + 3_600)
     assert [window.key.start for window in left] == [world.minute + 15 * place for place in range(4)]
+
+
+async def test_a_further_arm_is_an_active_version_and_is_measured(world):
+    arm = await register(world.database, "churn", "9")
+    await world.database.execute(
+        "UPDATE ServingPolicy SET arms = jsonb_build_array(jsonb_build_object('version_id', $1::bigint, 'first', 90,"
+        " 'last', 99))",
+        arm,
+    )
+    await world.traffic.ship(scored_rows(DRAWN, world.minute, arm))
+
+    await world.job.tick(world.epoch)
+
+    active = {version.id: version.role for version in (await world.store.active()).versions}
+    assert active == {world.champion: Role.CHAMPION, arm: Role.CHALLENGER}
+    assert (world.minute + 60, ROWS) in await world.values("volume", arm)

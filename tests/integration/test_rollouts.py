@@ -238,6 +238,21 @@ async def test_a_rollback_by_hand_after_a_promotion_puts_the_old_champion_back(w
     assert next_step(view.record.state, Observation(now=view.read_at, policy=seen)).state.phase is Phase.FAILED
 
 
+async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(world):
+    arm = await world.database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('churn', '9', 's3://models', 'onnx', '{}') RETURNING id"
+    )
+    ranges = [{"version_id": arm, "first": 90, "last": 99}]
+    await world.database.execute("UPDATE ServingPolicy SET arms = $1", orjson.dumps(ranges).decode())
+
+    with pytest.raises(PolicyRefused, match="further arms, so no rollout can begin") as refused:
+        await started(world)
+
+    assert "arms = '[]'" in refused.value.next_step
+    assert await world.store.open_ids() == []
+
+
 async def test_a_rollback_of_a_model_without_policy_is_refused_with_a_hint(world):
     with pytest.raises(PolicyRefused, match="nothing to roll back") as refused:
         await world.store.roll_back("fraud", ORIGIN)

@@ -2,6 +2,7 @@ import asyncio
 from pathlib import Path
 
 import asyncpg
+import orjson
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -51,6 +52,34 @@ async def test_going_up_then_down_then_up_again_leaves_the_same_schema(empty_dat
     }
     assert await objects_of(empty_database_url) == first
     assert len(first) > 100
+
+
+async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(database, database_url):
+    ids = [
+        await database.fetchval(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+            " VALUES ('churn', $1, 's3://models', 'onnx', '{}') RETURNING id",
+            label,
+        )
+        for label in ("6", "7", "9")
+    ]
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, challenger_version, challenger_weight, arms)"
+        " VALUES ('churn', $1, $2, 5, $3)",
+        *ids[:2],
+        orjson.dumps([{"version_id": ids[2], "first": 90, "last": 99}]).decode(),
+    )
+    statuses = "SELECT string_agg(status, ' ' ORDER BY id) FROM ModelVersion"
+    raise_weight = "UPDATE ServingPolicy SET challenger_weight = challenger_weight + 1 RETURNING challenger_weight"
+
+    await migrations.downgrade(database_url, "-1")
+    without = await database.fetchval(statuses), await database.fetchval(raise_weight)
+    await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '9'")
+    await migrations.upgrade(database_url)
+
+    assert without == ("champion challenger staging", 6)
+    assert await database.fetchval(raise_weight) == 7
+    assert await database.fetchval("SELECT arms FROM ServingPolicy") == "[]"
 
 
 async def test_an_upgrade_of_an_upgraded_database_changes_nothing(database_url):

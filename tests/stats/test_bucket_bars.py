@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from understudy.core.arms import arm_of, bucket_ranges
+from understudy.core.arms import bucket_ranges
 from understudy.core.routing import BUCKETS, bucket_of
 from understudy.core.sample_size import FloatArray
 
@@ -89,7 +89,8 @@ def test_a_ramp_moves_an_entity_once_and_never_back():
         ranges.append(bucket_ranges({"challenger": weight}, "champion", ranges[-1]))
 
     own = buckets("churn", ids=20_000).astype(int)
-    arms = np.array([[arm_of(stage, bucket) == "challenger" for bucket in own] for stage in ranges])
+    tables = [[arm for arm, first, last in stage for _ in range(first, last + 1)] for stage in ranges]
+    arms = np.array([[table[bucket] == "challenger" for bucket in own] for table in tables])
 
     back = sum(int((before & ~after).sum()) for before, after in pairwise(arms))
     said(f"ramp {stages}: {back} of {len(own):,} entities moved back (bar 0)")

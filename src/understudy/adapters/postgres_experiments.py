@@ -6,6 +6,7 @@ What is put into a statement's text is text of this module; every value is an ar
 from collections.abc import Sequence
 
 import asyncpg
+import orjson
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.errors import RegistryUnavailable
@@ -46,7 +47,11 @@ _ALLOCATIONS = """
            coalesce((after ->> 'challenger_weight')::int, 0) AS challenger_weight,
            (after ->> 'shadow_version')::bigint AS shadow_id,
            coalesce((after ->> 'shadow_percent')::int, 0) AS shadow_percent,
-           coalesce(after ->> 'salt', model_name) AS bucket_key
+           coalesce(after ->> 'salt', model_name) AS bucket_key, (
+               SELECT json_object_agg(version_id, percent)::text FROM (
+                   SELECT version_id, sum(last - first + 1) AS percent
+                   FROM jsonb_to_recordset(after -> 'arms') AS arm (version_id bigint, first int, last int)
+                   GROUP BY version_id) AS share) AS arms
     FROM policyaudit WHERE model_name = $1 ORDER BY id DESC LIMIT $2
 """
 _FACTS = """
@@ -174,7 +179,7 @@ class PostgresExperimentLog:
     async def allocations(self, model_name: str) -> Sequence[Allocation]:
         """See :class:`understudy.ports.ExperimentLog`."""
         rows = await self._fetch(_ALLOCATIONS, model_name, MOST_GENERATIONS)
-        return [Allocation(*row) for row in reversed(rows)]
+        return [_allocation(row) for row in reversed(rows)]
 
     async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
         """See :class:`understudy.ports.ExperimentLog`."""
@@ -241,6 +246,11 @@ class PostgresExperimentLog:
             finally:
                 connection.terminate()
         return rows
+
+
+def _allocation(row: asyncpg.Record) -> Allocation:
+    arms: dict[str, int] = orjson.loads(row["arms"] or "{}")
+    return Allocation(**{**row, "arms": {int(version_id): percent for version_id, percent in arms.items()}})
 
 
 def _entry_arguments(query: EntityQuery) -> tuple[object, ...]:

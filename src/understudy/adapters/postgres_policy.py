@@ -35,6 +35,7 @@ POLICY_COLUMNS = (
     "generation",
     "rollout_id",
     "input_sample_percent",
+    "arms",
 )
 VERSION_COLUMNS = (
     "id",

@@ -5,8 +5,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, func, insert, select, text, update
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +33,7 @@ from understudy.adapters.tables import (
     PROXY_INSTANCE,
     SERVING_POLICY,
 )
+from understudy.core.arms import BucketRange
 from understudy.core.baseline import Baselines
 from understudy.core.baseline_changes import with_baselines
 from understudy.core.presence import PRESENT_SECONDS
@@ -43,6 +57,11 @@ _REFUSAL_CLASSES = ("22", "23")
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
 _DUPLICATE_POLICY = "servingpolicy_pkey"
 _BAD_TARGET = "modelendpoint_target_"
+_ARMS = literal_column(
+    "(SELECT jsonb_agg(jsonb_build_array(version, first, last) ORDER BY first) FROM understudy_arms"
+    " WHERE model = servingpolicy.model_name)",
+    JSONB,
+)
 _ALIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds'")
 
 
@@ -262,7 +281,7 @@ async def _models(connection: AsyncConnection, model_name: str | None = None) ->
     if model_name is not None:
         counts = counts.where(MODEL_VERSION.c.model_name == model_name)
         policies = policies.where(SERVING_POLICY.c.model_name == model_name)
-    held = {row.model_name: PolicyRecord(**row._mapping) for row in await connection.execute(policies)}  # noqa: SLF001 - public in spite of its name
+    held = {row.model_name: _policy_record(row) for row in await connection.execute(policies)}
     rows = await connection.execute(counts.order_by(MODEL_VERSION.c.model_name))
     return [ModelRecord(row.model_name, held.get(row.model_name), row.versions) for row in rows]
 
@@ -283,7 +302,13 @@ def _policies() -> Select[Any]:
         policy.updated_by,
         alive.scalar_subquery().label("proxies"),
         alive.where(on_generation).scalar_subquery().label("proxies_on_generation"),
+        _ARMS.label("arms"),
     )
+
+
+def _policy_record(row: Row[Any]) -> PolicyRecord:
+    arms = tuple(BucketRange(*arm) for arm in row.arms or ())
+    return PolicyRecord(**{**row._mapping, "arms": arms})  # noqa: SLF001 - public in spite of its name
 
 
 def _label_of(version_id: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -313,11 +338,20 @@ async def _columns_of(connection: AsyncConnection, model_name: str, changes: Map
     """Return the changes as columns: a role's version by its id."""
     values: dict[str, Any] = {}
     for field, value in changes.items():
-        if field not in ROLES:
+        if field == "arms":
+            values[field] = [
+                {"version_id": await _id_of(connection, model_name, arm), "first": first, "last": last}
+                for arm, first, last in value
+            ]
+        elif field in ROLES:
+            values[f"{field}_version"] = None if value is None else await _id_of(connection, model_name, value)
+        else:
             values[field] = value
-            continue
-        values[f"{field}_version"] = None if value is None else (await _version(connection, model_name, value)).id
     return values
+
+
+async def _id_of(connection: AsyncConnection, model_name: str, version: str) -> int:
+    return (await _version(connection, model_name, version)).id
 
 
 class _Duplicate(Exception):

@@ -43,6 +43,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
     "policy_rejected": ("1 while a model's newest rows cannot be used, or not all of them.", ("model",)),
     "challenger_weight_ratio": ("Configured share of the challenger.", ("model",)),
+    "arms_weight_ratio": ("Configured share of all further arms together.", ("model",)),
     "replicas_ejected": ("Replicas of a version that get no calls now.", ("model", "version")),
     "upstream_in_flight": ("Calls to a version's model servers under way.", ("model", "version")),
     "requests_in_flight": ("Predict calls under way.", ()),

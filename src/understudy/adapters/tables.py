@@ -113,6 +113,7 @@ SERVING_POLICY = Table(
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("updated_by", Text, nullable=False, server_default=_WHO),
     Column("input_sample_percent", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("arms", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],

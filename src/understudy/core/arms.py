@@ -1,6 +1,7 @@
 """More than two arms: each has buckets of its own, and a change of weights moves as few entities as it can.
 
-With one challenger the ranges are those of the policy: the challenger has the buckets below its weight.
+With one challenger the ranges are those of the policy: the challenger has the buckets below its weight. Further arms
+begin at the other end, so that the challenger has room to grow without moving anybody of theirs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,16 +45,59 @@ def bucket_ranges(
     return _ranges(owners)
 
 
-def arm_of(ranges: Sequence[BucketRange], bucket: int) -> str:
-    """Return the arm that has this bucket.
+class Split(NamedTuple):
+    """Who has which buckets by a policy, versions by their text; the champion has what the others leave."""
+
+    champion: str
+    challenger: str | None = None
+    challenger_weight: int = 0
+    arms: Sequence[BucketRange] = ()
+    """Of the further arms."""
+
+    @property
+    def ranges(self) -> tuple[BucketRange, ...]:
+        """All buckets, in their order."""
+        owners = [self.champion] * BUCKETS
+        for arm, first, last in self.arms:
+            owners[first : last + 1] = [arm] * (last + 1 - first)
+        if self.challenger is not None:
+            owners[: self.challenger_weight] = [self.challenger] * self.challenger_weight
+        return _ranges(owners)
+
+
+def further_arms(before: Split, after: Split, weights: Mapping[str, int]) -> tuple[BucketRange, ...]:
+    """Return the ranges that give the further arms these weights, in the order of the buckets.
+
+    Args:
+        before: The policy so far.
+        after: The policy to be, without arms. Where its challenger's buckets run into a range they go before.
+        weights: Percent of the entities for each further arm. One that is not named has none.
 
     Raises:
-        ValueError: If none has.
+        ValueError: As :func:`bucket_ranges`; also if the champion or the challenger has a weight.
     """
+    champion, challenger, weight, _ = after
+    owners = [champion if owner == challenger else owner for owner in _owners(before.ranges)]
+    fixed = {}
+    if challenger is not None:
+        if challenger in weights:
+            raise ValueError(f"weights: {challenger} is the challenger and has a weight of its own; leave it out")
+        owners[:weight] = [challenger] * weight
+        fixed = {challenger: weight}
+    mirrored = bucket_ranges({**fixed, **weights}, champion, _ranges(owners[::-1]))
+    return tuple(
+        BucketRange(arm, BUCKETS - 1 - last, BUCKETS - 1 - first)
+        for arm, first, last in reversed(mirrored)
+        if arm in weights
+    )
+
+
+def arm_percents(ranges: Sequence[BucketRange]) -> dict[str, int]:
+    """Return how many percent of the entities each arm has."""
+    percents: dict[str, int] = {}
     for arm, first, last in ranges:
-        if first <= bucket <= last:
-            return arm
-    raise ValueError(f"no arm has bucket {bucket}")
+        percents[arm] = percents.get(arm, 0) + last + 1 - first
+    return percents
 
 
 def moved_percent(before: Sequence[BucketRange], after: Sequence[BucketRange]) -> int:

@@ -6,7 +6,8 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
     {"models": {"visits": {
         "policy": {"champion_version": 1, "challenger_version": 2, "challenger_weight": 5, "shadow_version": null,
                    "shadow_percent": 100, "fallback": true, "salt": null, "category_roles": {"vip": "champion"},
-                   "generation": 41, "rollout_id": null, "slow_us": null, "input_sample_percent": 0},
+                   "generation": 41, "rollout_id": null, "slow_us": null, "input_sample_percent": 0,
+                   "arms": [{"version_id": 9, "first": 90, "last": 99}]},
         "versions": [{"id": 1, "version": "6", "status": "champion", "protocol": "oip", "endpoints": ["127.0.0.1:9000"],
                       "input_schema": {...}, "output_schema": {...}, "backend": {}, "deterministic": true,
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
@@ -16,6 +17,7 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
 cannot be used is left out, and :attr:`PolicySnapshot.rejected` says why.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,7 @@ from understudy.core.schema_reader import compile_input_schema, compile_output_s
 from understudy.errors import SchemaInvalid
 
 PolicyDocument = Mapping[str, Any]
+LAST_BUCKET = 99
 
 
 class Role(StrEnum):
@@ -111,6 +114,8 @@ class ServingPolicy:
     versions: Mapping[str, ModelVersion] = field(default_factory=dict)
     statuses: Mapping[str, str] = field(default_factory=dict)
     """``ModelVersion.status`` by version, as of this policy's rows."""
+    arms: Mapping[int, ModelVersion] = field(default_factory=dict)
+    """The version that has a bucket, for each bucket of the further arms."""
 
     @property
     def bucket_key(self) -> str:
@@ -121,11 +126,19 @@ class ServingPolicy:
     def called_ids(self) -> frozenset[int]:
         """The ids of the versions that get calls."""
         challenger = self.challenger if self.challenger_weight else None
-        return frozenset(version.id for version in (self.champion, challenger, self.shadow) if version is not None)
+        called = (self.champion, challenger, self.shadow, *self.arms.values())
+        return frozenset(version.id for version in called if version is not None)
+
+    @property
+    def arm_percents(self) -> dict[ModelVersion, int]:
+        """The percent of the entities that each further arm has."""
+        return dict(Counter(self.arms.values()))
 
     def role_of(self, version: ModelVersion) -> Role:
         """Return the role a forced version is logged under; one without a role answers as a champion would."""
         if self.challenger is not None and version.id == self.challenger.id:
+            return Role.CHALLENGER
+        if version in self.arms.values():
             return Role.CHALLENGER
         if self.shadow is not None and version.id == self.shadow.id:
             return Role.SHADOW
@@ -188,9 +201,9 @@ def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, comple
         document: Some models' rows, or all of them.
         complete: Whether models that the document does not name are gone.
 
-    A challenger or shadow that cannot be used is nobody, and its share is 0. Only where nobody could answer (the
-    champion cannot be used, or the policy itself) the model keeps its last good policy; weight 0 holds for that too. A
-    key that cannot be read opens nothing.
+    A challenger, arm or shadow that cannot be used is nobody, and its share is 0. Only where nobody could answer (the
+    champion cannot be used, or the policy itself) the model keeps its last good policy; weight 0 and the end of all
+    further arms hold for that too. A key that cannot be read opens nothing.
     """
     policies = {} if complete else dict(snapshot.policies)
     rejected = {} if complete else dict(snapshot.rejected)
@@ -214,9 +227,7 @@ def _read_model(name: str, rows: Any, current: ServingPolicy | None) -> tuple[Se
                 return None, ""
             return _policy_from_rows(name, rows, current.versions if current is not None else {})
     except SchemaInvalid as problem:
-        if current is not None and current.challenger_weight and _says_weight_0(rows):
-            current = replace(current, challenger_weight=0)
-        return current, str(problem)
+        return current and _taken_back(current, rows), str(problem)
 
 
 def _policy_from_rows(
@@ -225,7 +236,7 @@ def _policy_from_rows(
     """Compile one model's policy; versions in ``known`` whose row is unchanged are used again.
 
     Raises:
-        SchemaInvalid: If nobody could answer. A challenger or shadow that cannot be used is told instead; other
+        SchemaInvalid: If nobody could answer. A challenger, arm or shadow that cannot be used is told instead; other
             versions that cannot be used are left out.
     """
     read = [(row, _read_version(name, row, known)) for row in rows["versions"]]
@@ -238,6 +249,7 @@ def _policy_from_rows(
     others = [_named(by_id, role, policy[f"{role}_version"]) for role in (Role.CHALLENGER, Role.SHADOW)]
     challenger, shadow = (found if isinstance(found, ModelVersion) else None for found in others)
     weight = int(policy["challenger_weight"])
+    arms, arm_problems = _arms_from(by_id, policy.get("arms") or ())
     compiled = ServingPolicy(
         model_name=name,
         champion=champion,
@@ -255,8 +267,10 @@ def _policy_from_rows(
         input_sample_percent=int(policy.get("input_sample_percent", 0)),
         versions=versions,
         statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
+        arms=arms,
     )
-    return compiled, "; ".join(found.problem for found in others if isinstance(found, _Unusable))
+    problems = [*(found.problem for found in others if isinstance(found, _Unusable)), *arm_problems]
+    return compiled, "; ".join(problems)
 
 
 class _Unusable(NamedTuple):
@@ -281,7 +295,27 @@ def _read_version(
         return _Unusable(version_id, str(problem))
 
 
-def _named(by_id: Mapping[int | None, ModelVersion | _Unusable], role: Role, version_id: Any) -> Any:
+def _arms_from(
+    by_id: Mapping[int | None, ModelVersion | _Unusable], ranges: Any
+) -> tuple[dict[int, ModelVersion], list[str]]:
+    """Return who has which bucket beside champion and challenger, and why some of it is the champion's instead."""
+    buckets: dict[int, ModelVersion] = {}
+    problems: dict[str, None] = {}
+    try:
+        with _only_schema_invalid("the arms cannot be read"):
+            for arm in ranges:
+                found = _named(by_id, "arm", arm["version_id"])
+                if isinstance(found, ModelVersion):
+                    first, last = max(int(arm["first"]), 0), min(int(arm["last"]), LAST_BUCKET)
+                    buckets.update(dict.fromkeys(range(first, last + 1), found))
+                else:
+                    problems["an arm has no version" if found is None else found.problem] = None
+    except SchemaInvalid as problem:
+        return {}, [str(problem)]
+    return buckets, list(problems)
+
+
+def _named(by_id: Mapping[int | None, ModelVersion | _Unusable], role: str, version_id: Any) -> Any:
     """Return the version with this role, ``None`` for nobody, or why there is nobody although there should be."""
     if version_id is None:
         return None
@@ -291,9 +325,16 @@ def _named(by_id: Mapping[int | None, ModelVersion | _Unusable], role: Role, ver
     return found if isinstance(found, ModelVersion) else _Unusable(found.id, f"the {role}: {found.problem}")
 
 
-def _says_weight_0(rows: Any) -> bool:
+def _taken_back(current: ServingPolicy, rows: Any) -> ServingPolicy:
+    """Return the policy without the traffic that rows take back of which nothing else can be used."""
     policy = rows.get("policy") if isinstance(rows, Mapping) else None
-    return isinstance(policy, Mapping) and policy.get("challenger_weight") == 0
+    if not isinstance(policy, Mapping):
+        return current
+    if current.challenger_weight and policy.get("challenger_weight") == 0:
+        current = replace(current, challenger_weight=0)
+    if current.arms and policy.get("arms") == []:
+        current = replace(current, arms={})
+    return current
 
 
 def _keys_from(rows: Any) -> dict[str, ApiKey]:

@@ -4,10 +4,10 @@ from enum import StrEnum
 from hashlib import md5
 from typing import NamedTuple
 
-from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.policy import LAST_BUCKET, ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import PolicyNotLoaded, UnknownModel
 
-BUCKETS = 100
+BUCKETS = LAST_BUCKET + 1
 
 
 class Reason(StrEnum):
@@ -58,22 +58,25 @@ def choose_route(
 ) -> Route:
     """Return who answers this entity: a forced version, else the category's role, else the bucket's.
 
-    A challenger with weight 0 answers nobody, whatever a category says: taking the weight to 0 is the rollback.
+    A challenger with weight 0 answers nobody, whatever a category says: taking the weight to 0 is the rollback. A
+    further arm is a challenger too, but a category never means it.
     """
     bucket = bucket_of(policy.bucket_key, entity_id)
     if forced is not None:
         return Route(forced, policy.role_of(forced), bucket, Reason.FORCED)
-    challenger = policy.challenger
-    if challenger is None or policy.challenger_weight <= 0:
+    weight = policy.challenger_weight
+    challenger = policy.challenger if weight > 0 else None
+    if challenger is None and not policy.arms:
         return Route(policy.champion, Role.CHAMPION, bucket, Reason.BUCKET)
-    if category is not None and category in policy.category_roles:
-        to_challenger = policy.category_roles[category] is Role.CHALLENGER
-        reason = Reason.CATEGORY
-    else:
-        to_challenger = bucket < policy.challenger_weight
+    role = policy.category_roles.get(category) if category is not None else None
+    if role is None or (role is Role.CHALLENGER and challenger is None):
+        version = challenger if bucket < weight else policy.arms.get(bucket)
         reason = Reason.BUCKET
-    if to_challenger:
-        return Route(challenger, Role.CHALLENGER, bucket, reason)
+    else:
+        version = challenger if role is Role.CHALLENGER else None
+        reason = Reason.CATEGORY
+    if version is not None:
+        return Route(version, Role.CHALLENGER, bucket, reason)
     return Route(policy.champion, Role.CHAMPION, bucket, reason)
 
 
@@ -88,8 +91,8 @@ class Assignment(NamedTuple):
     role: Role
     reason: Reason
     challenger_weight: int
-    joins_challenger_from_weight: int
-    """The smallest weight at which the bucket alone sends the entity to a challenger."""
+    joins_challenger_from_weight: int | None
+    """The smallest weight at which the bucket alone sends the entity to a challenger; ``None`` while it is an arm's."""
     shadowed: bool
     generation: int
 
@@ -106,7 +109,7 @@ def assignment(policy: ServingPolicy, entity_id: str, category: str | None = Non
         role=route.role,
         reason=route.reason,
         challenger_weight=policy.challenger_weight,
-        joins_challenger_from_weight=route.bucket + 1,
+        joins_challenger_from_weight=None if route.bucket in policy.arms else route.bucket + 1,
         shadowed=is_shadowed(policy, entity_id),
         generation=policy.generation,
     )

@@ -34,6 +34,8 @@ class PlanQuestion(NamedTuple):
     choice: MetricChoice
     looks: int
     now: float
+    version_id: int | None = None
+    """Who is compared with the champion; ``None``: the challenger."""
 
 
 class Baseline(NamedTuple):
@@ -50,7 +52,9 @@ class Baseline(NamedTuple):
     entities_per_day: float
     """Of all versions; those that came again are counted once."""
     share_b: float
-    """The challenger's share (0-1) today."""
+    """The challenger's share (0-1) today, or that of the arm that is compared."""
+    share_a: float
+    """The champion's."""
 
 
 class AbSizes(NamedTuple):
@@ -84,6 +88,7 @@ async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
     effect = effect_of(question.wanted, baseline)
     one_look = entities_per_arm(effect)
     inflation = sample_inflation_ratio(fractions_of(question.looks))
+    shares = baseline.share_a, baseline.share_b
     return AbSizes(
         baseline=baseline,
         wanted=question.wanted,
@@ -91,8 +96,8 @@ async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
         one_look=one_look,
         with_looks=_inflated(one_look, question.looks),
         looks=question.looks,
-        days_even=_days(effect, baseline, 0.5, inflation),
-        days_today=_days(effect, baseline, baseline.share_b, inflation) if 0 < baseline.share_b < 1 else None,
+        days_even=_days(effect, baseline, (0.5, 0.5), inflation),
+        days_today=_days(effect, baseline, shares, inflation) if all(shares) else None,
         seed=seed_sample_size(question.wanted.amount) if question.wanted.is_relative else None,
     )
 
@@ -133,8 +138,8 @@ def _inflated(one_look: int, looks: int) -> int:
     return one_look if looks == 1 else round(one_look * sample_inflation_ratio(fractions_of(looks)))
 
 
-def _days(effect: Effect, baseline: Baseline, share_b: float, inflation: float) -> int | None:
-    daily = (1 - share_b) * baseline.entities_per_day, share_b * baseline.entities_per_day
+def _days(effect: Effect, baseline: Baseline, shares: tuple[float, float], inflation: float) -> int | None:
+    daily = shares[0] * baseline.entities_per_day, shares[1] * baseline.entities_per_day
     return when_known(effect, "", (0, 0), daily, inflation).days
 
 
@@ -163,9 +168,12 @@ async def _baseline(log: ExperimentLog, question: PlanQuestion, allocations: Seq
             per_call=question.choice.per_call,
         )
     )
-    share_b = allocations[-1].challenger_weight / _ALL_PERCENT
-    per_day = _entities_per_day(found, question.now - since, share_b)
-    unknown = Baseline("", 0, 0.0, 0.0, facts.is_share, per_day, share_b)
+    latest = allocations[-1]
+    version_id = latest.challenger_id if question.version_id is None else question.version_id
+    share_b = 0 if version_id is None else (latest.percent_of(version_id) or 0) / _ALL_PERCENT
+    share_a = latest.champion_percent / _ALL_PERCENT
+    per_day = _entities_per_day(found, question.now - since, share_a)
+    unknown = Baseline("", 0, 0.0, 0.0, facts.is_share, per_day, share_b, share_a)
     if question.metric is None:
         return unknown._replace(gap="no metric was named")
     if not facts.events:
@@ -177,12 +185,12 @@ async def _baseline(log: ExperimentLog, question: PlanQuestion, allocations: Seq
     return unknown._replace(entities=len(arm.numerator), value=alike.value_a, variance=alike.variance_a)
 
 
-def _entities_per_day(found: EntityGroups, seconds: float, share_b: float) -> float:
+def _entities_per_day(found: EntityGroups, seconds: float, share_a: float) -> float:
     """Return how many entities of all versions come a day, from those that met the champion."""
-    if not found.entities or share_b >= 1:
+    if not found.entities or share_a <= 0:
         return 0.0
     met = sum(group.entities for group in found.groups) * found.total / found.entities
-    return met / (max(seconds, 1.0) / DAY_SECONDS) / (1 - share_b)
+    return met / (max(seconds, 1.0) / DAY_SECONDS) / share_a
 
 
 def no_outcomes(model_name: str, metric: str, known_names: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ SCORE_CELLS = 20
 _ATTEMPTS = 3
 _ANY_SIZE = 1_000
 """Of a plan that is only asked what is missing before anything can be said."""
-_NO_SHARE = "No traffic: the challenger had no share of the calls in this time, or all of them."
+_NO_SHARE = "No traffic: B had no share of the calls in this time, or A had none."
 _NO_TRAFFIC = "No traffic: nobody met either version in this time while both had a share."
 _UNDECLARED = (
     "Not decided: no test of {metric} was declared, so the interval holds however often one looks, and decides nothing."
@@ -136,7 +136,7 @@ async def report_ab(
         RegistryUnavailable, MigrationNeeded: As the log and the store.
     """
     for _ in range(_ATTEMPTS):
-        found = await find_test(log, store, question.model_name, question.metric)
+        found = await find_test(log, store, question.model_name, question.metric, question.version_id)
         report, verdict = await _report(log, found, question, with_timeline=with_timeline)
         test = found.test
         if test is None or not test.is_open or verdict is None or not verdict.is_look:

@@ -20,7 +20,6 @@ from understudy.core.ab import ArmEntities, Epoch
 from understudy.core.sample_size import FloatArray
 from understudy.ports import Allocation, EntityGroup
 
-_ALL_PERCENT = 100
 _ROUNDING = 1e-12
 """Spread over size of pasts below which all are equal but for the last digits of their floats."""
 
@@ -31,7 +30,7 @@ class Period(NamedTuple):
     since: float
     """Seconds since the epoch."""
     share_b: float
-    """Above 0 and below 1."""
+    """Of the entities of these two; above 0 and below 1."""
     generations: tuple[int, ...]
 
 
@@ -53,32 +52,40 @@ class ArmCounts(NamedTuple):
 
 
 def periods(allocations: Iterable[Allocation], champion_id: int, challenger_id: int) -> list[Period]:
-    """Return the times in which both versions had a share, oldest first as the ``allocations`` are."""
+    """Return the times in which both versions had a share, oldest first as the ``allocations`` are.
+
+    B is whoever is named, the challenger or a further arm; what other arms have is no part of the comparison.
+    """
     found: list[Period] = []
     before: Allocation | None = None
     for allocation in allocations:
         if _splits(allocation, champion_id, challenger_id):
-            if before is not None and _split_of(before) == _split_of(allocation):
+            if before is not None and _split_of(before, challenger_id) == _split_of(allocation, challenger_id):
                 found[-1] = found[-1]._replace(generations=(*found[-1].generations, allocation.generation))
             else:
-                share_b = allocation.challenger_weight / _ALL_PERCENT
-                found.append(Period(allocation.since, share_b, (allocation.generation,)))
+                found.append(Period(allocation.since, share_of(allocation, challenger_id), (allocation.generation,)))
         before = allocation
     return found
 
 
 def began(allocations: Sequence[Allocation], champion_id: int, challenger_id: int) -> float | None:
-    """Return when these two versions first shared the calls, since they have been champion and challenger at all.
+    """Return when these two versions first shared the calls, since they have been champion and challenger (or arm).
 
     ``None`` when they never did, or are so no more.
     """
     first: float | None = None
     for allocation in reversed(allocations):
-        if (allocation.champion_id, allocation.challenger_id) != (champion_id, challenger_id):
+        if allocation.champion_id != champion_id or allocation.percent_of(challenger_id) is None:
             break
         if _splits(allocation, champion_id, challenger_id):
             first = allocation.since
     return first
+
+
+def share_of(allocation: Allocation, challenger_id: int) -> float:
+    """Return B's share (0-1) of the entities that meet the champion or B; 0 when it has none."""
+    percent = allocation.percent_of(challenger_id) or 0
+    return percent / (percent + allocation.champion_percent) if percent else 0.0
 
 
 def epochs_of(split: Sequence[Period]) -> dict[int, int]:
@@ -136,12 +143,13 @@ def counts_of(groups: Iterable[EntityGroup], *, is_b: bool) -> ArmCounts:
 
 
 def _splits(allocation: Allocation, champion_id: int, challenger_id: int) -> bool:
-    versions = allocation.champion_id, allocation.challenger_id
-    return versions == (champion_id, challenger_id) and 0 < allocation.challenger_weight < _ALL_PERCENT
+    has_share = bool(allocation.percent_of(challenger_id)) and allocation.champion_percent > 0
+    return allocation.champion_id == champion_id and has_share
 
 
-def _split_of(allocation: Allocation) -> tuple[object, ...]:
-    return allocation.champion_id, allocation.challenger_id, allocation.challenger_weight, allocation.bucket_key
+def _split_of(allocation: Allocation, challenger_id: int) -> tuple[object, ...]:
+    shares = allocation.percent_of(challenger_id), allocation.champion_percent
+    return allocation.champion_id, *shares, allocation.bucket_key
 
 
 def _information(epoch: Epoch) -> float:

@@ -30,10 +30,31 @@ class AbQuestion(NamedTuple):
     """When the counting begins; ``None``: with the test, or with the challenger's first share."""
     wanted: Wanted
     choice: MetricChoice
+    version_id: int | None = None
+    """B; ``None``: the only one of :func:`candidates`."""
 
 
-async def find_test(log: ExperimentLog, store: ExperimentStore, model_name: str, metric: str) -> Found:
+def candidates(allocations: Sequence[Allocation]) -> list[int]:
+    """Return the versions that may be meant as B when none is named: the challenger, if without a share every arm."""
+    latest = allocations[-1] if allocations else None
+    if latest is None or latest.champion_id is None:
+        return []
+    if latest.challenger_id is not None and (latest.challenger_weight or not latest.arms):
+        return [latest.challenger_id]
+    return list(latest.arms)
+
+
+async def find_test(
+    log: ExperimentLog, store: ExperimentStore, model_name: str, metric: str, version_id: int | None = None
+) -> Found:
     """Return the two versions that share the calls now, else those of the latest test of the metric.
+
+    Args:
+        log: Allocations.
+        store: Declared tests.
+        model_name: The model.
+        metric: Name of the outcomes.
+        version_id: B; ``None``: the only one of :func:`candidates`.
 
     Raises:
         NotRegistered: There is neither.
@@ -41,8 +62,9 @@ async def find_test(log: ExperimentLog, store: ExperimentStore, model_name: str,
     """
     allocations = await log.allocations(model_name)
     latest = allocations[-1] if allocations else None
-    if latest is not None and latest.champion_id is not None and latest.challenger_id is not None:
-        versions = latest.champion_id, latest.challenger_id
+    named = candidates(allocations) if version_id is None else [version_id]
+    if latest is not None and latest.champion_id is not None and len(named) == 1:
+        versions = latest.champion_id, named[0]
         record = await store.latest(model_name, metric, versions)
         return Found(*versions, allocations, None if record is None else declared_test(record))
     record = await store.latest(model_name, metric)
@@ -66,7 +88,8 @@ async def declare_test(
         ValueError: If nothing is known of the metric yet, so that no size can be computed.
         NotRegistered: As :func:`plan_ab`; also if somebody else declares one at this moment.
     """
-    asked = PlanQuestion(question.model_name, question.metric, question.wanted, question.choice, looks, question.now)
+    model_name, metric, wanted, choice = question.model_name, question.metric, question.wanted, question.choice
+    asked = PlanQuestion(model_name, metric, wanted, choice, looks, question.now, found.challenger_id)
     plan = await plan_to_declare(log, asked)
     first_share = began(found.allocations, found.champion_id, found.challenger_id)
     usual = question.now if found.test is not None or first_share is None else first_share
@@ -82,5 +105,5 @@ async def declare_test(
         )
     )
     if record is None:
-        return await find_test(log, store, question.model_name, question.metric)
+        return await find_test(log, store, question.model_name, question.metric, question.version_id)
     return found._replace(test=declared_test(record))

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from understudy.core.arms import Split, arm_percents, further_arms, moved_percent
+from understudy.core.routing import BUCKETS
+from understudy.errors import PolicyRefused
 from understudy.ports import PolicyRecord
 
-_MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles"})
+_MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles", "arms"})
 """Fields whose change sends somebody's calls elsewhere."""
 _ABOUT_THE_RECORD = frozenset(
     {"model_name", "generation", "updated_at", "updated_by", "proxies", "proxies_on_generation", "previous_champion"}
@@ -34,5 +37,41 @@ def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
     """Whether somebody's calls go elsewhere; a challenger without weight and a shadow move none."""
     changed = differences(before, after).keys() & _MOVING
     if before.challenger_weight == after.challenger_weight == 0:
-        changed -= {"challenger", "salt", "category_roles"}
+        changed -= {"challenger"} if before.arms or after.arms else {"challenger", "salt", "category_roles"}
     return bool(changed)
+
+
+def with_arms(before: PolicyRecord | None, changes: Mapping[str, Any], weights: Mapping[str, int]) -> dict[str, Any]:
+    """Return the changes with ranges that give further arms these weights, and move as few entities as can be.
+
+    Args:
+        before: The policy so far, if there is one. Arms that are not named keep their weight; a weight of 0 ends one.
+        changes: What else is to change; the arms make room for it.
+        weights: Percent of the entities by the version's text; none at all ends every arm.
+
+    Raises:
+        PolicyRefused: Not everybody can have that much, or an arm is champion or challenger.
+    """
+    complete = complete_changes(changes)
+    old = before.split if before is not None else Split(complete.get("champion", ""))
+    new = Split(
+        complete.get("champion", old.champion),
+        complete.get("challenger", old.challenger),
+        complete.get("challenger_weight", old.challenger_weight),
+    )
+    if not 0 <= new.challenger_weight <= BUCKETS:
+        return complete  # what is wrong is not the arms, and the database says it best
+    asked = {**arm_percents(old.arms), **weights} if weights else {}
+    wanted = {arm: percent for arm, percent in asked.items() if percent}
+    try:
+        return {**complete, "arms": further_arms(old, new, wanted)}
+    except ValueError as problem:
+        raise PolicyRefused(
+            f"further arms cannot have that: {problem}",
+            hint="understudy model show shows who has how much; --arm VERSION=0 ends an arm.",
+        ) from problem
+
+
+def moved_entities_percent(before: PolicyRecord, after: PolicyRecord) -> int | None:
+    """Return how many percent of the entities change their version; ``None`` if all are drawn anew, by another salt."""
+    return moved_percent(before.split.ranges, after.split.ranges) if before.salt == after.salt else None

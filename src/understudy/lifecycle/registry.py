@@ -26,9 +26,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "category_roles": (dict,),
     "rollout_id": (int, type(None)),
     "input_sample_percent": (int,),
+    "arms": (tuple,),
 }
 POLICY_FIELDS = tuple(_TYPES)
-"""What :func:`set_policy` can change; a role's value is the version's text, or ``None`` for nobody."""
+"""What :func:`set_policy` can change; a role is the version's text, or ``None`` for nobody; ``arms`` are ranges."""
 
 
 class NewKey(NamedTuple):

@@ -22,7 +22,7 @@ REPORT_SECONDS = 10.0
 """Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
-MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "policy_rejected")
+MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "arms_weight_ratio", "policy_rejected")
 INLINE_MODELS = 50
 """More changed models than this are compiled in a thread, so that the event loop never stops for them."""
 
@@ -228,6 +228,7 @@ class PolicyFeed:
             if policy is not None:
                 self._telemetry.set("policy_generation", policy.generation, name)
                 self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
+                self._telemetry.set("arms_weight_ratio", len(policy.arms) / 100, name)
             if _is_known(snapshot, name):
                 self._telemetry.set("policy_rejected", float(name in snapshot.rejected), name)
         for name in gone:

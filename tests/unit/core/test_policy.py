@@ -198,6 +198,58 @@ def test_without_a_usable_champion_weight_0_is_all_that_changes_of_the_last_good
     assert all("champion" in snapshot.rejected["visits"] for snapshot in at_weight.values())
 
 
+def an_arm(version_id: Any, first: Any = 90, last: Any = 99) -> dict[str, Any]:
+    return {"version_id": version_id, "first": first, "last": last}
+
+
+def test_further_arms_become_who_has_which_bucket():
+    rows = policy_rows(challenger_version=2, challenger_weight=50, arms=[an_arm(3), an_arm(3, 60, 60)])
+
+    policy = after(EMPTY, visits=rows).policies["visits"]
+
+    assert policy.arms == dict.fromkeys([*range(90, 100), 60], policy.versions["3"])
+    assert policy.arm_percents == {policy.versions["3"]: 11}
+    assert after(EMPTY, visits=policy_rows()).policies["visits"].arms == {}
+
+
+@pytest.mark.parametrize(
+    ("arms", "said"),
+    [
+        ([an_arm(9)], "the arm is version id 9, which is not one of the model's versions"),
+        ([an_arm(None)], "an arm has no version"),
+        ([an_arm(3, "x")], "the arms cannot be read"),
+        ([{}], "the arms cannot be read"),
+        (9, "the arms cannot be read"),
+    ],
+)
+def test_the_buckets_of_an_arm_that_cannot_be_used_are_the_champions(arms, said):
+    snapshot = after(EMPTY, visits=policy_rows(challenger_version=2, challenger_weight=50, arms=arms))
+
+    assert snapshot.policies["visits"].arms == {}
+    assert snapshot.policies["visits"].challenger_weight == 50
+    assert said in snapshot.rejected["visits"]
+
+
+def test_a_broken_arm_takes_no_other_with_it():
+    versions = [a_version_row("1"), a_version_row("2", input_schema={"features": []}), a_version_row("3")]
+    snapshot = after(EMPTY, visits=policy_rows(arms=[an_arm(2, 80, 89), an_arm(3, 0, 10**9)], versions=versions))
+
+    policy = snapshot.policies["visits"]
+    assert policy.arms == dict.fromkeys(range(100), policy.versions["3"])
+    assert "the arm: input_schema.features" in snapshot.rejected["visits"]
+
+
+def test_without_a_usable_champion_the_end_of_all_further_arms_is_kept_too():
+    good = after(EMPTY, visits=policy_rows(arms=[an_arm(3)]))
+    versions = [a_version_row("1", input_schema={}), a_version_row("3")]
+
+    ended = after(good, visits=policy_rows(arms=[], versions=versions))
+    grown = after(good, visits=policy_rows(arms=[an_arm(3, 50)], versions=versions))
+
+    assert ended.policies["visits"].arms == {}
+    assert grown.policies["visits"] is good.policies["visits"]
+
+
 def test_a_corrected_champion_ends_the_rejection():
     broken = after(EMPTY, visits=policy_rows(versions=[a_version_row("1", input_schema={})]))
     mended = after(broken, complete=False, visits=policy_rows())
@@ -219,7 +271,14 @@ def test_whatever_one_place_of_a_document_holds_the_other_models_and_keys_are_re
     good = after(EMPTY, visits=policy_rows(challenger_version=2, challenger_weight=50))
     versions = [a_version_row("1"), a_version_row("2", input_schema=FULL_INPUT, output_schema=FULL_OUTPUT)]
     document = {
-        "models": {"visits": policy_rows(challenger_version=2, shadow_version=1, versions=versions)},
+        "models": {
+            "visits": policy_rows(
+                challenger_version=2,
+                shadow_version=1,
+                versions=versions,
+                arms=[{"version_id": 2, "first": 90, "last": 99}],
+            )
+        },
         "keys": [KEY],
     }
     place = data.draw(st.sampled_from([place for place in places(document) if len(place) > 1]))

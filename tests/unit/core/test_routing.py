@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.policy import PolicySnapshot, Role
-from understudy.core.routing import BUCKETS, Reason, assignment, bucket_of, choose_route, is_shadowed, policy_of
+from understudy.core.routing import (
+    BUCKETS,
+    Reason,
+    assignment,
+    bucket_of,
+    choose_route,
+    falls_back,
+    is_shadowed,
+    policy_of,
+)
 from understudy.errors import PolicyNotLoaded, UnknownModel
 
 weights = st.integers(0, 100)
@@ -93,6 +102,7 @@ def test_an_assignment_says_what_the_route_is_and_from_which_weight_on_it_change
 
     route = choose_route(policy, entity_id, category)
     assert (found.version, found.role, found.bucket, found.reason) == (route.version.version, *route[1:])
+    assert found.joins_challenger_from_weight is not None
     for at, role in ((found.joins_challenger_from_weight - 1, Role.CHAMPION), (found.bucket + 1, Role.CHALLENGER)):
         assert choose_route(a_policy(challenger=a_version("2"), challenger_weight=at), entity_id).role is role
 
@@ -106,3 +116,87 @@ def test_a_policy_is_looked_up_or_said_to_be_missing_and_why():
         policy_of(snapshot, "digits")
     with pytest.raises(PolicyNotLoaded):
         policy_of(None, "visits")
+
+
+A, B, C, D = (a_version(label) for label in "1234")
+# Who has which bucket from the challenger's up: each cut is where another version begins.
+tables = st.lists(st.sampled_from([None, C, D]), min_size=100, max_size=100)
+
+
+def entity_in(bucket: int) -> str:
+    return next(f"e{n}" for n in range(10_000) if bucket_of("visits", f"e{n}") == bucket)
+
+
+ENTITIES = [entity_in(bucket) for bucket in range(BUCKETS)]
+
+
+def with_arms(weight: int, table, **changes):
+    arms = {bucket: version for bucket, version in enumerate(table) if version is not None and bucket >= weight}
+    return a_policy(champion=A, challenger=B, challenger_weight=weight, arms=arms, **changes)
+
+
+@pytest.mark.parametrize("category", [None, "vip", "beta", "other"])
+@pytest.mark.parametrize("roles", [{}, {"vip": Role.CHAMPION, "beta": Role.CHALLENGER}])
+def test_with_two_arms_every_bucket_goes_where_the_seeds_rule_sends_it(category, roles):
+    wrong = []
+    for weight in range(101):
+        policy = a_policy(champion=A, challenger=B, challenger_weight=weight, category_roles=roles)
+        for bucket, entity in enumerate(ENTITIES):
+            by_category = weight > 0 and category in roles
+            to_b = roles[category] is Role.CHALLENGER if by_category else bucket < weight
+            expected = (B, Role.CHALLENGER) if to_b else (A, Role.CHAMPION)
+            route = choose_route(policy, entity, category)
+            reason = Reason.CATEGORY if by_category else Reason.BUCKET
+            if route != (*expected, bucket, reason):
+                wrong.append((weight, bucket, route))
+
+    assert wrong == []
+
+
+@given(weights, tables)
+def test_every_bucket_reaches_the_version_that_has_it(weight, table):
+    policy = with_arms(weight, table)
+
+    for bucket, entity in enumerate(ENTITIES):
+        owner = B if bucket < weight else table[bucket] or A
+        role = Role.CHAMPION if owner is A else Role.CHALLENGER
+        assert choose_route(policy, entity) == (owner, role, bucket, Reason.BUCKET)
+
+
+@given(weights, tables, weights, tables)
+def test_an_entity_changes_its_version_only_when_its_bucket_changes_its_owner(weight, table, later, changed):
+    before, after = with_arms(weight, table), with_arms(later, changed)
+
+    for bucket, entity in enumerate(ENTITIES):
+        kept = (bucket < weight) == (bucket < later) and (bucket < weight or table[bucket] is changed[bucket])
+        same = choose_route(before, entity).version is choose_route(after, entity).version
+        assert same or not kept
+
+
+@given(st.integers(0, 80), st.sampled_from(ENTITIES))
+def test_a_category_goes_before_an_arm_unless_it_means_a_challenger_without_weight(weight, entity):
+    roles = {"vip": Role.CHAMPION, "beta": Role.CHALLENGER}
+    policy = with_arms(weight, [None] * 90 + [C] * 10, category_roles=roles)
+
+    vip, beta = (choose_route(policy, entity, category) for category in ("vip", "beta"))
+
+    assert vip[:2] + vip[3:] == (A, Role.CHAMPION, Reason.CATEGORY)
+    if weight:
+        assert beta[:2] + beta[3:] == (B, Role.CHALLENGER, Reason.CATEGORY)
+    else:
+        assert beta == choose_route(policy, entity)
+
+
+def test_a_forced_arm_is_a_challenger_and_a_failing_one_is_answered_for():
+    policy = with_arms(10, [None] * 90 + [C] * 10)
+
+    assert choose_route(policy, "e", forced=C).role is Role.CHALLENGER
+    assert falls_back(policy, choose_route(policy, ENTITIES[95]))
+    assert policy.called_ids == {A.id, B.id, C.id}
+
+
+def test_no_weight_is_named_at_which_an_arms_entity_would_join_the_challenger():
+    policy = with_arms(10, [None] * 90 + [C] * 10)
+
+    assert assignment(policy, ENTITIES[95]).joins_challenger_from_weight is None
+    assert assignment(policy, ENTITIES[50]).joins_challenger_from_weight == 51

@@ -45,6 +45,24 @@ def test_strata_come_back_to_the_last_bit(calls):
     assert found.arrivals.shippers == strata.arrivals.shippers
 
 
+def test_a_further_arms_rows_are_in_no_rollouts_windows():
+    rows = [
+        a_row(number, version_id=version)._replace(
+            rollout_id=rollout_id, predicted_at=1_763_661_000.0, role=Role.CHALLENGER if version > 1 else Role.CHAMPION
+        )
+        for version, rollout_id in ((1, 7), (2, 7), (9, None))
+        for number in range(20)
+    ]
+    windows = (
+        WindowBuilder("here").stage([encode_row(row)[FRAME_BYTES:] for row in rows], COLUMNS, no_threshold).windows
+    )
+
+    strata = stratify(windows, 7)
+
+    assert {window.key.model_version_id for window in windows} == {1, 2, 9}
+    assert (strata.champion["calls"].sum(), strata.challenger["calls"].sum()) == (20, 20)
+
+
 @pytest.mark.parametrize("text", ["", "x", 'not base 85: "', strata_to_text(some_strata(1))[:-5]])
 def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="not stored strata"):

@@ -49,6 +49,41 @@ def an_allocation(
     return Allocation(generation, 10.0 * generation, champion, challenger, weight, None, 100, "churn")
 
 
+C = 9
+
+
+def with_arms(allocation: Allocation, **arms: int) -> Allocation:
+    return allocation._replace(arms={int(name.removeprefix("v")): percent for name, percent in arms.items()})
+
+
+def test_the_share_of_an_arm_is_of_its_own_and_the_champions_entities():
+    rows = [an_allocation(1, weight=50), with_arms(an_allocation(2, weight=50), v9=10)]
+
+    assert periods(rows, A, C) == [Period(20.0, 10 / 50, (2,))]
+    assert [period.share_b for period in periods(rows, A, B)] == [0.5, 50 / 90]
+
+
+def test_generations_in_which_another_arm_changes_hands_with_nobody_of_these_two_are_one_period():
+    rows = [
+        with_arms(an_allocation(1, weight=20), v9=10, v8=20),
+        with_arms(an_allocation(2, challenger=None, weight=0), v9=10, v8=40),
+    ]
+
+    assert [period.generations for period in periods(rows, A, C)] == [(1, 2)]
+    assert began(rows, A, C) == 10.0
+
+
+def test_an_arm_that_becomes_the_challenger_has_shared_the_calls_since_it_was_an_arm():
+    rows = [an_allocation(1), with_arms(an_allocation(2), v9=10), an_allocation(3, challenger=C, weight=0)]
+
+    assert began(rows, A, C) == 20.0
+    assert began([*rows, an_allocation(4)], A, C) is None
+
+
+def test_nothing_is_compared_while_the_champion_has_nobody():
+    assert periods([with_arms(an_allocation(1, weight=60), v9=40)], A, C) == []
+
+
 def a_group(**changes: Any) -> EntityGroup:
     return EntityGroup(
         is_b=False,

@@ -250,6 +250,15 @@ async def test_a_report_that_fails_says_nothing_about_the_policies(tmp_path):
         assert not feed.degraded
 
 
+async def test_the_shares_of_challenger_and_further_arms_are_gauges(tmp_path):
+    arms = [{"version_id": 3, "first": 90, "last": 99}]
+    rows = policy_rows(challenger_version=2, challenger_weight=20, arms=arms)
+    telemetry = MemoryTelemetry()
+    async with a_feed(MemoryPolicySource({"models": {"visits": rows}, "keys": []}), tmp_path, telemetry=telemetry):
+        assert telemetry.gauges["challenger_weight_ratio", "visits"] == 0.2
+        assert telemetry.gauges["arms_weight_ratio", "visits"] == 0.1
+
+
 @pytest.mark.parametrize("read", ["by name", "whole"])
 async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
     rows = {"visits": policy_rows(), "broken": policy_rows(champion_version=9)}

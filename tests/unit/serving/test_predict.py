@@ -2,6 +2,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -248,6 +249,31 @@ async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     assert champion_seconds < 0.03
     assert challenger_seconds == pytest.approx(0.08, abs=0.03)
     assert stage.rows[0].error_code == "E504"
+
+
+async def test_a_further_arm_answers_its_buckets_and_is_logged_as_a_challenger_of_no_rollout():
+    policy = a_policy(challenger_weight=50, arms=dict.fromkeys(range(90, 100), a_version("3")))
+    stage = Stage(replace(policy, versions={**policy.versions, "3": policy.arms[95]}))
+
+    outcome = await stage.ask(entity_in(90, 100))
+
+    assert (outcome.served.version.version, outcome.role, outcome.route.reason) == ("3", Role.CHALLENGER, Reason.BUCKET)
+    (row,) = stage.rows
+    assert (row.model_version_id, row.assigned_version_id, row.role) == (3, 3, Role.CHALLENGER)
+    assert row.rollout_id is None
+    assert stage.telemetry.counts["predict_requests_total", "visits", "3", "challenger", "ok"] == 1
+
+
+async def test_the_champion_answers_for_a_further_arm_that_fails():
+    policy = a_policy(arms=dict.fromkeys(range(100), a_version("3")))
+    stage = Stage(replace(policy, versions={**policy.versions, "3": policy.arms[0]}))
+    stage.backends["3"].error = BackendUnavailable("away")
+
+    outcome = await stage.ask()
+
+    assert (outcome.served.version.version, outcome.role) == ("1", Role.CHAMPION)
+    (row,) = stage.rows
+    assert (row.model_version_id, row.assigned_version_id, row.status) == (1, 3, Status.FALLBACK)
 
 
 async def test_without_fallback_the_challengers_failure_is_the_answer():

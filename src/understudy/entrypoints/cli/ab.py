@@ -21,7 +21,7 @@ from understudy.entrypoints.documents.experiments import ab_document, document_o
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
-from understudy.experiments.declaring import AbQuestion, declare_test, find_test
+from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
@@ -39,6 +39,10 @@ Within = Annotated[
     str | None,
     typer.Option("--within", metavar="TIME", help=f"Outcomes count that long after an entity's first call [{WITHIN}]."),
 ]
+Version = Annotated[
+    str | None,
+    typer.Option("--version", metavar="VERSION", help="B, if not the challenger or the only further arm."),
+]
 PerCall = Annotated[bool, typer.Option("--per-call", help="The metric is per call, and not per entity.")]
 
 
@@ -51,6 +55,7 @@ def plan(
     within: Within = None,
     per_call: PerCall = False,
     looks: Annotated[int, typer.Option(min=1, max=MOST_LOOKS, help="How often one may look and decide.")] = LOOKS,
+    version: Version = None,
     seed_figures: Annotated[bool, typer.Option("--seed-figures", help="Show seed 003's one-sample sizes too.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +63,7 @@ def plan(
     wanted = wanted_of(effect)
     choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call)
     question = PlanQuestion(model, metric, wanted, choice, looks, time.time())
-    sizes = with_experiments(model, lambda experiments: _sizes(experiments, question))
+    sizes = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
     document = {"plan": {**document_of(sizes), "model": model, "metric": metric}}
     texts = [*(seed_texts(wanted) if seed_figures else []), *sizes_texts(sizes, question)]
     show(document, *texts, as_json=as_json)
@@ -80,6 +85,7 @@ def report(
     within: Within = None,
     per_call: PerCall = False,
     lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="Less of the metric is better.")] = False,
+    version: Version = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report with charts.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +96,7 @@ def report(
     """
     now = time.time()
     choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call, not lower_is_better)
-    question = AbQuestion(
+    asked = AbQuestion(
         model, metric, now, None if since is None else moment_of(since, now, "--since"), wanted_of(effect), choice
     )
     given = {
@@ -103,7 +109,8 @@ def report(
     }
 
     async def work(experiments: Experiments) -> tuple[AbReport, Experiments]:
-        found = await find_test(experiments.log, experiments.store, model, metric)
+        question = asked._replace(version_id=await _version_id(experiments, model, version))
+        found = await find_test(experiments.log, experiments.store, model, metric, question.version_id)
         if found.test is not None and found.test.is_open:
             refuse_other_plan(found.test, question, looks, {name for name, is_given in given.items() if is_given})
         elif looks is not None and not is_decided(found.test):
@@ -117,8 +124,8 @@ def report(
                     f"no test can be declared yet: {problem}",
                     "A plan needs the champion's own figures: let outcomes come in first.",
                 ) from None
-        asked = report_ab(experiments.log, experiments.store, question, with_timeline=html is not None)
-        return await asked, experiments
+        report = await report_ab(experiments.log, experiments.store, question, with_timeline=html is not None)
+        return report, experiments
 
     found, experiments = with_experiments(model, work)
     if html is not None:
@@ -129,13 +136,40 @@ def report(
         advise(f"Written: {html}")
 
 
-async def _sizes(experiments: Experiments, question: PlanQuestion) -> AbSizes:
+async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> AbSizes:
+    version_id = await _version_id(experiments, question.model_name, version)
     try:
-        return await plan_ab(experiments.log, question)
+        return await plan_ab(experiments.log, question._replace(version_id=version_id))
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.USAGE, f"no size can be computed: {problem}", "Say the effect relative to A's value: --effect 5%."
         ) from None
+
+
+async def _version_id(experiments: Experiments, model: str, version: str | None) -> int | None:
+    """Return the id of the version that is compared with the champion; ``None``: that of the latest test.
+
+    Raises:
+        CommandRefused: There is no such version, it is the champion, or none is named and several may be meant.
+    """
+    allocations = await experiments.log.allocations(model)
+    if version is None:
+        found = candidates(allocations)
+        if len(found) > 1:
+            arms = ", ".join(map(experiments.label, found))
+            raise CommandRefused(
+                ExitCode.USAGE, f"{model} has several further arms: {arms}", "Name one of them with --version."
+            )
+        return found[0] if found else None
+    ids = [version_id for version_id, label in experiments.labels.items() if label == version]
+    if not ids:
+        there_are = ", ".join(experiments.labels.values()) or "none"
+        raise CommandRefused(ExitCode.NOT_FOUND, f"{model} has no version {version!r}", f"It has: {there_are}.")
+    if allocations and allocations[-1].champion_id == ids[0]:
+        raise CommandRefused(
+            ExitCode.USAGE, f"version {version} is the champion of {model}, which is A", "Name another with --version."
+        )
+    return ids[0]
 
 
 def wanted_of(text: str | None) -> Wanted:

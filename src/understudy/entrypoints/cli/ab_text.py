@@ -44,12 +44,18 @@ def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -
 def heading_lines(report: AbReport, model_name: str, metric: str, label: Label) -> list[str]:
     """Return what is compared, and when."""
     a, b = label(report.found.champion_id), label(report.found.challenger_id)
+    role = "further arm" if is_arm(report) else "challenger"
     per = " per call" if report.choice.per_call else ""
     since = f"   {day_of(report.since)} to {day_of(report.until)}" if report.since is not None else ""
     return [
-        f"{model_name}  A {a} (champion) against B {b} (challenger)",
+        f"{model_name}  A {a} (champion) against B {b} ({role})",
         f"{metric}{per}, within {duration_words(report.choice.within_seconds)} of an entity's first call{since}",
     ]
+
+
+def is_arm(report: AbReport) -> bool:
+    """Whether B is a further arm today."""
+    return any(report.found.challenger_id in latest.arms for latest in report.found.allocations[-1:])
 
 
 def verdict_lines(report: AbReport) -> list[str]:
@@ -89,19 +95,21 @@ def evidence_rows(report: AbReport, metric: str) -> list[Row]:
 
 def next_step(report: AbReport, model_name: str, metric: str, label: Label) -> str:
     """Return the next command, and what it is for."""
-    to_champion = f"understudy model set {model_name} --weight 0 gives all calls to A"
-    challenger = label(report.found.challenger_id)
+    b, is_further = label(report.found.challenger_id), is_arm(report)
+    ends, gone = (f"--arm {b}=0", f"--arm {b}=0") if is_further else ("--weight 0", "--challenger none")
+    to_champion = f"understudy model set {model_name} {ends} gives all calls of B to A"
     steps = {
         NoAnswer.NO_TRAFFIC: f"understudy model show {model_name} shows the split",
         NoAnswer.NO_OUTCOMES: "understudy ab outcomes import FILE.csv, or POST /v1/outcomes",
         AbState.INVALID: f"understudy audit list {model_name} shows who changed the split, and when",
-        AbState.B_BETTER: f"understudy model set {model_name} --champion {challenger} --challenger none promotes B",
+        AbState.B_BETTER: f"understudy model set {model_name} --champion {b} {gone} promotes B",
         AbState.A_BETTER: to_champion,
         AbState.NO_DIFFERENCE: to_champion,
     }
     if report.state in steps:
         return steps[report.state]
     words, test = f"understudy ab report {model_name} --metric {metric}", report.found.test
+    words += f" --version {b}" if is_further else ""
     if test is None or not test.is_open:
         return f"{words} --looks 5 --effect {effect_text(report.wanted)}\n  declares a test, which can decide"
     return f"{words} --html report.html\n  draws the interval over time"

@@ -129,7 +129,8 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
 
 
 def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
-    roles = [(Role.CHAMPION, policy.champion), (Role.CHALLENGER, policy.challenger), (Role.SHADOW, policy.shadow)]
+    arms = [(Role.CHALLENGER, version) for version in (policy.challenger, *policy.arm_percents)]
+    roles = [(Role.CHAMPION, policy.champion), *arms, (Role.SHADOW, policy.shadow)]
     return [(role, version) for role, version in roles if version is not None]
 
 

@@ -71,18 +71,11 @@ def _explanation(policy: ServingPolicy, found: Assignment) -> list[Any]:
 
 
 def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:
-    weight, entity = policy.challenger_weight, found.entity_id
-    if policy.challenger is None:
-        why = "there is no challenger: the champion answers everybody"
-    elif weight <= 0:
-        why = f"the challenger ({policy.challenger.version}) has weight 0: the champion answers everybody"
-    elif found.reason == Reason.CATEGORY:
-        why = f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
-    else:
-        why = f"the challenger ({policy.challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
-    reasons = [("why", why)]
-    if policy.challenger is not None:
-        reasons.append(("joins", f"{entity} joins the challenger from weight {found.joins_challenger_from_weight} on"))
+    reasons = [("why", _why(policy, found))]
+    if policy.challenger is not None and found.joins_challenger_from_weight is not None:
+        reasons.append(
+            ("joins", f"{found.entity_id} joins the challenger from weight {found.joins_challenger_from_weight} on")
+        )
     shadow = "none"
     if policy.shadow is not None:
         sees = "sees" if found.shadowed else "does not see"
@@ -91,6 +84,22 @@ def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:
         "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt
     )
     return [*reasons, ("shadow", shadow), ("salt", salt), ("generation", str(policy.generation))]
+
+
+def _why(policy: ServingPolicy, found: Assignment) -> str:
+    challenger, weight, arm = policy.challenger, policy.challenger_weight, policy.arms.get(found.bucket)
+    if arm is not None and found.reason == Reason.CATEGORY:
+        return f"its category's role; by its bucket it would meet version {arm.version}"
+    if arm is not None:
+        return f"bucket {found.bucket} is one of the {policy.arm_percents[arm]} of version {arm.version}, a further arm"
+    if found.reason == Reason.CATEGORY:
+        return f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
+    everybody = "everybody whom no further arm has" if policy.arms else "everybody"
+    if challenger is None:
+        return f"there is no challenger: the champion answers {everybody}"
+    if weight <= 0:
+        return f"the challenger ({challenger.version}) has weight 0: the champion answers {everybody}"
+    return f"the challenger ({challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
 
 
 def _explain_code(code: str, *, as_json: bool) -> None:

@@ -1,17 +1,20 @@
 """``understudy model``: who answers a model's calls."""
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from understudy.core.arms import arm_percents
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, Yes, confirm_traffic_move, required_reason
 from understudy.entrypoints.cli.registry import origin_of_command, with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.policies import model_document, policy_document
-from understudy.lifecycle.policy_changes import differences, moves_traffic
+from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
 from understudy.ports import ModelRecord, PolicyRecord, Registry, VersionRecord
 
@@ -29,6 +32,7 @@ def list_models(*, as_json: AsJson = False) -> None:
         Column("champion"),
         Column("challenger"),
         Column("weight", right=True),
+        Column("further arms", drop=5),
         Column("shadow"),
         Column("generation", drop=1, right=True),
         Column("proxies on it", drop=2, right=True),
@@ -67,6 +71,10 @@ def set_model(
     input_sample_percent: Annotated[
         int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of nobody.")
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VERSION=PERCENT|none", help="A further version's share; 0 ends it, none ends them all."),
+    ] = None,
     expect_generation: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Change nothing when the policy has moved on (exit 5).")
     ] = None,
@@ -86,27 +94,39 @@ def set_model(
         "salt": salt,
         "input_sample_percent": input_sample_percent,
     }
-    changes = changes_of(asked)
-    if not changes:
+    changes, weights = changes_of(asked), arm_weights_of(arm or ())
+    if not changes and weights is None:
         raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
     origin = origin_of_command(required_reason(reason, dry_run=dry_run))
 
     async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord]:
         before = (await registry.show_model(model)).policy
         expected = expect_generation
+        wanted = changes
+        if weights is not None:
+            wanted = with_arms(before, changes, weights)
+            # Ranges are computed from what was there, so they are for that alone.
+            expected = before.generation if expected is None and before is not None else expected
         # The database's verdict on the change comes before the question whether to make it.
-        proposed = await set_policy(registry, model, changes, origin, expected_generation=expected, dry_run=True)
+        proposed = await set_policy(registry, model, wanted, origin, expected_generation=expected, dry_run=True)
         if dry_run:
             return before, proposed
         if before is not None and moves_traffic(before, proposed):
-            confirm_traffic_move(model, f"This moves production traffic: {difference_text(before, proposed)}", yes=yes)
+            moves = _moves_text(before, proposed)
+            what = f"This moves production traffic: {difference_text(before, proposed)}{moves and f'; {moves}'}"
+            confirm_traffic_move(model, what, yes=yes)
             # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
             expected = expected if yes or expected is not None else before.generation
-        return before, await set_policy(registry, model, changes, origin, expected_generation=expected)
+        return before, await set_policy(registry, model, wanted, origin, expected_generation=expected)
 
     before, after = with_registry(change)
     changed = before is None or after.generation != before.generation
-    document = {"policy": policy_document(after), "changed": changed and not dry_run, "dry_run": dry_run}
+    document = {
+        "policy": policy_document(after),
+        "changed": changed and not dry_run,
+        "moved_percent": None if before is None else moved_entities_percent(before, after),
+        "dry_run": dry_run,
+    }
     show(document, *_verdict(before, after, dry_run=dry_run), as_json=as_json)
 
 
@@ -119,19 +139,45 @@ def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
+def arm_weights_of(asked: Sequence[str]) -> dict[str, int] | None:
+    """Return the percent of each further arm that is asked for; nothing for ``none``, ``None`` when none is asked for.
+
+    Raises:
+        CommandRefused: It is not ``VERSION=PERCENT``, or a version is named twice.
+    """
+    if not asked:
+        return None
+    if list(asked) == [NOBODY]:
+        return {}
+    weights: dict[str, int] = {}
+    for text in asked:
+        version, _, percent = text.rpartition("=")
+        if not version or version in weights or not re.fullmatch(r"\d{1,3}", percent):
+            raise CommandRefused(
+                ExitCode.USAGE, f"--arm: {text!r} is no share of a version", "For example --arm 9=10, or --arm none."
+            )
+        weights[version] = int(percent)
+    return weights
+
+
 def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     """Return what changes, in one line."""
     found = differences(before, after)
-    return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in found.items()) or "nothing"
+    return (
+        ", ".join(f"{name} {_value_text(old)} → {_value_text(new)}" for name, (old, new) in found.items()) or "nothing"
+    )
 
 
 def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool) -> list[Any]:
     if before is not None and not differences(before, after):
         return [f"{after.model_name} is like that already (generation {before.generation}); nothing was changed."]
     pairs = [
-        (name, f"{nothing_as(old)} → {nothing_as(new)}" if before is not None else nothing_as(new))
+        (name, f"{_value_text(old)} → {_value_text(new)}" if before is not None else _value_text(new))
         for name, (old, new) in differences(before, after).items()
     ]
+    moves = _moves_text(before, after)
+    if moves:
+        pairs.append(("moves", moves))
     if dry_run:
         return [Text(f"Would change {after.model_name}; nothing was changed.", "bold"), facts(pairs)]
     head = Text("✔ ", "green").append(f"{after.model_name} is at generation {after.generation}", "bold")
@@ -139,15 +185,29 @@ def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool)
     return [head, facts(pairs), undo]
 
 
+def _value_text(value: Any) -> str:
+    """Return a field's value; further arms as versions with their percent."""
+    if not isinstance(value, tuple):
+        return nothing_as(value)
+    return nothing_as(", ".join(f"{arm} {percent} %" for arm, percent in arm_percents(value).items()))
+
+
+def _moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
+    """Return how many entities change their version; nothing when it is none, or when nobody can say."""
+    percent = None if before is None else moved_entities_percent(before, after)
+    return f"{percent} % of the entities change their version" if percent else ""
+
+
 def _row_of(model: ModelRecord) -> tuple[str, ...]:
     policy = model.policy
     if policy is None:
-        return (model.model_name, "no policy", "-", "-", "-", "-", "-", str(model.version_count), "-")
+        return (model.model_name, "no policy", "-", "-", "-", "-", "-", "-", str(model.version_count), "-")
     return (
         model.model_name,
         policy.champion,
         nothing_as(policy.challenger),
         f"{policy.challenger_weight} %",
+        _value_text(policy.arms),
         nothing_as(policy.shadow),
         str(policy.generation),
         f"{policy.proxies_on_generation} of {policy.proxies}",
@@ -181,12 +241,19 @@ def _portrait(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
 
 
 def _split_of(policy: PolicyRecord) -> list[Text]:
-    lines = [_bar(f"champion {policy.champion}", 100 - policy.challenger_weight, "green")]
+    further = arm_percents(policy.arms)
+    champion_percent = 100 - policy.challenger_weight - sum(further.values())
+    lines = [_bar(f"champion {policy.champion}", champion_percent, "green")]
     if policy.challenger is not None:
         lines.append(_bar(f"challenger {policy.challenger}", policy.challenger_weight, "yellow"))
+    lines += [_bar(f"arm {arm}", percent, "yellow") for arm, percent in further.items()]
     if policy.shadow is not None:
         lines.append(_bar(f"shadow {policy.shadow}", policy.shadow_percent, "blue").append(" is shown", "dim"))
     return lines
+
+
+def _buckets(policy: PolicyRecord) -> str:
+    return ", ".join(f"{arm} has the buckets {first} to {last}" for arm, first, last in policy.arms)
 
 
 def _bar(label: str, percent: int, style: str) -> Text:
@@ -204,6 +271,7 @@ def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
         ("fallback", fallback),
         ("salt", nothing_as(policy.salt, "none: the model's name is hashed")),
         ("categories", nothing_as(categories, "none")),
+        ("further arms", nothing_as(_buckets(policy), "none")),
         ("previously", nothing_as(policy.previous_champion, "no other champion")),
         ("inputs", _stored_inputs(policy.input_sample_percent)),
     ]

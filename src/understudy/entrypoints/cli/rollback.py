@@ -5,6 +5,7 @@ import time
 import typer
 from rich.text import Text
 
+from understudy.core.arms import arm_percents
 from understudy.entrypoints.cli.failure import ExitCode
 from understudy.entrypoints.cli.options import AsJson, Reason, Yes, confirm_traffic_move, required_reason
 from understudy.entrypoints.cli.registry import origin_of_command
@@ -21,7 +22,10 @@ DRAIN_SECONDS = 30.0
 
 @app.command()
 def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Send all traffic back: weight 0, or after a promotion the champion before. Doing it twice is harmless."""
+    """Send all traffic back: weight 0 and no further arms, or after a promotion the champion before.
+
+    Doing it twice is harmless.
+    """
     origin = origin_of_command(required_reason(reason, dry_run=False))
 
     async def take_back(opened: Opened) -> tuple[RollbackRecord, float, Confirmed | None]:
@@ -46,9 +50,9 @@ async def _confirmed(opened: Opened, model: str, generation: int) -> Confirmed:
 
 
 def _what_moves(policy: PolicyRecord) -> str:
-    split = f"{policy.champion} {100 - policy.challenger_weight} %"
-    if policy.challenger is not None:
-        split += f", {policy.challenger} {policy.challenger_weight} %"
+    shares = arm_percents(policy.split.ranges)
+    versions = dict.fromkeys([policy.champion, policy.challenger, *shares])
+    split = ", ".join(f"{version} {shares.get(version, 0)} %" for version in versions if version is not None)
     return f"This sends all traffic of {policy.model_name} back (now: {split})"
 
 

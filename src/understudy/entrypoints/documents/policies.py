@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from understudy.core.arms import BucketRange, arm_percents
 from understudy.ports import AuditEntry, ModelRecord, PolicyRecord
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}
@@ -12,7 +13,8 @@ _ROLES = {"champion_version": "champion", "challenger_version": "challenger", "s
 
 def policy_document(policy: PolicyRecord) -> dict[str, Any]:
     """Return a policy as JSON."""
-    return policy._asdict()
+    arms = [{"version": arm, "first": first, "last": last} for arm, first, last in policy.arms]
+    return {**policy._asdict(), "arms": arms}
 
 
 def model_document(model: ModelRecord) -> dict[str, Any]:
@@ -35,6 +37,17 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
             continue
         values = [before.get(name), after.get(name)]
         if name in _ROLES:
-            values = [labels.get(value, f"id {value}") if value is not None else None for value in values]
+            values = [_label(value, labels) if value is not None else None for value in values]
+        if name == "arms":
+            values = [_percents(ranges, labels) if ranges is not None else None for ranges in values]
         changed[_ROLES.get(name, name)] = values
     return changed
+
+
+def _percents(ranges: Iterable[Mapping[str, int]], labels: Mapping[int, str]) -> dict[str, int]:
+    """Return the percent of each further arm; where its buckets are is in the entry itself."""
+    return arm_percents([BucketRange(_label(arm["version_id"], labels), arm["first"], arm["last"]) for arm in ranges])
+
+
+def _label(version_id: int, labels: Mapping[int, str]) -> str:
+    return labels.get(version_id, f"id {version_id}")

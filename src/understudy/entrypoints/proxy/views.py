@@ -15,6 +15,7 @@ def model_summary(policy: ServingPolicy) -> dict[str, Any]:
         "champion": policy.champion.version,
         "challenger": policy.challenger.version if policy.challenger else None,
         "challenger_weight": policy.challenger_weight,
+        "arms": {version.version: percent for version, percent in policy.arm_percents.items()},
         "shadow": policy.shadow.version if policy.shadow else None,
         "generation": policy.generation,
     }
@@ -40,8 +41,7 @@ def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> 
 def version_detail(version: ModelVersion, policy: ServingPolicy) -> dict[str, Any]:
     """Return one version: its role, its protocol, and its inputs."""
     roles = {policy.champion.id: Role.CHAMPION}
-    if policy.challenger is not None:
-        roles[policy.challenger.id] = Role.CHALLENGER
+    roles.update({arm.id: Role.CHALLENGER for arm in (policy.challenger, *policy.arm_percents) if arm is not None})
     if policy.shadow is not None:
         roles[policy.shadow.id] = Role.SHADOW
     return {

@@ -199,7 +199,7 @@ change  seed 003, one sample  its power with two arms  two arms need, each
 
 
 def test_a_plan_says_the_size_the_days_and_where_both_come_from():
-    baseline = Baseline("", 41_290, 0.041, 0.0393, True, 1_200.0, 0.1)
+    baseline = Baseline("", 41_290, 0.041, 0.0393, True, 1_200.0, 0.1, 0.9)
     sizes = AbSizes(baseline, PLAN.wanted, 0.005, 24_700, 25_300, 5, 42, 117, None)
 
     shown = screen(sizes_texts(sizes, PlanQuestion("churn", "converted", PLAN.wanted, WEEK, 5, NOW)), 80)
@@ -212,7 +212,7 @@ def test_a_plan_says_the_size_the_days_and_where_both_come_from():
 
 
 def test_a_plan_without_figures_says_what_it_takes_for_granted():
-    baseline = Baseline("no metric was named", 0, 0.0, 0.0, True, 0.0, 0.0)
+    baseline = Baseline("no metric was named", 0, 0.0, 0.0, True, 0.0, 0.0, 1.0)
     sizes = AbSizes(baseline, Wanted(0.05), 0.05, 6_281, 6_281, 1, None, None, seed_sample_size(0.05))
 
     shown = screen(sizes_texts(sizes, PlanQuestion("churn", None, Wanted(0.05), WEEK, 1, NOW)), 80)

@@ -2,7 +2,11 @@
 
 from datetime import UTC, datetime
 
-from understudy.entrypoints.cli.model import changes_of, difference_text
+import pytest
+
+from understudy.core.arms import BucketRange
+from understudy.entrypoints.cli.failure import CommandRefused
+from understudy.entrypoints.cli.model import arm_weights_of, changes_of, difference_text
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
 from understudy.ports import AuditEntry, PolicyRecord
 
@@ -41,6 +45,30 @@ def test_a_difference_names_values_before_and_after():
     said = difference_text(a_policy(), a_policy(challenger_weight=50, shadow="4", generation=2))
 
     assert said == "challenger_weight 10 → 50, shadow - → 4"
+
+
+def test_further_arms_are_told_by_their_percent():
+    before = a_policy(arms=(BucketRange("9", 90, 99),))
+    after = a_policy(arms=(BucketRange("8", 80, 89), BucketRange("9", 90, 94), BucketRange("9", 97, 99)))
+
+    assert difference_text(a_policy(), before) == "arms - → 9 10 %"
+    assert difference_text(before, after) == "arms 9 10 % → 8 10 %, 9 8 %"
+
+
+def test_arms_are_asked_for_by_percent_or_all_ended():
+    assert arm_weights_of([]) is None
+    assert arm_weights_of(["none"]) == {}
+    assert arm_weights_of(["9=10", "a=b=0"]) == {"9": 10, "a=b": 0}
+    for nonsense in (["9"], ["=5"], ["9=x"], ["9=-1"], ["9=1", "9=2"], ["none", "9=1"]):
+        with pytest.raises(CommandRefused, match="is no share of a version"):
+            arm_weights_of(nonsense)
+
+
+def test_an_audit_entry_tells_further_arms_by_their_percent():
+    after = {"champion_version": 7, "arms": [{"version_id": 8, "first": 90, "last": 99}]}
+    entry = AuditEntry(1, "visits", 2, NOON, "kim", "psql", None, "update", {"champion_version": 7, "arms": []}, after)
+
+    assert audit_changes(entry, {7: "1", 8: "2"}) == {"arms": [{}, {"2": 10}]}
 
 
 def test_an_audit_entry_names_versions_by_their_text():
