@@ -14,13 +14,13 @@ from understudy.core.alerts import AlertEvent, Delivery
 from understudy.core.arms import BucketRange, Split
 from understudy.core.baseline import Baselines
 from understudy.core.drift_windows import SubjectWindow
-from understudy.core.input_hours import InputSample
 from understudy.core.outcomes import Outcome
 from understudy.core.plan import RolloutPlan
 from understudy.core.policy import ModelVersion, PolicyDocument, Role
 from understudy.core.prediction import COLUMNS, PredictionRow
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import RolloutState, Transition
+from understudy.core.sampling import InputSample
 from understudy.core.tensors import Row, Tensor
 from understudy.core.verdict import Verdict
 from understudy.core.windows import Window
@@ -654,6 +654,10 @@ class MetricStore(Protocol):
         """Delete hours that start before; return how many."""
         ...
 
+    async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """Delete metrics that were computed before, the oldest first; return how many."""
+        ...
+
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
         """Erase logged inputs of the oldest hour that was over before; return of how many calls, 0 when there is none.
 
@@ -905,6 +909,8 @@ class RollbackRecord(NamedTuple):
     champion: str
     challenger: str | None
     rollout_id: int | None
+    without_calls: tuple[int, ...] = ()
+    """Ids of the model's versions that get none any more."""
 
     @property
     def changed(self) -> bool:

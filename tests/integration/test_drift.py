@@ -160,6 +160,17 @@ async def test_a_shadow_that_drifts_pages_nobody(world):
     assert 1.0 in await world.states()
 
 
+async def test_an_incident_ends_with_the_policy_of_its_model(world):
+    champion = (await served(world))["6"]
+    for _ in range(3):
+        await world.hour((champion, Role.CHAMPION, 1.0))
+
+    await world.database.execute("DELETE FROM ServingPolicy")
+    await world.look()
+
+    assert [action for action, _, _ in await world.told()] == ["trigger", "resolve"]
+
+
 async def test_a_new_baseline_is_judged_by_at_once(world):
     champion = (await served(world))["6"]
     for _ in range(3):

@@ -193,7 +193,7 @@ async def test_the_monitor_erases_old_inputs_by_itself_and_only_while_it_leads(w
     await world.ship(["a", "b"], world.at - 31 * DAY)
     await world.ship(["c"], world.at)
     windows = PostgresWindowLog(database_url, timeout_seconds=10)
-    job = RetentionJob(windows, world.store, window_days=35, input_days=30, now=lambda: world.at)
+    job = RetentionJob(windows, world.store, window_days=35, metric_days=90, input_days=30, now=lambda: world.at)
 
     with pytest.raises(LeadershipLost):
         await job.tick(world.epoch - 1)

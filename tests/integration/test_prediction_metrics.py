@@ -15,6 +15,7 @@ from understudy.core.prediction import Status
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
+from understudy.ports import MetricValue
 
 ROWS = 900
 DRAWN = np.random.default_rng(3).beta(2, 4, ROWS)
@@ -127,13 +128,32 @@ async def test_windows_that_are_older_than_asked_for_are_deleted_in_pieces(world
     for hour in range(3):
         await world.traffic.ship(scored_rows(DRAWN[:60], world.minute - 3_600 * hour, world.champion))
     job = RetentionJob(
-        world.windows, world.store, window_days=1, input_days=30, now=lambda: world.minute + 86_400 - 1_800
+        world.windows,
+        world.store,
+        window_days=1,
+        metric_days=30,
+        input_days=30,
+        now=lambda: world.minute + 86_400 - 1_800,
     )
 
     await job.tick(world.epoch)
 
     left = await world.windows.of_versions([world.champion], 0, world.minute + 3_600)
     assert [window.key.start for window in left] == [world.minute + 15 * place for place in range(4)]
+
+
+async def test_metrics_that_are_older_than_asked_for_are_deleted(world):
+    for day in range(3):
+        await world.store.add(
+            [MetricValue(world.champion, "volume", float(day), world.minute - 86_400 * day)], epoch=world.epoch
+        )
+    job = RetentionJob(
+        world.windows, world.store, window_days=30, metric_days=1, input_days=30, now=lambda: world.minute + 3_600
+    )
+
+    await job.tick(world.epoch)
+
+    assert await world.values("volume") == [(world.minute, 0.0)]
 
 
 async def test_a_further_arm_is_an_active_version_and_is_measured(world):

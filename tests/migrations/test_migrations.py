@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from understudy.adapters import migrations
-from understudy.adapters.postgres_connection import make_engine
+from understudy.adapters.postgres_engine import make_engine
 from understudy.adapters.tables import METADATA, is_ours
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 
@@ -72,7 +72,7 @@ async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(
     statuses = "SELECT string_agg(status, ' ' ORDER BY id) FROM ModelVersion"
     raise_weight = "UPDATE ServingPolicy SET challenger_weight = challenger_weight + 1 RETURNING challenger_weight"
 
-    await migrations.downgrade(database_url, "-1")
+    await migrations.downgrade(database_url, "0003")
     without = await database.fetchval(statuses), await database.fetchval(raise_weight)
     await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '9'")
     await migrations.upgrade(database_url)

@@ -7,9 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import asyncpg
-from sqlalchemy import NullPool
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 
@@ -19,9 +16,8 @@ VENDOR_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
-    SQLAlchemyError,
 )
-"""What asyncpg and SQLAlchemy raise when Postgres is away, slow, or says no."""
+"""What asyncpg raises when Postgres is away, slow, or says no."""
 
 _SCHEMES = ("postgresql://", "postgres://")
 
@@ -66,17 +62,12 @@ async def connect(
     return connection
 
 
-def make_engine(database_url: str, *, timeout_seconds: float, application_name: str) -> AsyncEngine:
-    """Return an engine over :func:`connect`; it opens a connection for each use and keeps none."""
-
-    async def open_connection() -> asyncpg.Connection:
-        return await connect(database_url, timeout_seconds=timeout_seconds, application_name=application_name)
-
-    return create_async_engine("postgresql+asyncpg://", async_creator=open_connection, poolclass=NullPool)
-
-
 @asynccontextmanager
-async def translated(what: str, timeout_seconds: float | None = None) -> AsyncIterator[None]:
+async def translated(
+    what: str,
+    timeout_seconds: float | None = None,
+    vendor_errors: tuple[type[BaseException], ...] = VENDOR_ERRORS,
+) -> AsyncIterator[None]:
     """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
 
     A table or column that is not there is ``MigrationNeeded``; everything else ``RegistryUnavailable``.
@@ -84,7 +75,7 @@ async def translated(what: str, timeout_seconds: float | None = None) -> AsyncIt
     try:
         async with asyncio.timeout(timeout_seconds):
             yield
-    except VENDOR_ERRORS as problem:
+    except vendor_errors as problem:
         # SQLAlchemy keeps asyncpg's error as the cause of its own, whose text also holds the statement.
         cause = problem if isinstance(problem, asyncpg.PostgresError) else _asyncpg_error(problem)
         said = str(cause) or type(cause).__name__

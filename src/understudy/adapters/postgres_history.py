@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
-from understudy.core.input_hours import InputSample
+from understudy.core.sampling import InputSample
 from understudy.core.windows import ANALYSIS_BUCKETS
 from understudy.errors import RegistryUnavailable
 from understudy.ports import LoggedScores

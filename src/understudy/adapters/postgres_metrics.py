@@ -13,8 +13,8 @@ from understudy.adapters.postgres_outbox import add_alert
 from understudy.core.alerts import AlertAction, AlertEvent
 from understudy.core.drift_hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
 from understudy.core.drift_windows import SubjectWindow
-from understudy.core.input_hours import InputSample
 from understudy.core.policy import Role
+from understudy.core.sampling import InputSample
 from understudy.errors import NotRegistered
 from understudy.ports import ActiveVersion, ActiveVersions, DriftFacts, Epoch, MetricValue
 
@@ -86,6 +86,10 @@ _ADD_HOUR = """
 _TOLD = """
     SELECT action FROM alertoutbox WHERE dedup_key = $1 AND action <> 'change' ORDER BY id DESC LIMIT 1
 """
+_FORGET_METRICS = """
+    DELETE FROM predictionmetric WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM predictionmetric WHERE computed_at < to_timestamp($1) ORDER BY computed_at LIMIT $2))
+"""
 _FORGET_HOURS = "DELETE FROM drifthour WHERE hour_start < to_timestamp($1)"
 
 
@@ -155,6 +159,12 @@ class PostgresMetricStore:
         """See :class:`understudy.ports.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_HOURS, before)
+        return int(done.rpartition(" ")[2])
+
+    async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """See :class:`understudy.ports.MetricStore`."""
+        async with self._connection() as connection, _fenced(connection, epoch):
+            done: str = await connection.execute(_FORGET_METRICS, before, at_most)
         return int(done.rpartition(" ")[2])
 
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:

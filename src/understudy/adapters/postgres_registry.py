@@ -24,7 +24,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from understudy.adapters.postgres_connection import make_engine, translated
+from understudy.adapters.postgres_engine import make_engine, translated
 from understudy.adapters.tables import (
     API_KEY,
     MODEL_ENDPOINT,

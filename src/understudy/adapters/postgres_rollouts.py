@@ -235,6 +235,7 @@ class PostgresRolloutStore:
             found["champion"],
             found["challenger"],
             found["rollout_id"],
+            tuple(found["without_calls"]),
         )
 
     async def reach(self, model_name: str) -> PolicyReach:

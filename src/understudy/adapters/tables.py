@@ -202,6 +202,7 @@ PREDICTION_METRIC = Table(
     Column("metric_name", String(100), primary_key=True),
     Column("value", Double, nullable=False),
     Column("computed_at", _MOMENT, primary_key=True, server_default=_NOW),
+    Index("predictionmetric_computed_at", "computed_at"),
 )
 
 SPOOL_OFFSET = Table(

@@ -105,7 +105,13 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     store = PostgresMetricStore(database_url, timeout_seconds=seconds)
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
     drift = DriftJob(store, windows, telemetry, environment=settings.environment)
-    retention = RetentionJob(windows, store, window_days=settings.window_days, input_days=settings.input_sample_days)
+    retention = RetentionJob(
+        windows,
+        store,
+        window_days=settings.window_days,
+        metric_days=settings.metric_days,
+        input_days=settings.input_sample_days,
+    )
     return [
         Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows).tick),
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),

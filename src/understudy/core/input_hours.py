@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -11,6 +11,7 @@ from understudy.core.baseline import Baseline, CategoricalBaseline
 from understudy.core.drift_hours import input_subject
 from understudy.core.drift_sums import RARE_RATIO
 from understudy.core.drift_windows import IntArray, SubjectWindow, categorical_window, numeric_window
+from understudy.core.sampling import InputSample
 from understudy.core.window_builder import analysis_hash
 from understudy.core.windows import ANALYSIS_BUCKETS
 
@@ -24,14 +25,6 @@ LEAST_BUCKETS = 10
 _LONGEST_CATEGORY = 100
 
 _MISSING = object()
-
-
-class InputSample(NamedTuple):
-    """The logged inputs of one call."""
-
-    entity_id: str
-    inputs: str | bytes
-    """A JSON object."""
 
 
 def rows_of_hour(watched: int) -> int:

@@ -13,7 +13,7 @@ from understudy.core.baseline_tally import NumericTally
 from understudy.core.drift_evidence import clustered, design_effect
 from understudy.core.drift_policy import DEFAULT_POLICY
 from understudy.core.features import Feature
-from understudy.core.input_hours import InputSample
+from understudy.core.sampling import InputSample
 from understudy.core.training_profile import CellRefused, TrainingColumns, TrainingProfile
 
 

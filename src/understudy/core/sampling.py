@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -21,6 +21,14 @@ class SampleOutcome(StrEnum):
     TOO_LARGE = "too_large"
     UNSTORABLE = "unstorable"
     """Postgres has no place for it: a NUL character, half a surrogate pair, a number beyond 64 bits."""
+
+
+class InputSample(NamedTuple):
+    """The logged inputs of one call."""
+
+    entity_id: str
+    inputs: str | bytes
+    """A JSON object."""
 
 
 def is_sampled(model_name: str, entity_id: str, percent: int) -> bool:

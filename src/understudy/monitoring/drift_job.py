@@ -97,6 +97,7 @@ class DriftJob:
         active = await self._store.active()
         until = closed_until(active.now)
         summed, windows_read = await self._sum_hours(active.versions, until, epoch)
+        await self._end_gone(active.versions, active.now, epoch)
         self._forget_inactive(active.versions)
         if windows_read:
             return
@@ -223,6 +224,13 @@ class DriftJob:
         for labels in gone:
             self._telemetry.forget("drift_score", *labels)
             self._telemetry.forget("drift_threshold", *labels)
+
+    async def _end_gone(self, versions: Sequence[ActiveVersion], now: float, epoch: Epoch) -> None:
+        """End the incidents of models that nobody is asked for any more: nobody would judge them again."""
+        for model_name in self._told.keys() - {version.model_name for version in versions}:
+            summary = f"{model_name}: no version of it is active any more"
+            event = AlertEvent(AlertAction.RESOLVE, AlertKind.DRIFT, self._environment, model_name, summary, now, {})
+            await self._store.tell_drift([], event, epoch=epoch)
 
     def _forget_inactive(self, versions: Sequence[ActiveVersion]) -> None:
         ids, models = {version.id for version in versions}, {version.model_name for version in versions}

@@ -16,12 +16,13 @@ PIECES_OF_INPUTS = 10
 
 
 class RetentionJob:
-    """Forgets windows, hours and logged inputs.
+    """Forgets windows, hours, metrics and logged inputs.
 
     Args:
         windows: The windows.
-        store: The hours that drift is judged from, and the logged inputs.
+        store: The hours that drift is judged from, the metrics and the logged inputs.
         window_days: How long windows are kept; those of an open rollout are kept longer.
+        metric_days: How long metrics are kept.
         input_days: How long logged inputs are kept.
         now: The wall clock, in seconds since the epoch.
     """
@@ -32,12 +33,14 @@ class RetentionJob:
         store: MetricStore,
         *,
         window_days: float,
+        metric_days: float,
         input_days: float,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._windows = windows
         self._store = store
         self._window_days = window_days
+        self._metric_days = metric_days
         self._input_days = input_days
         self._now = now
 
@@ -47,6 +50,10 @@ class RetentionJob:
         await self._store.forget_hours(now - KEPT_SECONDS, epoch=epoch)
         for _ in range(PIECES):
             if await self._windows.forget(now - self._window_days * DAY_SECONDS, PIECE_ROWS) < PIECE_ROWS:
+                break
+        for _ in range(PIECES):
+            expired = now - self._metric_days * DAY_SECONDS
+            if await self._store.forget_metrics(expired, PIECE_ROWS, epoch=epoch) < PIECE_ROWS:
                 break
         for _ in range(PIECES_OF_INPUTS):
             expired = now - self._input_days * DAY_SECONDS

@@ -1,6 +1,7 @@
 """How far a change of a policy has come: which proxies act on it, and what is still under way."""
 
 import asyncio
+from collections.abc import Collection
 from typing import NamedTuple
 
 from understudy.ports import PolicyReach, RolloutStore
@@ -14,6 +15,37 @@ class Confirmed(NamedTuple):
     proxies: int
     proxies_on_generation: int
     seconds: float | None
+
+
+class Drained(NamedTuple):
+    """What became of calls that were under way at versions that get no more."""
+
+    calls: int
+    """The most that were seen under way."""
+    left: int
+    seconds: float | None
+    """Until none was left; ``None`` when some were after all patience."""
+
+
+async def wait_for_drain(
+    rollouts: RolloutStore, model_name: str, version_ids: Collection[int], patience_seconds: float
+) -> Drained:
+    """Wait until no call is under way at these versions, as the proxies report it.
+
+    Raises:
+        NotRegistered: The policy is gone.
+    """
+    clock = asyncio.get_running_loop().time
+    began, most = clock(), 0
+    while True:
+        in_flight = (await rollouts.reach(model_name)).in_flight
+        left = sum(in_flight.get(version_id, 0) for version_id in version_ids)
+        most, elapsed = max(most, left), clock() - began
+        if not left:
+            return Drained(most, 0, elapsed)
+        if elapsed >= patience_seconds:
+            return Drained(most, left, None)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def wait_for_proxies(

@@ -13,12 +13,12 @@ from understudy.core.input_hours import (
     MOST_OTHER_CATEGORIES,
     MOST_ROWS,
     MOST_VALUES,
-    InputSample,
     analysis_bucket,
     category_of,
     input_hours,
     rows_of_hour,
 )
+from understudy.core.sampling import InputSample
 from understudy.core.version_drift import MOST_INPUTS, judge_version, watched_inputs
 
 NUMERIC = numeric_baseline(np.random.default_rng(3).normal(size=2_000))

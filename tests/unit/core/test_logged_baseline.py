@@ -3,8 +3,8 @@ import orjson
 import pytest
 
 from understudy.core.baseline import CategoricalBaseline, NumericBaseline
-from understudy.core.input_hours import InputSample
 from understudy.core.logged_baseline import logged_baseline, logged_inputs
+from understudy.core.sampling import InputSample
 from understudy.core.schema_reader import compile_input_schema
 
 RANDOM = np.random.default_rng(17)

@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from understudy.adapters.postgres_connection import make_engine, translated
+from understudy.adapters.postgres_engine import make_engine, translated
 from understudy.errors import MigrationNeeded
 
 T = TypeVar("T")

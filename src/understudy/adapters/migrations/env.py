@@ -6,7 +6,7 @@ import os
 from alembic import context
 from sqlalchemy import Connection
 
-from understudy.adapters.postgres_connection import make_engine
+from understudy.adapters.postgres_engine import make_engine
 from understudy.adapters.tables import METADATA, is_ours
 
 

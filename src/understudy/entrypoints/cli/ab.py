@@ -11,12 +11,11 @@ from understudy.entrypoints.cli.ab_html import report_page
 from understudy.entrypoints.cli.ab_text import report_texts, seed_texts, sizes_texts
 from understudy.entrypoints.cli.experiments import Experiments, with_experiments, write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.options import AsJson, ModelName
+from understudy.entrypoints.cli.origin import this_person
 from understudy.entrypoints.cli.outcomes import app as outcomes_app
-from understudy.entrypoints.cli.registry import this_person
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.times import day_of, moment_of, seconds_of
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.experiments import ab_document, document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab

@@ -18,10 +18,9 @@ from understudy.entrypoints.cli.drift_text import next_step, report_texts
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.experiments import ANSWER_SECONDS, write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.options import AsJson, ModelName
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.times import moment_of
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.drift import drift_document
 from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, DriftView, view_drift
 

@@ -21,11 +21,11 @@ from understudy.entrypoints.cli.drift_text import change_rows, change_table, nam
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.experiments import ANSWER_SECONDS
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, required_reason
-from understudy.entrypoints.cli.registry import origin_of_command, with_registry
+from understudy.entrypoints.cli.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
+from understudy.entrypoints.cli.origin import origin_of_command
+from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import advice_console, show
 from understudy.entrypoints.cli.times import moment_of
-from understudy.entrypoints.cli.version import ModelName, VersionLabel
 from understudy.lifecycle.baselines import (
     MOST_INPUTS,
     MOST_SCORES,

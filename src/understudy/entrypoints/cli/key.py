@@ -7,7 +7,8 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson, DryRun
-from understudy.entrypoints.cli.registry import this_person, with_registry
+from understudy.entrypoints.cli.origin import this_person
+from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, nothing_as, show
 from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports import KeyRecord, Registry

@@ -9,10 +9,18 @@ from rich.text import Text
 
 from understudy.core.arms import arm_percents
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson, DryRun, Reason, Yes, confirm_traffic_move, required_reason
-from understudy.entrypoints.cli.registry import origin_of_command, with_registry
+from understudy.entrypoints.cli.options import (
+    AsJson,
+    DryRun,
+    ModelName,
+    Reason,
+    Yes,
+    confirm_traffic_move,
+    required_reason,
+)
+from understudy.entrypoints.cli.origin import origin_of_command
+from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy

@@ -7,6 +7,8 @@ import typer
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.rendering import is_interactive
 
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
+VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit. Needed outside a terminal.")]

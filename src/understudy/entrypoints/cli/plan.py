@@ -4,12 +4,11 @@ import time
 
 import typer
 
-from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.options import AsJson, ModelName
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.rollout import PlanSource, VersionName, plan_source_of
 from understudy.entrypoints.cli.rollout_text import prepared_text
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.rollouts import prepared_document
 from understudy.rollout.starting import Prepared, prepare
 

@@ -1,23 +1,38 @@
 """``understudy rollback``: all traffic back, at once."""
 
 import time
+from typing import NamedTuple
 
 import typer
 from rich.text import Text
 
 from understudy.core.arms import arm_percents
 from understudy.entrypoints.cli.failure import ExitCode
-from understudy.entrypoints.cli.options import AsJson, Reason, Yes, confirm_traffic_move, required_reason
-from understudy.entrypoints.cli.registry import origin_of_command
+from understudy.entrypoints.cli.options import AsJson, ModelName, Reason, Yes, confirm_traffic_move, required_reason
+from understudy.entrypoints.cli.origin import origin_of_command
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
-from understudy.entrypoints.cli.version import ModelName
-from understudy.entrypoints.documents.rollouts import rollback_document
+from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports import PolicyRecord, RollbackRecord
-from understudy.rollout.confirmation import Confirmed, wait_for_proxies
+from understudy.rollout.confirmation import Confirmed, Drained, wait_for_drain, wait_for_proxies
 
 app = typer.Typer(add_completion=False)
 DRAIN_SECONDS = 30.0
+"""Longest wait for the proxies and for the calls that are under way, together."""
+
+
+class _TakenBack(NamedTuple):
+    done: RollbackRecord
+    committed: float
+    """Seconds that it took."""
+    confirmed: Confirmed | None = None
+    drained: Drained | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every proxy has heard of it, and nothing is under way any more."""
+        waited = (self.confirmed, self.drained)
+        return all(wait is None or wait.seconds is not None for wait in waited)
 
 
 @app.command()
@@ -28,25 +43,27 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     """
     origin = origin_of_command(required_reason(reason, dry_run=False))
 
-    async def take_back(opened: Opened) -> tuple[RollbackRecord, float, Confirmed | None]:
-        before = (await opened.registry.show_model(model)).policy
-        if before is not None:
-            confirm_traffic_move(model, _what_moves(before), yes=yes)
+    async def take_back(opened: Opened) -> _TakenBack:
+        if not yes:
+            before = (await opened.registry.show_model(model)).policy
+            if before is not None:
+                confirm_traffic_move(model, _what_moves(before), yes=yes)
         began = time.monotonic()
         done = await opened.rollouts.roll_back(model, origin)
         committed = time.monotonic() - began
-        return done, committed, await _confirmed(opened, model, done.generation) if done.changed else None
+        if not done.changed:
+            return _TakenBack(done, committed)
+        confirmed, _ = await wait_for_proxies(opened.rollouts, model, done.generation, DRAIN_SECONDS)
+        patience = max(0.0, DRAIN_SECONDS - (time.monotonic() - began))
+        drained = await wait_for_drain(opened.rollouts, model, done.without_calls, patience)
+        return _TakenBack(done, committed, confirmed, drained)
 
-    done, committed, confirmed = with_rollouts(take_back)
-    document = {"rollback": rollback_document(done, confirmed)}
-    show(document, *_lines(done, committed, confirmed), as_json=as_json)
-    if confirmed is not None and confirmed.seconds is None:
+    taken = with_rollouts(take_back)
+    document = rollback_document(taken.done, taken.confirmed)
+    document["drained"] = None if taken.drained is None else taken.drained._asdict()
+    show({"rollback": document}, *_lines(taken), as_json=as_json)
+    if not taken.is_whole:
         raise typer.Exit(ExitCode.DEGRADED)
-
-
-async def _confirmed(opened: Opened, model: str, generation: int) -> Confirmed:
-    confirmed, _ = await wait_for_proxies(opened.rollouts, model, generation, DRAIN_SECONDS)
-    return confirmed
 
 
 def _what_moves(policy: PolicyRecord) -> str:
@@ -56,19 +73,27 @@ def _what_moves(policy: PolicyRecord) -> str:
     return f"This sends all traffic of {policy.model_name} back (now: {split})"
 
 
-def _lines(done: RollbackRecord, committed: float, confirmed: Confirmed | None) -> list[Text]:
-    if confirmed is None:
+def _lines(taken: _TakenBack) -> list[Text]:
+    done, confirmed, drained = taken.done, taken.confirmed, taken.drained
+    if confirmed is None or drained is None:
         return [Text(f"{done.model_name}: {done.did}"), Text(f"→ understudy model show {done.model_name}")]
-    lines = [
-        Text("✔ ", "green")
-        .append(f"{done.did} committed as generation {done.generation}")
-        .append(f"   {committed:.2f} s", "dim")
-    ]
     count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} proxies on generation {done.generation}"
-    if confirmed.seconds is None:
-        lines.append(Text("✖ ", "bold red").append(f"{count} after {DRAIN_SECONDS:.0f} s: look at the others"))
-        lines.append(Text("→ understudy doctor"))
-    else:
-        lines.append(Text("✔ ", "green").append(count).append(f"   {confirmed.seconds:.2f} s", "dim"))
-        lines.append(Text(f"{done.champion} answers everybody. → understudy rollout show {done.model_name}"))
-    return lines
+    calls = (
+        f"{drained.calls} calls in flight on other versions drained" if drained.calls else "no call in flight is left"
+    )
+    if drained.left:
+        calls = f"{drained.left} calls in flight on other versions are left"
+    lines = [
+        _line(f"{done.did} committed as generation {done.generation}", taken.committed),
+        _line(count, confirmed.seconds),
+        _line(calls, drained.seconds),
+    ]
+    if not taken.is_whole:
+        return [*lines, Text("→ understudy doctor")]
+    return [*lines, Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")]
+
+
+def _line(text: str, seconds: float | None) -> Text:
+    if seconds is None:
+        return Text("✖ ", "bold red").append(f"{text} after {DRAIN_SECONDS:.0f} s: look at the others")
+    return Text("✔ ", "green").append(text).append(f"   {seconds:.2f} s", "dim")

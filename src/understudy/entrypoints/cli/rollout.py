@@ -15,15 +15,23 @@ from understudy.core.rollout_state import Command, Order, Phase
 from understudy.entrypoints.cli.experiments import write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.following import WATCH_SECONDS, Reminder, Screen, follow
-from understudy.entrypoints.cli.options import AsJson, DryRun, Limit, Reason, Yes, confirm_traffic_move, required_reason
+from understudy.entrypoints.cli.options import (
+    AsJson,
+    DryRun,
+    Limit,
+    ModelName,
+    Reason,
+    Yes,
+    confirm_traffic_move,
+    required_reason,
+)
+from understudy.entrypoints.cli.origin import origin_of_command, this_person
 from understudy.entrypoints.cli.portrait import portrait
-from understudy.entrypoints.cli.registry import origin_of_command, this_person
 from understudy.entrypoints.cli.rendering import advise, data_console, print_json, show
 from understudy.entrypoints.cli.rollout_html import rollout_page
 from understudy.entrypoints.cli.rollout_text import end_words, listing, prepared_text, replay_lines
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
 from understudy.entrypoints.cli.times import seconds_of
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
     order_document,

@@ -11,12 +11,11 @@ from understudy import __version__
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Tone
 from understudy.entrypoints.cli.experiments import Experiments, with_experiments, write_page
-from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.options import AsJson, ModelName
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.shadow_text import Label, evidence_rows, examples_texts, heading_line, names_of
 from understudy.entrypoints.cli.shadow_text import report_texts as shadow_texts
 from understudy.entrypoints.cli.times import moment_of
-from understudy.entrypoints.cli.version import ModelName
 from understudy.entrypoints.documents.experiments import document_of, shadow_document
 from understudy.experiments.shadow_report import (
     Disagreements,

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson, DryRun
+from understudy.entrypoints.cli.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.lifecycle.registry import register_version
@@ -19,9 +19,6 @@ from understudy.ports import NewVersion, VersionRecord
 app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
-
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
-VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
 
 
 @app.command()

@@ -5,8 +5,7 @@ from typing import Any
 
 from understudy.core.plan import plan_to_json
 from understudy.core.rollout_state import state_to_json
-from understudy.ports import RollbackRecord, RolloutEventRecord, RolloutRecord
-from understudy.rollout.confirmation import Confirmed
+from understudy.ports import RolloutEventRecord, RolloutRecord
 from understudy.rollout.orders import Ordered
 from understudy.rollout.picture import Picture
 from understudy.rollout.replay import Replay
@@ -75,12 +74,3 @@ def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str
 def order_document(ordered: Ordered) -> dict[str, Any]:
     """Return what an order came to as JSON."""
     return {"rollout": rollout_document(ordered.view.record), "changed": ordered.changed, "event": ordered.event}
-
-
-def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:
-    """Return a rollback by hand as JSON; ``confirmed`` is ``None`` where no proxy was waited for."""
-    return {
-        **done._asdict(),
-        "changed": done.changed,
-        "confirmed": None if confirmed is None else confirmed._asdict(),
-    }

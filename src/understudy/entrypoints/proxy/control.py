@@ -20,11 +20,11 @@ from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import Label, ab_document, shadow_document
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import audit_document, policy_document
+from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
     order_document,
     picture_document,
-    rollback_document,
     start_document,
 )
 from understudy.entrypoints.proxy.control_bodies import StartAsked, number_of, read_change, read_reason, read_start

@@ -268,8 +268,9 @@ CROSS JOIN LATERAL (
 ) AS roles (role, version_id, percent)
 JOIN ModelVersion AS version ON version.id = roles.version_id;
 
--- Sends all traffic of a model back: to the champion while a challenger has weight or a further arm has buckets; after a promotion, while the old
--- champion is kept warm, to that one. Says what it did; calling it again does nothing.
+-- Sends all traffic of a model back: to the champion while a challenger has weight or a further arm has buckets; after a
+-- promotion, while the old champion is kept warm, to that one. Says what it did, and which versions get no more calls;
+-- calling it again does nothing.
 CREATE OR REPLACE FUNCTION understudy_rollback(model TEXT, why TEXT DEFAULT NULL) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
     policy  ServingPolicy;
@@ -297,7 +298,9 @@ BEGIN
     RETURN jsonb_build_object('model', model, 'did', did, 'generation', policy.generation,
         'champion', (SELECT version FROM ModelVersion WHERE id = policy.champion_version),
         'challenger', (SELECT version FROM ModelVersion WHERE id = policy.challenger_version),
-        'rollout_id', current.id);
+        'rollout_id', current.id,
+        'without_calls', (SELECT coalesce(jsonb_agg(id), '[]') FROM ModelVersion WHERE model_name = model
+                          AND id NOT IN (policy.champion_version, coalesce(policy.shadow_version, 0))));
 END $$;
 DO $$
 DECLARE

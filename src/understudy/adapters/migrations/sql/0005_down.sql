@@ -1,0 +1,1 @@
+DROP INDEX predictionmetric_computed_at;

@@ -1,0 +1,20 @@
+"""Who sits at this command line."""
+
+import getpass
+import socket
+
+from understudy.ports import Origin
+
+
+def origin_of_command(reason: str | None) -> Origin:
+    """Return who sits at this command line, for the audit."""
+    return Origin(actor=this_person(), via="cli", reason=reason)
+
+
+def this_person() -> str:
+    """Return the user of this machine as ``name@host``; a container may have no name for its user id."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "unknown"
+    return f"{name}@{socket.gethostname()}"

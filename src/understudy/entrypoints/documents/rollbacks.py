@@ -1,0 +1,15 @@
+"""Rollbacks by hand as JSON; without what rollouts need, so that the command starts at once."""
+
+from typing import Any
+
+from understudy.ports import RollbackRecord
+from understudy.rollout.confirmation import Confirmed
+
+
+def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:
+    """Return a rollback by hand as JSON; ``confirmed`` is ``None`` where no proxy was waited for."""
+    return {
+        **{name: value for name, value in done._asdict().items() if name != "without_calls"},
+        "changed": done.changed,
+        "confirmed": None if confirmed is None else confirmed._asdict(),
+    }
