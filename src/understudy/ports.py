@@ -985,7 +985,7 @@ class RolloutStore(Protocol):
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
-        """Write down that every proxy has confirmed the end; once."""
+        """Write down whether every proxy has confirmed the end, in the words of ``reason``; once."""
         ...
 
     async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
@@ -996,8 +996,12 @@ class RolloutStore(Protocol):
         """
         ...
 
-    async def reach(self, model_name: str) -> PolicyReach:
+    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
         """Return how many proxies act on a model's policy, and whether a monitor looks at its rollouts.
+
+        Args:
+            model_name: The model.
+            generation: Proxies count that act on this generation or a later one; ``None`` for the newest.
 
         Raises:
             NotRegistered: The model has no policy.

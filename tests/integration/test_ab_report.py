@@ -15,7 +15,7 @@ from understudy.core.ab import AbState
 from understudy.core.rank_tests import compare_ranks
 from understudy.core.routing import bucket_of
 from understudy.core.sample_size import Effect, entities_per_arm
-from understudy.errors import RegistryUnavailable
+from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.experiments.ab_plan import PlanQuestion, plan_ab
 from understudy.experiments.ab_report import NoAnswer, report_ab
 from understudy.experiments.declared_tests import MetricChoice, Wanted
@@ -395,6 +395,9 @@ async def test_without_a_name_the_challenger_is_compared_or_the_only_arm(parts):
     assert alone.challenger_id == world.versions["8"]
     await world.set_policy("6", None, 0, arms={"8": (90, 99), "7": (80, 89)})
     assert candidates(await parts.log.allocations(MODEL)) == [world.versions["7"], world.versions["8"]]
+    with pytest.raises(NotRegistered, match="has several further arms") as refused:
+        await find_test(parts.log, parts.store, MODEL, "converted")
+    assert "--version VERSION" in refused.value.next_step
 
 
 async def test_a_declared_test_of_an_arm_is_found_by_its_name_and_planned_by_its_share(parts):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple
 
 import pytest
@@ -50,6 +51,8 @@ async def registered(stack: Stack, database_url: str) -> None:
     champion = await register(database_url, 1, [stack.start_model("visits:1")])
     await register(database_url, 2, [stack.start_model("visits:2")])
     await register(database_url, 3, [1])
+    retired = await register(database_url, 4, [1])
+    await sql(database_url, "UPDATE ModelVersion SET status = 'retired' WHERE id = $1", retired)
     await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
 
 
@@ -60,7 +63,7 @@ def started(understudy: Understudy, *more: str) -> Said:
 
 
 def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
-    planned = understudy("plan", "visits", "2")
+    planned = understudy("plan", "visits", "2", "--plan", "5,100")
     tried = started(understudy, "--dry-run")
     begun = started(understudy)
     paused = understudy("rollout", "pause", "visits", "--reason", "lunch")
@@ -72,6 +75,7 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     assert planned.code == 0
     assert "risk critical" in planned.out
     assert "gets no traffic" in planned.out
+    assert "understudy rollout start visits 2 --plan 5,100" in planned.out
     assert tried.json["rollout"] is None
     assert [step["weight_percent"] for step in begun.json["rollout"]["plan"]["steps"]] == [5, 50, 100]
     assert (paused.code, "paused by" in paused.out) == (0, True)
@@ -79,6 +83,19 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     assert (undecided.code, "undecided at 0 %" in undecided.out) == (6, True)
     assert aborted.json["changed"]
     assert (ended.code, ended.json["rollout"]["phase"]) == (3, "FAILED")
+
+
+def test_a_plans_own_salt_is_used_unless_another_is_named(understudy, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"steps": [5, 100], "salt": "spring"}')
+    start = ("rollout", "start", "visits", "2", "--plan", f"@{plan}", "--reason", "retrain", "--yes", "--json")
+
+    begun = understudy(*start)
+    understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+    again = understudy(*start, "--salt", "none")
+
+    assert begun.json["rollout"]["salt"] == "spring"
+    assert again.json["rollout"]["salt"] is None
 
 
 def test_a_rollout_is_shown_within_80_columns(understudy):
@@ -93,7 +110,10 @@ def test_a_rollout_is_shown_within_80_columns(understudy):
         assert "…" not in said.out
     assert "1 → 2" in listed.out
     assert "begins" in shown.out
-    assert [event["reason"] for event in document["events"]] == ["begins"]
+    (begins,) = document["events"]
+    assert begins["reason"] == "begins"
+    for moment in (begins["at"], document["rollout"]["started_at"]):
+        assert datetime.fromisoformat(moment).tzinfo is not None
 
 
 IMPOSSIBLE = [
@@ -104,7 +124,9 @@ IMPOSSIBLE = [
     (["start", "visits", "2", "--plan", "@nowhere.json", "--reason", "x", "--yes"], 2, "--plan"),
     (["start", "visits", "2", "--reason", "x"], 2, "nobody is there to confirm it"),
     (["start", "visits", "2", "--yes"], 2, "needs a reason"),
+    (["start", "visits", "4", "--reason", "x", "--yes"], 7, "is retired and cannot be challenger"),
     (["show", "visits"], 4, "never had a rollout"),
+    (["show", "visits", "77"], 4, "understudy rollout list"),
     (["wait", "visits", "--until", "tea"], 2, "is neither"),
     (["pause", "nobody", "--reason", "x"], 4, "never had a rollout"),
 ]

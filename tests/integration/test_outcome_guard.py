@@ -101,6 +101,20 @@ async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict
     assert again.agrees
 
 
+async def test_the_outcome_counts_before_anybody_knows_what_a_slow_answer_is(database, database_url):
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(PLAN)
+    await rollout.go_on(3)
+    await database.execute("UPDATE Rollout SET slow_us = NULL WHERE id = $1", record.id)
+    measured = half_as_many()
+    assert measured is not None
+    rollout.outcomes[record.id] = measured
+
+    await rollout.go_on(1)
+
+    assert (await rollout.store.view(record.id)).record.state.phase is Phase.FAILED
+
+
 async def test_outcomes_that_are_alike_let_the_challenger_through(database, database_url):
     rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
     record = await rollout.begin(PLAN)

@@ -23,6 +23,7 @@ from understudy.core.rollout_state import (
 from understudy.core.verdict import Verdict
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
 from understudy.ports import NewRollout, NewRolloutEvent, Origin, RolloutView
+from understudy.rollout.confirmation import wait_for_proxies
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})
@@ -278,6 +279,24 @@ async def test_proxies_and_their_calls_in_flight_are_seen_while_they_are_present
     view = await world.store.view(view.record.id)
 
     assert (view.proxies, view.proxies_on_generation, view.in_flight) == (2, 1, {7: 3, 9: 4})
+
+
+async def test_a_rollback_is_confirmed_by_proxies_and_not_by_the_change_that_follows_it(world):
+    await world.database.execute("INSERT INTO ProxyInstance (instance, generations) VALUES ('a', '{\"churn\": 1}')")
+    generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
+    for percent in (50, 60):
+        await world.database.execute("UPDATE ServingPolicy SET shadow_percent = $1", percent)
+
+    before, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=0)
+    await world.database.execute(
+        "UPDATE ProxyInstance SET generations = jsonb_build_object('churn', $1::int)", generation
+    )
+    after_it, reach = await wait_for_proxies(world.store, "churn", generation, patience_seconds=0)
+
+    assert (before.proxies, before.proxies_on_generation, before.seconds) == (1, 0, None)
+    assert (after_it.proxies_on_generation, after_it.seconds is None) == (1, False)
+    assert reach.generation == generation + 1
+    assert (await world.store.reach("churn")).proxies_on_generation == 0
 
 
 async def test_the_threshold_of_a_slow_call_is_set_once_and_told_to_the_proxies(world, database_url):

@@ -11,8 +11,9 @@ from uuid import UUID
 from pyarrow import ArrowException, parquet
 
 from understudy.adapters.table_files import ColumnCheck, FileRefused, unreadable
-from understudy.core.outcomes import MAX_EVENTS
 from understudy.ports import FileRow
+
+_ROWS_AT_ONCE = 1_000
 
 
 @contextmanager
@@ -43,7 +44,7 @@ class _ParquetRows:
 
     def rows(self, columns: Collection[str] | None = None) -> Iterator[FileRow]:
         try:
-            for batch in self._opened.iter_batches(MAX_EVENTS, columns=None if columns is None else list(columns)):
+            for batch in self._opened.iter_batches(_ROWS_AT_ONCE, columns=None if columns is None else list(columns)):
                 for cells in batch.to_pylist():
                     self.position += 1
                     yield FileRow(self.position, {name: _plain(value) for name, value in cells.items()})

@@ -238,10 +238,10 @@ class PostgresRolloutStore:
             tuple(found["without_calls"]),
         )
 
-    async def reach(self, model_name: str) -> PolicyReach:
+    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
         """See :class:`understudy.ports.RolloutStore`."""
         async with self._connection() as connection:
-            row = await connection.fetchrow(REACH, model_name)
+            row = await connection.fetchrow(REACH, model_name, generation)
         if row is None:
             raise NotRegistered(f"{model_name} has no serving policy")
         return reach_of(row)
@@ -261,7 +261,7 @@ class PostgresRolloutStore:
 async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRecord:
     row = await connection.fetchrow(ROLLOUT, rollout_id)
     if row is None:
-        raise NotRegistered(f"there is no rollout {rollout_id}")
+        raise NotRegistered(f"there is no rollout {rollout_id}", hint="understudy rollout list shows them.")
     return record_of(row)
 
 

@@ -36,21 +36,22 @@ WEIGHTS = """
     SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
     WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2
 """
-PRESENCE = f"""
+_PRESENCE = f"""
     WITH present AS (SELECT * FROM proxyinstance WHERE seen_at > now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds')
     SELECT extract(epoch FROM now())::float8 AS now,
            (SELECT count(*) FROM present) AS proxies,
            (SELECT count(*) FROM present, servingpolicy p
-            WHERE p.model_name = $1 AND (generations ->> $1)::bigint >= p.generation) AS on_generation,
+            WHERE p.model_name = $1 AND (generations ->> $1)::bigint >= %(generation)s) AS on_generation,
            (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
                 SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
                 FROM present, jsonb_each(in_flight) AS flying GROUP BY flying.key) AS added) AS in_flight
 """  # noqa: S608 - a constant
-
+PRESENCE = _PRESENCE % {"generation": "p.generation"}
+# $2: the generation that is waited for. A later change that nobody has seen yet does not take its proxies away.
 REACH = f"""
     SELECT p.generation, seen.*,
            (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
-    FROM servingpolicy p, ({PRESENCE}) AS seen WHERE p.model_name = $1
+    FROM servingpolicy p, ({_PRESENCE % {"generation": "coalesce($2, p.generation)"}}) AS seen WHERE p.model_name = $1
 """  # noqa: S608 - constants
 
 

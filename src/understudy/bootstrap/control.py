@@ -59,7 +59,7 @@ async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
             PostgresExperimentLog(url, timeout_seconds=ANSWER_SECONDS),
             PostgresExperimentStore(url, timeout_seconds=seconds),
             PostgresMetricStore(url, timeout_seconds=ANSWER_SECONDS),
-            measure_outcomes(url, seconds),
+            measure_outcomes(url, ANSWER_SECONDS),
         )
     finally:
         await registry.close()

@@ -6,6 +6,7 @@ from math import isfinite
 
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import RATES, Check, CheckState, Evidence
+from understudy.core.durations import duration_words
 
 NAMES = {
     Check.ERROR_RATE: "error rate",
@@ -79,7 +80,8 @@ def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
     passed = now - stage.starts[-1]
     if passed >= policy.dwell_seconds:
         return None
-    return f"{max(0, int(passed // 60))} of {policy.dwell_seconds / 60:.0f} minutes at {stage.weight_percent:g} %"
+    asked = duration_words(policy.dwell_seconds)
+    return f"{duration_words(int(max(0.0, passed)))} of {asked} at {stage.weight_percent:g} %"
 
 
 def detectable_words(seen_ratio: float, asked_ratio: float, missing_requests: int) -> str:

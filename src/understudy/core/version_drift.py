@@ -15,7 +15,7 @@ from understudy.core.seed_drift import SEED_POLICY, judge_drift_as_the_seed
 SEED_SECONDS = 86_400.0
 """What "recent" is for the seed's rule, which does not say."""
 MOST_INPUTS = 100
-"""Inputs of a version that are looked at, the first ones by name."""
+"""Inputs of a version that have baselines and are looked at, the first ones by name: each is a histogram in its row."""
 
 _LIMITS = tuple(field.name for field in fields(DriftPolicy))
 

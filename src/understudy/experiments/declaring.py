@@ -68,6 +68,11 @@ async def find_test(
         record = await store.latest(model_name, metric, versions)
         return Found(*versions, allocations, None if record is None else declared_test(record))
     record = await store.latest(model_name, metric)
+    if record is None and len(named) > 1:
+        raise NotRegistered(
+            f"{model_name} has several further arms, and no test of {metric} was ever declared",
+            hint=f"understudy ab report {model_name} --metric {metric} --version VERSION compares one of them.",
+        )
     if record is None:
         raise NotRegistered(
             f"{model_name} has no challenger, and no test of {metric} was ever declared",

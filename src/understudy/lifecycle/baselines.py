@@ -7,6 +7,7 @@ from understudy.core.baseline import Baselines
 from understudy.core.features import Feature
 from understudy.core.logged_baseline import logged_baseline, logged_inputs
 from understudy.core.training_profile import CellRefused, TrainingColumns, TrainingProfile
+from understudy.core.version_drift import MOST_INPUTS
 from understudy.ports import FileRow, PredictionHistory
 
 MOST_SCORES = 200_000
@@ -14,8 +15,6 @@ MOST_SCORES = 200_000
 
 MOST_LOGGED_INPUTS = 20_000
 """Calls whose logged inputs a baseline is made of."""
-MOST_INPUTS = 100
-"""Inputs whose baselines are set at once: each is a histogram in the version's row, and judged every hour."""
 
 
 class TrainingRefused(ValueError):
@@ -94,5 +93,5 @@ async def profile_log(
     found = await history.scores(version_id, since, until, MOST_SCORES)
     baseline = logged_baseline(found.groups)
     samples = await history.inputs(version_id, since, until, MOST_LOGGED_INPUTS)
-    inputs = logged_inputs(samples, features)
+    inputs = dict(sorted(logged_inputs(samples, features).items())[:MOST_INPUTS])
     return LoggedProfile(Baselines(baseline, inputs), sum(map(len, found.groups)), found.calls, len(samples))

@@ -10,6 +10,7 @@ from understudy.core.baseline import Baselines, baselines_of
 from understudy.core.drift_hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until
 from understudy.core.drift_report import Drift, DriftState
 from understudy.core.drift_windows import SubjectWindow
+from understudy.core.durations import duration_words
 from understudy.core.policy import Role
 from understudy.core.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
 from understudy.ports import ActiveVersion, MetricStore, Registry
@@ -118,6 +119,17 @@ class _Asked(NamedTuple):
     id: int
     version: str
     active: ActiveVersion | None
+
+
+def judged_seconds_since(since: float, now: float) -> float:
+    """Return how much of the time before now may be called a drift, when people ask from a moment on: an hour at least.
+
+    Raises:
+        ValueError: The hours of then are deleted; the message says how long they are kept.
+    """
+    if now - since > KEPT_SECONDS:
+        raise ValueError(f"hours are kept for {duration_words(KEPT_SECONDS)}")
+    return max(now - since, HOUR_SECONDS)
 
 
 async def view_drift(store: MetricStore, registry: Registry, question: DriftQuestion) -> DriftView:

@@ -59,9 +59,9 @@ async def wait_for_proxies(
     clock = asyncio.get_running_loop().time
     began = clock()
     while True:
-        reach = await rollouts.reach(model_name)
+        reach = await rollouts.reach(model_name, generation)
         elapsed = clock() - began
-        if reach.generation > generation or reach.proxies_on_generation >= reach.proxies:
+        if reach.proxies_on_generation >= reach.proxies:
             return Confirmed(reach.proxies, reach.proxies_on_generation, elapsed), reach
         if elapsed >= patience_seconds:
             return Confirmed(reach.proxies, reach.proxies_on_generation, None), reach

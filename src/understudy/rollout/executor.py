@@ -11,7 +11,6 @@ import structlog
 from understudy.core.ab import Difference
 from understudy.core.canary import judge
 from understudy.core.decision import Decision
-from understudy.core.policy import Role
 from understudy.core.rollout import next_step
 from understudy.core.rollout_actions import WarmUp
 from understudy.core.rollout_moves import abreast
@@ -19,13 +18,14 @@ from understudy.core.rollout_state import Look, Observation, Phase, Transition
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_to_text
-from understudy.core.windows import Window, merge_windows
+from understudy.core.windows import Window
 from understudy.errors import LeadershipLost, UnderstudyError
 from understudy.ports import Epoch, NewRolloutEvent, RolloutStore, RolloutView, Telemetry, WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.gauges import RolloutGauges, Trigger
 from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
 from understudy.rollout.sight import RolloutSight
+from understudy.rollout.starting import slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
 
 _log = structlog.get_logger(__name__)
@@ -33,8 +33,6 @@ _log = structlog.get_logger(__name__)
 ACTOR = "monitor"
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
-ENOUGH_CALLS = 200
-"""Answered calls of the champion that its 95th percentile is taken from, when nobody knew it at the start."""
 
 
 class _Seen(NamedTuple):
@@ -128,7 +126,7 @@ class RolloutExecutor:
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            return await asyncio.to_thread(_seen_in_windows, view, windows)
+            return await asyncio.to_thread(_seen_in_windows, view, windows, self._outcome_of(record.id))
         strata = await self._sight.strata(record.id, view.read_at)
         return await asyncio.to_thread(_seen_in_strata, view, strata, self._outcome_of(record.id))
 
@@ -136,10 +134,9 @@ class RolloutExecutor:
         """Freeze the champion's 95th percentile as soon as it is known."""
         if view.record.slow_us is not None:
             return
-        champion = [window for window in windows if window.key.role is Role.CHAMPION]
-        if sum(window.answered for window in champion) >= ENOUGH_CALLS:
-            slow_us = merge_windows(champion[0].key, champion).latencies.quantile(0.95)
-            await self._store.set_slow_us(view.record.id, round(slow_us or 0), epoch=epoch)
+        slow_us = slow_us_of(windows, view.record.champion_id)
+        if slow_us is not None:
+            await self._store.set_slow_us(view.record.id, slow_us, epoch=epoch)
 
     async def _apply(self, view: RolloutView, transition: Transition, seen: _Seen, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
@@ -191,9 +188,10 @@ class RolloutExecutor:
             self._gauges.took(record.state.model_name, seconds)
 
 
-def _seen_in_windows(view: RolloutView, windows: Sequence[Window]) -> _Seen:
+def _seen_in_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> _Seen:
     strata = stratify(windows, view.record.id)
-    return _Seen(look_at(view, windows, view.read_at), None, _requests(view, strata), strata)
+    decision = look_at(view, windows, view.read_at, outcome)
+    return _Seen(decision, None, _requests(view, strata), strata, outcome)
 
 
 def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> _Seen:

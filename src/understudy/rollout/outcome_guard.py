@@ -1,8 +1,9 @@
 """Outcomes of open rollouts that declared one, measured now and then: counting them takes longer than a look may."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.core.ab import Difference
+from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.errors import UnderstudyError
 from understudy.ports import Epoch, RolloutStore, RolloutView
 from understudy.rollout.look import policy_of
@@ -23,36 +24,51 @@ class OutcomeGuard:
         self._store = store
         self._measure = measure
         self._latest: dict[int, Difference] = {}
+        self._turns: list[int] = []
+        """The open rollouts, whoever waited longest first."""
 
     def latest(self, rollout_id: int) -> Difference | None:
         """Return the latest measurement; ``None`` while there is none."""
         return self._latest.get(rollout_id)
 
     async def tick(self, _epoch: Epoch) -> None:
-        """Measure every rollout that wants it once.
+        """Measure every rollout that wants it once; what there is no time for comes first in the next tick.
 
         Raises:
-            UnderstudyError: The last failure, once all were asked for.
+            UnderstudyError: The last failure, once all were asked for; who failed keeps the measurement before.
         """
         failure: UnderstudyError | None = None
-        measured: dict[int, Difference] = {}
-        for rollout_id in await self._store.open_ids():
-            view = await self._store.view(rollout_id)
-            if not wants_outcome(view):
-                continue
+        turns = self._in_turn(await self._store.open_ids())
+        # Whoever is first has the whole tick. When that is not enough, the others come before it next time.
+        self._turns = [*turns[1:], *turns[:1]]
+        for rollout_id in turns:
             try:
-                found = await self._measure(view)
+                self._keep(rollout_id, await self._found(rollout_id))
             except UnderstudyError as problem:
-                found, failure = self._latest.get(rollout_id), problem
-            if found is not None:
-                measured[rollout_id] = found
-        self._latest = measured
+                failure = problem
+            self._turns.remove(rollout_id)
+            self._turns.append(rollout_id)
         if failure is not None:
             raise failure
+
+    def _in_turn(self, open_ids: Sequence[int]) -> list[int]:
+        """Return the open rollouts, whoever waited longest first, and forget all others."""
+        self._latest = {rollout_id: found for rollout_id, found in self._latest.items() if rollout_id in open_ids}
+        known = [rollout_id for rollout_id in self._turns if rollout_id in open_ids]
+        return [*(rollout_id for rollout_id in open_ids if rollout_id not in known), *known]
+
+    def _keep(self, rollout_id: int, found: Difference | None) -> None:
+        self._latest.pop(rollout_id, None)
+        if found is not None:
+            self._latest[rollout_id] = found
+
+    async def _found(self, rollout_id: int) -> Difference | None:
+        view = await self._store.view(rollout_id)
+        return await self._measure(view) if wants_outcome(view) else None
 
 
 def wants_outcome(view: RolloutView) -> bool:
     """Whether a rollout is to be judged by an outcome now."""
     state = view.record.state
     is_judged = bool(state.step_starts) and state.promoted_at is None and not state.phase.is_final
-    return is_judged and state.plan.canary_policy != "seed" and policy_of(view).outcome is not None
+    return is_judged and state.plan.canary_policy != SEED and policy_of(view).outcome is not None

@@ -57,7 +57,7 @@ class Onlooker:
         rollouts: Where it is.
         windows: What the versions did.
         measure_outcome: Asks for the outcome that it is judged by, where its plan names one.
-        model: Its model.
+        model_name: Its model.
         rollout_id: By default the model's newest one at the first look.
     """
 
@@ -66,13 +66,13 @@ class Onlooker:
         rollouts: RolloutStore,
         windows: WindowLog,
         measure_outcome: Measure,
-        model: str,
+        model_name: str,
         rollout_id: int | None = None,
     ) -> None:
         self._rollouts = rollouts
         self._windows = windows
         self._measure_outcome = measure_outcome
-        self._model = model
+        self._model_name = model_name
         self._rollout_id = rollout_id
         self._sight = RolloutSight(windows)
         self._events: tuple[object, Sequence[RolloutEventRecord]] = (None, ())
@@ -90,7 +90,7 @@ class Onlooker:
             NotRegistered: There is no such rollout of the model.
             RegistryUnavailable: Postgres does not answer in time.
         """
-        view = await view_of(self._rollouts, self._model, self._rollout_id)
+        view = await view_of(self._rollouts, self._model_name, self._rollout_id)
         self._rollout_id, state = view.record.id, view.record.state
         events = await self._events_of(view)
         if state.phase.is_final:
@@ -98,7 +98,7 @@ class Onlooker:
         seen = await self._see(view)
         monitor_seconds = None
         if view.policy is not None:
-            monitor_seconds = (await self._rollouts.reach(self._model)).monitor_seconds
+            monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
         return Picture(view, events, *seen, await self._rates_of(view), monitor_seconds)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:

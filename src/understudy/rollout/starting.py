@@ -12,11 +12,12 @@ from understudy.core.policy import Role
 from understudy.core.windows import Window, merge_windows
 from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
 from understudy.ports import NewRollout, Registry, VersionRecord, WindowLog
-from understudy.rollout.look import POLICY_NAMES, limits_of
+from understudy.rollout.look import DEFAULT, POLICY_NAMES, limits_of
 from understudy.rollout.warm_up import WarmUpProbe
 
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
+RETIRED = "retired"
 ENOUGH_CALLS = 200
 """Answered calls of the champion that its 95th percentile is taken from."""
 
@@ -58,7 +59,7 @@ async def prepare(
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
-        PolicyRefused: The plan cannot be used, or the version is the champion already.
+        PolicyRefused: The plan cannot be used, or the version is retired or the champion already.
     """
     policy = (await registry.show_model(model_name)).policy
     if policy is None:
@@ -66,11 +67,19 @@ async def prepare(
     champion = await registry.show_version(model_name, policy.champion)
     challenger = await registry.show_version(model_name, version)
     if challenger.version == champion.version:
-        raise PolicyRefused(f"version {version} is the champion of {model_name} already")
+        raise PolicyRefused(
+            f"version {version} is the champion of {model_name} already",
+            hint=f"Name another version: understudy version list {model_name}.",
+        )
+    if challenger.status == RETIRED:
+        raise PolicyRefused(
+            f"version {version} of {model_name} is retired and cannot be challenger",
+            hint=f"Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {challenger.id}",  # noqa: S608
+        )
     risk = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(risk) if plan_source is None else _read(plan_source)
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
-    limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == "default" else CanaryPolicy()
+    limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)
     return Prepared(
         champion, challenger, risk, plan, forecast(plan, _traffic_of(seen, now), needs), slow_us_of(seen, champion.id)

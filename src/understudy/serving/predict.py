@@ -261,10 +261,10 @@ class Predictor:
             status=_status(served.error, fallback_from),
             error_code=error.code if error is not None else None,
             defaulted=assembled.defaulted if assembled is not None else (),
-            inputs=self._stored_inputs(call, role, served) if call.policy.input_sample_percent else None,
+            inputs=self._logged_inputs(call, role, served) if call.policy.input_sample_percent else None,
         )
 
-    def _stored_inputs(self, call: _Call, role: Role, served: Served) -> bytes | None:
+    def _logged_inputs(self, call: _Call, role: Role, served: Served) -> bytes | None:
         """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
 
         A shadow's inputs are copies, and a forced call is nobody's traffic.

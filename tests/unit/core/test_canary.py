@@ -65,7 +65,7 @@ def test_before_its_time_is_over_it_holds_however_often_one_looks():
     decisions = [evaluate(windows, POLICY, STAGE, float(now)) for now in range(300, int(DWELL), 60)]
 
     assert {decision.verdict for decision in decisions} == {Verdict.HOLD}
-    assert "5 of 10 minutes at 25 %" in decisions[0].reason
+    assert "5 m of 10 m at 25 %" in decisions[0].reason
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_reason_without_its_place_is_what_was_found():
 
     found = [without_place(decision.reason) for decision in (worse, invalid, equal, early)]
 
-    starts = ["error rate ", "the challenger met ", "nothing found in error rate, ", "5 of 10 minutes"]
+    starts = ["error rate ", "the challenger met ", "nothing found in error rate, ", "5 m of 10 m"]
     assert [text[: len(start)] for text, start in zip(found, starts, strict=True)] == starts
     told = f"version 42 rolled back at 25 %: {worse.reason}"
     assert without_place(told) == f"version 42 rolled back at 25 %: {found[0]}"

@@ -10,8 +10,7 @@ import typer
 
 from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.core.drift_hours import HOUR_SECONDS, JUDGED_SECONDS, KEPT_SECONDS
-from understudy.core.durations import duration_words
+from understudy.core.drift_hours import JUDGED_SECONDS
 from understudy.entrypoints.cli.drift_baseline import app as baseline_app
 from understudy.entrypoints.cli.drift_html import report_page
 from understudy.entrypoints.cli.drift_text import next_step, report_texts
@@ -22,7 +21,7 @@ from understudy.entrypoints.cli.options import AsJson, ModelName
 from understudy.entrypoints.cli.rendering import advise, show
 from understudy.entrypoints.cli.times import moment_of
 from understudy.entrypoints.documents.drift import drift_document
-from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, DriftView, view_drift
+from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, DriftView, judged_seconds_since, view_drift
 
 app = typer.Typer(no_args_is_help=True, help="Say what drifted, and set baselines.", add_completion=False)
 app.add_typer(baseline_app, name="baseline")
@@ -70,11 +69,10 @@ def _judged_seconds(since: str | None) -> float:
     if since is None:
         return JUDGED_SECONDS
     now = time.time()
-    seconds = now - moment_of(since, now, "--since")
-    if seconds > KEPT_SECONDS:
-        kept = duration_words(KEPT_SECONDS)
-        raise CommandRefused(ExitCode.USAGE, f"--since: hours are kept for {kept}", "Name a later time.")
-    return max(seconds, HOUR_SECONDS)
+    try:
+        return judged_seconds_since(moment_of(since, now, "--since"), now)
+    except ValueError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"--since: {problem}", "Name a later time.") from None
 
 
 def _view(question: DriftQuestion) -> DriftView:

@@ -1,5 +1,6 @@
 """``understudy drift baseline``: what drift is measured from."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from understudy.core.drift_hours import PREDICTION
 from understudy.core.features import Feature
 from understudy.core.schema_reader import compile_input_schema
 from understudy.core.training_profile import training_columns
+from understudy.core.version_drift import MOST_INPUTS
 from understudy.entrypoints.cli.drift_text import change_rows, change_table, names_words
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.experiments import ANSWER_SECONDS
@@ -27,7 +29,6 @@ from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import advice_console, show
 from understudy.entrypoints.cli.times import moment_of
 from understudy.lifecycle.baselines import (
-    MOST_INPUTS,
     MOST_SCORES,
     LoggedProfile,
     Profile,
@@ -85,7 +86,9 @@ def set_baseline(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Training data: CSV with a header, or Parquet.")
     ] = None,
-    from_log: Annotated[bool, typer.Option("--from-log", help="The scores that the version gave.")] = False,
+    from_log: Annotated[
+        bool, typer.Option("--from-log", help="The scores that the version gave, and the inputs that were logged.")
+    ] = False,
     since: Annotated[str | None, typer.Option(metavar="TIME", help=f"With --from-log: from then on [{SINCE}].")] = None,
     score_column: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"With --from: the version's score in it [{SCORE_COLUMN}].")
@@ -155,7 +158,7 @@ def _from_log(record: VersionRecord, since: str) -> Made:
     history = PostgresPredictionHistory(settings.database_url.get_secret_value(), timeout_seconds=ANSWER_SECONDS)
     try:
         features = compile_input_schema(record.input_schema).features
-        found = with_registry(lambda _: profile_log(history, record.id, features, begins, now))
+        found = asyncio.run(profile_log(history, record.id, features, begins, now))
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.PROBLEM,

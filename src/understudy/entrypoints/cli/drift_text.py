@@ -68,7 +68,7 @@ def next_step(view: DriftView) -> NextStep:
     unknown = next((one for one in view.versions if _needs_baseline(one)), None)
     if view.verdict is DriftVerdict.DRIFT:
         version = next(one for one in view.versions if one.verdict is DriftVerdict.DRIFT)
-        # The log's scores make a baseline of predictions, and of no input.
+        # The log would also replace the baselines of what does not drift; of a file --columns takes single inputs.
         is_input = all(one.drift.subject != PREDICTION for one in version.subjects if _drifts(one.drift))
         source = "--from training.csv" if is_input else "--from-log"
         stays = f"understudy drift baseline set {model} {version.version} {source}"

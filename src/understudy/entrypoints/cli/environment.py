@@ -33,6 +33,7 @@ def settings_with_demo() -> Settings:
         return settings
     running = read_running(Path(settings.state_dir))
     if running is None:
+        advise(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set (UNDERSTUDY_STATE_DIR names a demo)")
         return settings
     advise(f"demo in {settings.state_dir} (DATABASE_URL is not set)")
     redis = settings.redis_url or (SecretStr(running["redis_url"]) if running["redis_url"] else None)

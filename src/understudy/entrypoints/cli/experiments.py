@@ -10,6 +10,7 @@ from understudy.adapters.postgres_experiments import PostgresExperimentLog
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.documents.policies import version_label
 from understudy.ports import ExperimentLog, ExperimentStore
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ class Experiments(NamedTuple):
 
     def label(self, version_id: int) -> str:
         """Return a version's text."""
-        return self.labels.get(version_id, f"id {version_id}")
+        return version_label(version_id, self.labels)
 
 
 def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:

@@ -281,9 +281,9 @@ def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
         ("categories", nothing_as(categories, "none")),
         ("further arms", nothing_as(_buckets(policy), "none")),
         ("previously", nothing_as(policy.previous_champion, "no other champion")),
-        ("inputs", _stored_inputs(policy.input_sample_percent)),
+        ("inputs", _inputs_words(policy.input_sample_percent)),
     ]
 
 
-def _stored_inputs(percent: int) -> str:
+def _inputs_words(percent: int) -> str:
     return f"logged of {percent} % of the entities" if percent else "not logged"

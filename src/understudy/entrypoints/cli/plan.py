@@ -24,4 +24,4 @@ def plan(*, model: ModelName, version: VersionName, plan: PlanSource = None, as_
         return await prepare(opened.registry, opened.windows, model, version, source, now=time.time())
 
     prepared = with_rollouts(look)
-    show({"plan": prepared_document(prepared)}, *prepared_text(prepared), as_json=as_json)
+    show({"plan": prepared_document(prepared)}, *prepared_text(prepared, asked_plan=plan), as_json=as_json)

@@ -1,6 +1,6 @@
 """A rollout on a terminal: the verdict first, the evidence under it, what happened, the next command last."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.console import RenderableType
@@ -111,8 +111,7 @@ def split_lines(picture: Picture, width: int) -> list[Text]:
         filled = round(room * percent / 100)
         line = Text(f"  {f'{role} {version}':<16} ").append("█" * filled, "cyan" if role is Role.CHAMPION else "yellow")
         line.append("░" * (room - filled), "dim").append(f" {percent:5.1f} %")
-        calls = f"  {_rate(rates[role])}/s  set {set_percents[role]} %" if rates and total else "  set; no calls seen"
-        line.append(calls, "dim")
+        line.append(f"  {_calls_words(rates, role, set_percents[role])}", "dim")
         lines.append(line)
     return lines
 
@@ -156,6 +155,12 @@ def _monitor_words(seconds: float | None) -> str:
     if seconds > SILENT_SECONDS:
         return f"no monitor for {duration_words(seconds)}: understudy doctor"
     return f"monitor {max(0.0, seconds):.0f} s ago"
+
+
+def _calls_words(rates: Mapping[Role, float] | None, role: Role, set_percent: int) -> str:
+    if rates is None:
+        return "set; not counted yet"
+    return f"{_rate(rates[role])}/s  set {set_percent} %" if any(rates.values()) else "set; no calls seen"
 
 
 def _rate(calls_per_second: float) -> str:

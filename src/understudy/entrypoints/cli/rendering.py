@@ -57,7 +57,7 @@ def show(document: Mapping[str, Any], *texts: RenderableType, as_json: bool) -> 
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one line of JSON; times are ISO 8601 in UTC."""
+    """Print a document as one line of JSON."""
     sys.stdout.write(json_text(document).decode() + "\n")
     sys.stdout.flush()
 

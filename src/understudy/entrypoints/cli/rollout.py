@@ -50,6 +50,7 @@ from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"
+SALT_BYTES = 4
 
 VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
 PlanSource = Annotated[
@@ -66,7 +67,10 @@ def start(
     version: VersionName,
     plan: PlanSource = None,
     salt: Annotated[
-        str | None, typer.Option(metavar="TEXT|none", help="By default a fresh one: other entities come first.")
+        str | None,
+        typer.Option(
+            metavar="TEXT|none", help="By default the plan's own, else a fresh one: other entities come first."
+        ),
     ] = None,
     reason: Reason = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow it until it ends.")] = False,
@@ -76,7 +80,6 @@ def start(
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
     origin = origin_of_command(required_reason(reason, dry_run=dry_run))
-    chosen = None if salt == NO_SALT else salt or token_hex(4)
 
     async def begin(opened: Opened) -> tuple[Prepared, RolloutRecord | None]:
         prepared = await _prepared(opened, model, version, plan)
@@ -85,10 +88,11 @@ def start(
         await require_ready(WarmUpProbe(opened.policies, connect), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
+        chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
         return prepared, await opened.rollouts.start(prepared.rollout(chosen), origin)
 
     prepared, record = with_rollouts(begin)
-    show(start_document(prepared, record), *prepared_text(prepared, record), as_json=as_json)
+    show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
 

@@ -1,5 +1,6 @@
 """How rollouts look on a terminal."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -24,8 +25,10 @@ _VERDICTS = {
 }
 
 
-def prepared_text(prepared: Prepared, record: RolloutRecord | None = None) -> list[RenderableType]:
-    """Return what a rollout would be, or, with ``record``, that it has begun."""
+def prepared_text(
+    prepared: Prepared, record: RolloutRecord | None = None, *, asked_plan: str | None = None
+) -> list[RenderableType]:
+    """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
     model = prepared.champion.model_name
     title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.risk}"
     columns = [
@@ -45,9 +48,10 @@ def prepared_text(prepared: Prepared, record: RolloutRecord | None = None) -> li
         for step in prepared.plan.steps
     ]
     head = Text(title, "bold")
-    begun: list[RenderableType] = [
-        Text(f"Nothing was started. → understudy rollout start {model} {prepared.challenger.version}")
-    ]
+    start = ["understudy", "rollout", "start", model, prepared.challenger.version]
+    if asked_plan is not None:
+        start += ["--plan", asked_plan]
+    begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
     if record is not None:
         begun = [
             Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
@@ -76,7 +80,7 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
             f"{record.state.champion} → {record.state.challenger}",
             Text(record.state.phase, STYLES.get(record.state.phase, "")),
             f"{record.state.weight_percent} %",
-            ago(moment_of_seconds(record.state.started_at)),
+            ago(datetime.fromtimestamp(record.state.started_at, UTC)),
             record.started_by,
         )
         for record in found
@@ -111,8 +115,3 @@ def replay_lines(replays: Sequence[tuple[RolloutEventRecord, Replay | None]], be
         else:
             lines.append(line.append(f"now {replay.decision.verdict}: {replay.decision.reason}", "bold red"))
     return lines
-
-
-def moment_of_seconds(seconds: float) -> datetime:
-    """Return a moment that is given in seconds since the epoch."""
-    return datetime.fromtimestamp(seconds, UTC)

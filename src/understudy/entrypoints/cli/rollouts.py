@@ -65,8 +65,9 @@ class Opened:
     def measure_outcome(self) -> "Measure":
         """What asks for the outcome that a rollout is judged by."""
         from understudy.bootstrap.outcomes import measure_outcomes  # noqa: PLC0415
+        from understudy.entrypoints.cli.experiments import ANSWER_SECONDS  # noqa: PLC0415
 
-        return measure_outcomes(self._url, self._seconds)
+        return measure_outcomes(self._url, ANSWER_SECONDS)
 
 
 def with_rollouts(work: Callable[[Opened], Awaitable[T]]) -> T:

@@ -24,6 +24,7 @@ from understudy.entrypoints.demo.show import Moment
 from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 from understudy.errors import UnderstudyError
+from understudy.settings import Settings
 
 READY_WIDTH, SECONDS_WIDTH = 80, 7
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
@@ -191,11 +192,18 @@ def next_commands(demo: Demo, *, is_show: bool) -> list[str]:
     """Return what to try next; during the show nothing that it would take for another person's change."""
     understudy = shlex.quote(this_command())
     return [
+        *_state_folder(demo.state_dir),
         *(_take_back(demo, understudy) if is_show else _change_split(demo, understudy)),
         f"  {understudy} model show visits",
         f"  {understudy} explain visits customer-{CUSTOMER}",
         f"  {understudy} audit list",
     ]
+
+
+def _state_folder(folder: Path) -> list[str]:
+    """Without ``DATABASE_URL`` a command finds the demo by its folder only."""
+    is_usual = folder.absolute() == Path(Settings.model_fields["state_dir"].default).absolute()
+    return [] if is_usual else [f"  export UNDERSTUDY_STATE_DIR={shlex.quote(str(folder.absolute()))}"]
 
 
 def _take_back(demo: Demo, understudy: str) -> list[str]:

@@ -45,8 +45,9 @@ def day_of(seconds: float) -> str:
 
 
 def marks_between(first: float, last: float) -> list[tuple[float, str]]:
-    """Return moments at equal distances with their names: days, or times of the day within two of them."""
+    """Return moments at equal distances with their names: days, times of the day, or its seconds."""
     moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
     if last - first > 2 * 86_400:
         return [(moment, day_of(moment)) for moment in moments]
-    return [(moment, f"{datetime.fromtimestamp(moment, UTC):%H:%M}") for moment in moments]
+    pattern = "%H:%M" if last - first >= 60 * (_MARKS - 1) else "%H:%M:%S"
+    return [(moment, f"{datetime.fromtimestamp(moment, UTC):{pattern}}") for moment in moments]

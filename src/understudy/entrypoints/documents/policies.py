@@ -37,7 +37,7 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
             continue
         values = [before.get(name), after.get(name)]
         if name in _ROLES:
-            values = [_label(value, labels) if value is not None else None for value in values]
+            values = [version_label(value, labels) if value is not None else None for value in values]
         if name == "arms":
             values = [_percents(ranges, labels) if ranges is not None else None for ranges in values]
         changed[_ROLES.get(name, name)] = values
@@ -46,8 +46,11 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
 
 def _percents(ranges: Iterable[Mapping[str, int]], labels: Mapping[int, str]) -> dict[str, int]:
     """Return the percent of each further arm; where its buckets are is in the entry itself."""
-    return arm_percents([BucketRange(_label(arm["version_id"], labels), arm["first"], arm["last"]) for arm in ranges])
+    return arm_percents(
+        [BucketRange(version_label(arm["version_id"], labels), arm["first"], arm["last"]) for arm in ranges]
+    )
 
 
-def _label(version_id: int, labels: Mapping[int, str]) -> str:
+def version_label(version_id: int, labels: Mapping[int, str]) -> str:
+    """Return a version's text; its id in place of one that is not there any more."""
     return labels.get(version_id, f"id {version_id}")

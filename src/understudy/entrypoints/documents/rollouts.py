@@ -1,6 +1,7 @@
 """Rollouts as JSON."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from understudy.core.plan import plan_to_json
@@ -14,17 +15,23 @@ from understudy.rollout.starting import Prepared
 
 def rollout_document(record: RolloutRecord) -> dict[str, Any]:
     """Return a rollout as JSON."""
+    state = record.state
     return {
-        **state_to_json(record.state),
-        "plan": plan_to_json(record.state.plan),
-        "weight_percent": record.state.weight_percent,
+        **state_to_json(state),
+        "started_at": _moment(state.started_at),
+        "limit_from": _moment(state.limit_from),
+        "step_starts": [_moment(start) for start in state.step_starts],
+        "promoted_at": _moment(state.promoted_at),
+        "split_from": _moment(state.split_from or None),
+        "plan": plan_to_json(state.plan),
+        "weight_percent": state.weight_percent,
         "revision": record.revision,
         "salt": record.salt,
         "slow_us": record.slow_us,
         "started_by": record.started_by,
         "reason_for_it": record.reason,
-        "finished_at": record.finished_at,
-        "announced_at": record.announced_at,
+        "finished_at": _moment(record.finished_at),
+        "announced_at": _moment(record.announced_at),
     }
 
 
@@ -39,6 +46,7 @@ def picture_document(picture: Picture, replays: Iterable[tuple[RolloutEventRecor
     events = []
     for event in picture.events:
         shown = {name: value for name, value in event._asdict().items() if name not in ("inputs", "thresholds")}
+        shown["at"] = _moment(event.at)
         if event.id in again:
             shown["replay"] = {"verdict": again[event.id].decision.verdict, "agrees": again[event.id].agrees}
         events.append(shown)
@@ -74,3 +82,7 @@ def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str
 def order_document(ordered: Ordered) -> dict[str, Any]:
     """Return what an order came to as JSON."""
     return {"rollout": rollout_document(ordered.view.record), "changed": ordered.changed, "event": ordered.event}
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,6 +1,7 @@
 """The control plane over HTTP: what the command line does, for programs.
 
-Its answers are the documents that the command line prints with ``--json``.
+Its answers are the documents that the command line prints with ``--json``, but for what only one of them can say: calls
+in flight here, the next command and the entities that a change moves there.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from understudy.core.rollout_state import Command, Order
 from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import Label, ab_document, shadow_document
 from understudy.entrypoints.documents.json_text import json_text
-from understudy.entrypoints.documents.policies import audit_document, policy_document
+from understudy.entrypoints.documents.policies import audit_document, policy_document, version_label
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
@@ -353,7 +354,7 @@ async def _labels(parts: ControlParts, model_name: str | None) -> dict[int, str]
 async def _label_of(parts: ControlParts, model_name: str) -> Label:
     await parts.registry.show_model(model_name)
     labels = await _labels(parts, model_name)
-    return lambda version_id: labels.get(version_id, f"id {version_id}")
+    return lambda version_id: version_label(version_id, labels)
 
 
 async def _reach(parts: ControlParts, model_name: str, generation: int) -> tuple[Confirmed, dict[str, int]]:

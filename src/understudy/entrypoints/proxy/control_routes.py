@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
 
-from understudy.core.drift_hours import HOUR_SECONDS, JUDGED_SECONDS, KEPT_SECONDS
-from understudy.core.durations import duration_words
+from understudy.core.drift_hours import JUDGED_SECONDS
 from understudy.core.rollout_state import Order
 from understudy.entrypoints.proxy.control import Caller, ControlDoor
 from understudy.entrypoints.proxy.control_bodies import MAX_BODY_BYTES, read_generation
@@ -20,7 +19,7 @@ from understudy.errors import QueryInvalid, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
-from understudy.monitoring.drift_view import DriftQuestion
+from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
 from understudy.settings import Settings
 
 MOST_LISTED = 100
@@ -134,11 +133,7 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
         since: Moment | None = None,
         policy: DriftPolicyName | None = None,
     ) -> Response:
-        now = time.time()
-        judged_seconds = JUDGED_SECONDS if since is None else max(now - _moment("since", since, now), HOUR_SECONDS)
-        if judged_seconds > KEPT_SECONDS:
-            raise _unusable("since", f"hours are kept for {duration_words(KEPT_SECONDS)}; name a later time")
-        question = DriftQuestion(model, judged_seconds, version, policy)
+        question = DriftQuestion(model, _judged_seconds(since), version, policy)
         return response_of(await door().report_drift(question, _caller_of(request)))
 
 
@@ -163,6 +158,16 @@ def _moment(name: str, text: str, now: float) -> float:
         return moment_seconds(text, now)
     except ValueError as problem:
         raise _unusable(name, f"{problem}; for example 7d, 2026-11-20 or 2026-11-20T13:00Z") from None
+
+
+def _judged_seconds(since: str | None) -> float:
+    if since is None:
+        return JUDGED_SECONDS
+    now = time.time()
+    try:
+        return judged_seconds_since(_moment("since", since, now), now)
+    except ValueError as problem:
+        raise _unusable("since", f"{problem}; name a later time") from None
 
 
 def _unusable(name: str, detail: str) -> QueryInvalid:

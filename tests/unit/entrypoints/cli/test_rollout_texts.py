@@ -228,8 +228,14 @@ def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
     text = screen(portrait(a_picture(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
 
     assert "no monitor has ever led" in text
-    assert text.count("set; no calls seen") == 2
+    assert text.count("set; not counted yet") == 2
     assert "50.0 %" in text
+
+
+def test_a_split_that_was_counted_and_saw_no_call_says_so():
+    text = screen(portrait(a_picture(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
+
+    assert text.count("set; no calls seen") == 2
 
 
 def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_noticed():

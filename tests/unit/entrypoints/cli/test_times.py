@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.times import day_of, moment_of, seconds_of
+from understudy.entrypoints.cli.times import day_of, marks_between, moment_of, seconds_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
 
@@ -49,3 +49,15 @@ def test_what_is_no_moment_of_the_past_is_refused(text):
 
 def test_a_day_is_told_shortly():
     assert day_of(NOW) == "20 Nov"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "names"),
+    [
+        (60, ["12:00:00", "12:00:15", "12:00:30", "12:00:45", "12:01:00"]),
+        (3_600, ["12:00", "12:15", "12:30", "12:45", "13:00"]),
+        (4 * 86_400, ["20 Nov", "21 Nov", "22 Nov", "23 Nov", "24 Nov"]),
+    ],
+)
+def test_the_marks_of_a_chart_have_five_names(seconds, names):
+    assert [name for _, name in marks_between(NOW, NOW + seconds)] == names

@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -58,6 +59,15 @@ def test_during_the_show_no_command_changes_the_split_under_the_rollout():
     assert "rollout watch visits" in said
     assert "challenger_weight" not in said
     assert "model set" not in said
+
+
+def test_a_demo_in_another_folder_says_how_commands_find_it():
+    usual = replace(DEMO, state_dir=Path(".understudy"))
+
+    first = next_commands(DEMO, is_show=True)[0]
+
+    assert shlex.split(first) == ["export", f"UNDERSTUDY_STATE_DIR={Path.cwd() / 'state'}"]
+    assert "UNDERSTUDY_STATE_DIR" not in " ".join(next_commands(usual, is_show=True))
 
 
 def test_the_challenger_to_try_is_the_bad_one_only_when_there_is_no_other():

@@ -15,6 +15,7 @@ from understudy.entrypoints.proxy.control_bodies import (
     read_reason,
     read_start,
 )
+from understudy.entrypoints.proxy.openapi_control import CONTROL
 from understudy.errors import BodyInvalid, GenerationNotNamed, HeaderInvalid, MalformedBody, RequestError
 
 JSON = st.recursive(
@@ -35,6 +36,20 @@ def start(body: bytes, *, dry_run: bool = False) -> StartAsked:
 
 def pointers_of(refused: pytest.ExceptionInfo[BodyInvalid]) -> list[str]:
     return [pointer for pointer, _ in refused.value.violations]
+
+
+@pytest.mark.parametrize(
+    ("call", "read"), [("start_rollout", start), ("roll_back", read_reason), ("change_policy", read_change)]
+)
+def test_the_description_has_the_fields_that_are_read_and_no_others(call, read):
+    content = CONTROL[call]["openapi_extra"]["requestBody"]["content"]
+    described = content["application/json"]["schema"]["properties"]
+
+    with pytest.raises(BodyInvalid) as refused:
+        read(body_of(nonsense=1))
+
+    (said,) = [detail for pointer, detail in refused.value.violations if pointer == "/nonsense"]
+    assert said.partition("there are ")[2].split(", ") == list(described)
 
 
 def test_a_start_names_a_version_and_why():
