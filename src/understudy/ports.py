@@ -988,6 +988,10 @@ class RolloutStore(Protocol):
         """Write down whether every proxy has confirmed the end, in the words of ``reason``; once."""
         ...
 
+    async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
+        """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
+        ...
+
     async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
         """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
 

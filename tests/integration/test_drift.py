@@ -233,3 +233,23 @@ async def test_a_monitor_whose_lease_is_over_tells_nobody(world, database_url):
 
     assert await world.database.fetchval("SELECT count(*) FROM DriftHour") == 0
     assert await world.told() == []
+
+
+async def test_a_version_whose_metrics_cannot_be_read_keeps_no_other_model_from_being_judged(world):
+    broken = await register(world.database, "aaa", "1", BASELINE)
+    champion = (await served(world))["6"]
+    await world.database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('aaa', $1)", broken)
+    # JSONB holds it, and no float does.
+    await world.database.execute("UPDATE ModelVersion SET metrics = metrics || '{\"f1\": 1e400}' WHERE id = $1", broken)
+
+    for _ in range(4):
+        await world.traffic.ship(scored_rows(scores(1.0), world.at, champion, Role.CHAMPION))
+        world.at += HOUR_SECONDS
+        world.store.now = world.at + SETTLE_SECONDS
+        for _ in range(6):
+            with pytest.raises(ValueError, match="number"):
+                await world.job.tick(world.epoch)
+
+    assert [(action, key.rpartition("/")[0]) for action, key, _ in await world.told()] == [
+        ("trigger", "understudy/test/churn")
+    ]

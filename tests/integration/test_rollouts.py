@@ -24,6 +24,7 @@ from understudy.core.verdict import Verdict
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
 from understudy.ports import NewRollout, NewRolloutEvent, Origin, RolloutView
 from understudy.rollout.confirmation import wait_for_proxies
+from understudy.rollout.orders import give_order
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})
@@ -312,3 +313,61 @@ async def test_the_threshold_of_a_slow_call_is_set_once_and_told_to_the_proxies(
     await listener.execute("SELECT 1")
     assert heard == ['{"model" : "churn"}']
     listener.terminate()
+
+
+@pytest.mark.parametrize("way", ["sql", "monitor", "abort"])
+async def test_an_old_champion_that_is_shown_calls_as_a_shadow_comes_back_all_the_same(world, way):
+    view = await promoted(world)
+    await world.database.execute(
+        "UPDATE ServingPolicy SET shadow_version = (SELECT id FROM ModelVersion WHERE version = '6')"
+    )
+    view = await world.store.view(view.record.id)
+
+    if way == "sql":
+        await world.database.execute("SELECT understudy_rollback('churn')")
+    elif way == "abort":
+        await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+    else:
+        await moved_on(world, view, decision_after_promotion=Look(Verdict.ROLL_BACK, "errors"))
+
+    policy = await policy_of(world)
+    assert (policy["champion"], policy["challenger"], policy["challenger_weight"]) == ("6", "7", 0)
+    assert await world.database.fetchval("SELECT shadow_version FROM ServingPolicy") is None
+
+
+async def test_an_old_champion_is_not_retired_by_hand_while_it_is_kept_warm(world):
+    view = await promoted(world)
+    retire = "UPDATE ModelVersion SET status = 'retired' WHERE version = '6'"
+
+    with pytest.raises(asyncpg.CheckViolationError, match="is kept warm by rollout"):
+        await world.database.execute(retire)
+
+    await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+    await world.database.execute(
+        "UPDATE ServingPolicy SET champion_version = challenger_version, challenger_version = NULL"
+    )
+    await world.database.execute(retire)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "salt"),
+    [
+        ("challenger_weight = 30", "spring"),
+        ("challenger_weight = 30, salt = 'mine'", "mine"),
+        ("challenger_version = NULL, challenger_weight = 0, salt = 'mine'", "mine"),
+        ("challenger_version = (SELECT id FROM ModelVersion WHERE version = '8'), salt = 'mine'", "mine"),
+        ("challenger_version = (SELECT id FROM ModelVersion WHERE version = '8')", "fresh"),
+    ],
+)
+async def test_the_end_of_a_rollout_deals_nobody_elses_entities_out_anew(world, by_hand, salt):
+    view = await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
+    await world.database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('churn', '8', 'file:///m', 'sklearn', '{}')"
+    )
+    await world.database.execute(f"UPDATE ServingPolicy SET {by_hand}")
+
+    await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+
+    assert (await policy_of(world))["salt"] == salt
+    assert (await policy_of(world))["rollout_id"] is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from pyarrow import ArrowException, parquet
+from pyarrow import ArrowException, RecordBatch, parquet, timestamp, types
 
 from understudy.adapters.table_files import ColumnCheck, FileRefused, unreadable
 from understudy.ports import FileRow
@@ -45,12 +45,24 @@ class _ParquetRows:
     def rows(self, columns: Collection[str] | None = None) -> Iterator[FileRow]:
         try:
             for batch in self._opened.iter_batches(_ROWS_AT_ONCE, columns=None if columns is None else list(columns)):
-                for cells in batch.to_pylist():
+                for cells in _in_microseconds(batch).to_pylist():
                     self.position += 1
                     yield FileRow(self.position, {name: _plain(value) for name, value in cells.items()})
-        except (ArrowException, OSError) as problem:
+        except (ArrowException, OSError, ValueError, OverflowError) as problem:
+            # The last two: text that is no UTF-8, and times that are in no calendar.
             said = f"{self._path} cannot be read after row {self.position:,}: {problem}"
             raise FileRefused(said, "Write it again, or as CSV.") from None
+
+
+def _in_microseconds(batch: Any) -> Any:
+    """Return the rows with times as ``datetime`` can hold them; many tools write nanoseconds."""
+    columns = [
+        column.cast(timestamp("us", column.type.tz), safe=False)
+        if types.is_timestamp(column.type) and column.type.unit == "ns"
+        else column
+        for column in batch.columns
+    ]
+    return RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _plain(value: Any) -> Any:

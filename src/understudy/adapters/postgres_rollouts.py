@@ -71,16 +71,22 @@ _ADD_EVENT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 """
 # The challenger keeps its role at weight 0, so that it can be looked at; what belonged to the rollout goes.
+# Somebody else's salt stays, and so does that of somebody else's split: another one would deal its entities out anew.
 _LEAVE_POLICY = """
-    UPDATE servingpolicy p SET rollout_id = NULL, salt = r.salt_before
+    UPDATE servingpolicy p
+    SET rollout_id = NULL,
+        salt = CASE WHEN p.challenger_weight = 0 AND p.salt IS NOT DISTINCT FROM r.salt THEN r.salt_before
+                    ELSE p.salt END
     FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name AND p.rollout_id = r.id
 """
+# A shadow whose version answers callers again is none any more, and must not be what a rollback fails on.
 _CHANGE_POLICY = """
     UPDATE servingpolicy p
-    SET challenger_weight = $2,
-        champion_version = (SELECT id FROM modelversion WHERE model_name = $1 AND version = $3),
-        challenger_version = (SELECT id FROM modelversion WHERE model_name = $1 AND version = $4)
-    WHERE model_name = $1
+    SET challenger_weight = $2, champion_version = roles.champion, challenger_version = roles.challenger,
+        shadow_version = nullif(nullif(p.shadow_version, roles.champion), roles.challenger)
+    FROM (SELECT (SELECT id FROM modelversion WHERE model_name = $1 AND version = $3) AS champion,
+                 (SELECT id FROM modelversion WHERE model_name = $1 AND version = $4) AS challenger) AS roles
+    WHERE p.model_name = $1
 """
 _RETIRE = """
     UPDATE modelversion SET status = 'retired' WHERE model_name = $1 AND version = $2 AND status = 'staging'
@@ -192,14 +198,17 @@ class PostgresRolloutStore:
                 return False
             await _sign(connection, Origin(event.actor, "rollout", transition.event))
             for action in transition.actions:
-                if isinstance(action, SetWeight | Promote | RollBack):
-                    if not await _change_policy(connection, state, action):
-                        return False
-                elif isinstance(action, RetireOld):
-                    await connection.execute(_RETIRE, state.model_name, action.version)
+                if not isinstance(action, SetWeight | Promote | RollBack):
+                    continue
+                if not await _change_policy(connection, state, action):
+                    return False
             if state.phase.is_final:
                 await connection.execute(_LEAVE_POLICY, state.rollout_id)
             await _store_state(connection, state)
+            # After the end is stored: while a version is kept warm for a rollout, the database refuses to retire it.
+            for action in transition.actions:
+                if isinstance(action, RetireOld):
+                    await connection.execute(_RETIRE, state.model_name, action.version)
             await _add_event(connection, state, transition.event, event)
             for alert in alerts:
                 await add_alert(connection, alert)
@@ -221,6 +230,14 @@ class PostgresRolloutStore:
                 await require_epoch(connection, epoch)
             if await connection.execute(_ANNOUNCE, view.record.id) == "UPDATE 1":
                 await _add_event(connection, view.record.state, reason, event)
+
+    async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
+        """See :class:`understudy.ports.RolloutStore`."""
+        async with self._connection() as connection, connection.transaction():
+            if epoch is not None:
+                await require_epoch(connection, epoch)
+            for alert in alerts:
+                await add_alert(connection, alert)
 
     async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
         """See :class:`understudy.ports.RolloutStore`."""

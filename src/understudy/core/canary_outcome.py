@@ -14,6 +14,8 @@ from understudy.core.sample_size import welch_degrees_of_freedom
 
 FEWEST_ENTITIES = 100
 """Of each arm, with their time for outcomes over: of fewer the mean is not nearly normal."""
+LARGEST = 1e60
+"""A mean or a variance beyond it is a mistake in the outcomes, and its powers are no numbers any more."""
 TUNED_ENTITIES = 5_000
 """Of an arm of two equal ones: where the interval is narrowest for what it knows. Fixed, so that looks stay free."""
 
@@ -34,7 +36,11 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
     """
     policy = look.policy
     limit = 1 + policy.outcome_limit_ratio * (1 if policy.outcome_lower_is_better else -1)
-    if difference is None or min(difference.effective_a, difference.effective_b) < FEWEST_ENTITIES:
+    if (
+        difference is None
+        or not _is_measurable(difference)
+        or min(difference.effective_a, difference.effective_b) < FEWEST_ENTITIES
+    ):
         return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
     windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES
     z = _z_beyond(difference, limit, lower_is_better=policy.outcome_lower_is_better)
@@ -47,6 +53,12 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
     bound = comparison.change_high if policy.outcome_lower_is_better else comparison.change_low
     is_within = bound is not None and (bound <= limit if policy.outcome_lower_is_better else bound >= limit)
     return evidence_row(look, Check.OUTCOME, comparison, limit, keys, is_enough=is_within)
+
+
+def _is_measurable(difference: Difference) -> bool:
+    """Whether floats can hold what is made of it: plain SQL may have written outcomes of any size."""
+    sizes = (difference.value_a, difference.value_b, difference.variance_a, difference.variance_b)
+    return all(abs(size) <= LARGEST for size in sizes)
 
 
 def _z_beyond(difference: Difference, limit: float, *, lower_is_better: bool) -> float:

@@ -10,11 +10,9 @@ mean the same; the time is read here as well, from its text, so that it is repor
 """
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
-from math import inf, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +22,8 @@ from understudy.errors import BatchInvalid, Violation
 
 MAX_EVENTS = 1_000
 """Events of one batch."""
+MAX_VALUE = 1e20
+"""Of an outcome, either side of zero: more than anybody counts, and the sums of its squares are still numbers."""
 _BATCH_HINT = f'Send {{"events": [...]}} with 1 to {MAX_EVENTS:,} events; POST the next ones as another batch.'
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
@@ -140,10 +140,10 @@ def _uuid(value: Any) -> str:
 def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise ValueError("expected a number; 1 for yes and 0 for no")
-    number = float(value) if abs(value) <= sys.float_info.max else inf
-    if not isfinite(number):
-        raise ValueError("expected a finite number")
-    return number
+    # NaN is not within anything.
+    if not abs(value) <= MAX_VALUE:
+        raise ValueError(f"expected a number from {-MAX_VALUE:g} to {MAX_VALUE:g}")
+    return float(value)
 
 
 def _time(value: Any) -> float:

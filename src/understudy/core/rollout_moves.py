@@ -48,6 +48,14 @@ def resolved(state: RolloutState) -> tuple[Alert, ...]:
     return () if kind is None else (Alert(kind, AlertAction.RESOLVE, summary),)
 
 
+def others_resolved(state: RolloutState) -> tuple[Alert, ...]:
+    """Return what ends every incident of a rollout that waits, but for the one that it waits for now."""
+    now = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
+    summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait for that any more"
+    kinds = dict.fromkeys(WAITING_ALERTS.values())
+    return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds if kind is not now)
+
+
 def _earlier_resolved(state: RolloutState) -> tuple[Alert, ...]:
     """Return what ends the incidents of earlier rollouts: whoever starts the next one has seen to them."""
     summary = f"{state.model_name}: a rollout of version {state.challenger} has begun"

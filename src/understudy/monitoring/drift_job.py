@@ -4,7 +4,8 @@ A tick does a bounded part of that, so that the turn of an hour delays no rollou
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -26,7 +27,8 @@ from understudy.core.drift_report import Drift, DriftState
 from understudy.core.input_hours import input_hours, rows_of_hour
 from understudy.core.policy import Role
 from understudy.core.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
-from understudy.ports import ActiveVersion, Epoch, MetricStore, MetricValue, Telemetry, WindowLog
+from understudy.errors import LeadershipLost
+from understudy.ports import ActiveVersion, ActiveVersions, Epoch, MetricStore, MetricValue, Telemetry, WindowLog
 
 _log = structlog.get_logger(__name__)
 
@@ -89,29 +91,44 @@ class DriftJob:
         """The labels of a version's gauges."""
 
     async def tick(self, epoch: Epoch) -> None:
-        """Do the next part.
+        """Do the next part; a version that cannot be summed up or judged keeps no other model from its turn.
 
         Raises:
             LeadershipLost: Another monitor leads; what was not written is that one's.
+            Exception: The last failure, once the others had their turn.
         """
         active = await self._store.active()
         until = closed_until(active.now)
-        summed, windows_read = await self._sum_hours(active.versions, until, epoch)
+        failures: list[Exception] = []
+        summed, windows_read = await self._sum_hours(active.versions, until, failures, epoch)
         await self._end_gone(active.versions, active.now, epoch)
         self._forget_inactive(active.versions)
-        if windows_read:
-            return
+        if not windows_read:
+            await self._follow_next(active, summed, until, failures, epoch)
+        if failures:
+            raise failures[-1]
+
+    async def _follow_next(
+        self,
+        active: ActiveVersions,
+        summed: Mapping[int, float],
+        until: float,
+        failures: list[Exception],
+        epoch: Epoch,
+    ) -> None:
+        """Judge the next version, or tell of the next model."""
         models = [list(group) for _, group in groupby(active.versions, key=lambda version: version.model_name)]
         # Those that waited longest first: with more subjects than an hour has room for, each model has its turn.
         for versions in sorted(models, key=lambda versions: self._told_until(versions[0].model_name)):
             as_of = self._begin_round(versions[0].model_name, until)
             # Told of half its versions, a model would be called well while the other half drifts.
             is_summed = all(summed[one.id] >= as_of for one in versions)
-            if is_summed and await self._follow(versions, active.now, as_of, epoch):
-                return
+            with _kept_apart(versions[0].model_name, failures):
+                if is_summed and await self._follow(versions, active.now, as_of, epoch):
+                    return
 
     async def _sum_hours(
-        self, versions: Sequence[ActiveVersion], until: float, epoch: Epoch
+        self, versions: Sequence[ActiveVersion], until: float, failures: list[Exception], epoch: Epoch
     ) -> tuple[dict[int, float], int]:
         """Sum up hours that are over, the oldest first.
 
@@ -121,12 +138,15 @@ class DriftJob:
         by_id = {version.id: version for version in versions}
         summed = {version.id: _summed_until(version, until) for version in versions}
         windows_read = 0
+        left = dict(summed)
         for _ in range(HOURS_AT_ONCE):
-            version_id, since = min(summed.items(), key=lambda item: item[1], default=(0, until))
+            version_id, since = min(left.items(), key=lambda item: item[1], default=(0, until))
             if since >= until or windows_read >= WINDOWS_AT_ONCE:
                 break
-            windows_read += await self._sum_hour(by_id[version_id], since, epoch)
-            summed[version_id] = since + HOUR_SECONDS
+            del left[version_id]
+            with _kept_apart(by_id[version_id].model_name, failures):
+                windows_read += await self._sum_hour(by_id[version_id], since, epoch)
+                summed[version_id] = left[version_id] = since + HOUR_SECONDS
         return summed, windows_read
 
     async def _sum_hour(self, version: ActiveVersion, since: float, epoch: Epoch) -> int:
@@ -240,6 +260,18 @@ class DriftJob:
         self._rounds = {name: as_of for name, as_of in self._rounds.items() if name in models}
         for version_id in self._shown.keys() - ids:
             self._drop(self._shown.pop(version_id))
+
+
+@contextmanager
+def _kept_apart(model_name: str, failures: list[Exception]) -> Iterator[None]:
+    """Gather a failure instead of raising it; only a lost leadership goes further."""
+    try:
+        yield
+    except LeadershipLost:
+        raise
+    except Exception as problem:  # noqa: BLE001 - figures that cannot be read, of one version among many
+        _log.warning("drift.not_looked_at", model=model_name, problem=f"{type(problem).__name__}: {problem}")
+        failures.append(problem)
 
 
 def metric_values(version_id: int, drifts: Sequence[Drift], until: float) -> list[MetricValue]:

@@ -1,7 +1,8 @@
 """Carries out what the state machine decides, for every open rollout, at every tick of the monitor."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -13,19 +14,20 @@ from understudy.core.canary import judge
 from understudy.core.decision import Decision
 from understudy.core.rollout import next_step
 from understudy.core.rollout_actions import WarmUp
-from understudy.core.rollout_moves import abreast
-from understudy.core.rollout_state import Look, Observation, Phase, Transition
+from understudy.core.rollout_moves import abreast, others_resolved
+from understudy.core.rollout_state import Look, Observation, Phase, Transition, WarmUpResult
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_to_text
 from understudy.core.windows import Window
-from understudy.errors import LeadershipLost, UnderstudyError
+from understudy.errors import LeadershipLost
 from understudy.ports import Epoch, NewRolloutEvent, RolloutStore, RolloutView, Telemetry, WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.gauges import RolloutGauges, Trigger
 from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
 from understudy.rollout.sight import RolloutSight
 from understudy.rollout.starting import slow_us_of
+from understudy.rollout.turns import Turns
 from understudy.rollout.warm_up import WarmUpProbe
 
 _log = structlog.get_logger(__name__)
@@ -33,6 +35,8 @@ _log = structlog.get_logger(__name__)
 ACTOR = "monitor"
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
+WARM_UP_LOOK_SECONDS = 10.0
+"""Longest warm-up of one tick: while a version hangs, the other rollouts are looked at this much later at most."""
 
 
 class _Seen(NamedTuple):
@@ -75,42 +79,77 @@ class RolloutExecutor:
         self._gauges = RolloutGauges(telemetry)
         self._environment = environment
         self._sight = RolloutSight(windows)
+        self._turns = Turns()
+        self._left_at: dict[int, int] = {}
+        """The revision that each rollout was left at."""
 
     async def tick(self, epoch: Epoch) -> None:
-        """Take every rollout at most one step further; one that fails keeps no other from its own.
+        """Take every rollout at most one step further; one that fails, in whatever way, keeps no other from its own.
 
         Raises:
             LeadershipLost: Another monitor leads; whatever was not written is that one's.
-            UnderstudyError: The last failure, once all were looked at.
+            Exception: The last failure, once all were looked at.
         """
-        failure: UnderstudyError | None = None
         rollout_ids = await self._store.open_ids()
         self._sight.forget_others(rollout_ids)
         self._gauges.forget_others(rollout_ids)
-        for rollout_id in rollout_ids:
-            try:
-                await self._advance(rollout_id, epoch)
-            except LeadershipLost:
-                raise
-            except UnderstudyError as problem:
-                _log.warning("rollout.not_looked_at", rollout_id=rollout_id, problem=str(problem))
-                failure = problem
-        if failure is not None:
-            raise failure
+        self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
+        failures: list[Exception] = []
+        cold: list[tuple[RolloutView, Observation]] = []
+        for rollout_id in self._turns.of(rollout_ids):
+            with _kept_apart(rollout_id, failures):
+                wants_warm_up = await self._advance(rollout_id, epoch)
+                cold += [] if wants_warm_up is None else [wants_warm_up]
+        # Last, and together: a model server that hangs must not hold up a rollback of another model.
+        await self._warm_up_all(cold, failures, epoch)
+        if failures:
+            raise failures[-1]
 
-    async def _advance(self, rollout_id: int, epoch: Epoch) -> None:
+    async def _advance(self, rollout_id: int, epoch: Epoch) -> tuple[RolloutView, Observation] | None:
+        """Take a rollout a step further; return what was seen of one whose challenger is to be warmed up first."""
         view = await self._store.view(rollout_id)
+        await self._resolve_others(view, epoch)
         if view.record.state.phase.is_final and view.record.finished_at is not None:
             self._gauges.forget(rollout_id)
             await self._announce(view, epoch)
-            return
+            return None
         seen = await self._see(view, epoch)
         self._gauges.show(view, seen.decision or seen.after_promotion)
         observation = _observation(view, seen)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
-            result = await self._warm_up.probe(view.record.state.model_name, view.record.state.challenger)
-            transition = next_step(view.record.state, replace(observation, warm_up=result))
+            return view, observation
+        await self._carry_out(view, transition, seen, epoch)
+        return None
+
+    async def _resolve_others(self, view: RolloutView, epoch: Epoch) -> None:
+        """End the incidents that an order ended: whoever gives one cannot know under which environment they began."""
+        record = view.record
+        if self._left_at.get(record.id) != record.revision:
+            alerts = alert_events(others_resolved(record.state), view, self._environment)
+            await self._store.tell(alerts, epoch=epoch)
+            self._left_at[record.id] = record.revision
+
+    async def _warm_up_all(
+        self, cold: Sequence[tuple[RolloutView, Observation]], failures: list[Exception], epoch: Epoch
+    ) -> None:
+        results = await asyncio.gather(*(self._warmed_up(view) for view, _ in cold), return_exceptions=True)
+        for (view, observation), result in zip(cold, results, strict=True):
+            with _kept_apart(view.record.id, failures):
+                if isinstance(result, BaseException):
+                    raise result
+                transition = next_step(view.record.state, replace(observation, warm_up=result))
+                await self._carry_out(view, transition, _Seen(), epoch)
+
+    async def _warmed_up(self, view: RolloutView) -> WarmUpResult:
+        state = view.record.state
+        try:
+            async with asyncio.timeout(WARM_UP_LOOK_SECONDS):
+                return await self._warm_up.probe(state.model_name, state.challenger)
+        except TimeoutError:
+            return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_LOOK_SECONDS:g} s")
+
+    async def _carry_out(self, view: RolloutView, transition: Transition, seen: _Seen, epoch: Epoch) -> None:
         if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
@@ -147,6 +186,7 @@ class RolloutExecutor:
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
             return
+        self._left_at[view.record.id] = view.record.revision + 1
         state = transition.state
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
@@ -186,6 +226,19 @@ class RolloutExecutor:
             self._gauges.count_rollback(record.state.model_name, Trigger.ORDER)
         if seconds is not None:
             self._gauges.took(record.state.model_name, seconds)
+
+
+@contextmanager
+def _kept_apart(rollout_id: int, failures: list[Exception]) -> Iterator[None]:
+    """Gather a failure instead of raising it; only a lost leadership goes further."""
+    try:
+        yield
+    except LeadershipLost:
+        raise
+    except Exception as problem:  # noqa: BLE001 - a row that cannot be read, or numbers that nobody can judge
+        said = f"{type(problem).__name__}: {problem}"
+        _log.warning("rollout.not_looked_at", rollout_id=rollout_id, problem=said)
+        failures.append(problem)
 
 
 def _seen_in_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> _Seen:

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.core.ab import Difference
 from understudy.core.seed_canary import POLICY_NAME as SEED
-from understudy.errors import UnderstudyError
 from understudy.ports import Epoch, RolloutStore, RolloutView
 from understudy.rollout.look import policy_of
 
@@ -35,16 +34,16 @@ class OutcomeGuard:
         """Measure every rollout that wants it once; what there is no time for comes first in the next tick.
 
         Raises:
-            UnderstudyError: The last failure, once all were asked for; who failed keeps the measurement before.
+            Exception: The last failure, once all were asked for; who failed keeps the measurement before.
         """
-        failure: UnderstudyError | None = None
+        failure: Exception | None = None
         turns = self._in_turn(await self._store.open_ids())
         # Whoever is first has the whole tick. When that is not enough, the others come before it next time.
         self._turns = [*turns[1:], *turns[:1]]
         for rollout_id in turns:
             try:
                 self._keep(rollout_id, await self._found(rollout_id))
-            except UnderstudyError as problem:
+            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
                 failure = problem
             self._turns.remove(rollout_id)
             self._turns.append(rollout_id)

@@ -281,6 +281,32 @@ async def test_a_rollback_says_which_proxies_have_not_heard_of_it(proxy, databas
     assert 2 <= time.monotonic() - began < 10
 
 
+async def test_rollbacks_do_not_wait_for_the_proxies_that_another_one_waits_for(proxy, registry, database_url):
+    await until(lambda: is_reported(database_url))
+    await sql(
+        database_url, "INSERT INTO ProxyInstance (instance, seen_at) VALUES ('frozen', now() + INTERVAL '1 hour')"
+    )
+    await sql(database_url, "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 5", registry["2"])
+
+    answers = await asyncio.gather(*(proxy.post(f"{VISITS}:rollback") for _ in range(8)))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert sum(answer.json()["rollback"]["changed"] for answer in answers) == 1
+
+
+async def test_a_rollback_that_is_done_is_no_failure_because_a_proxy_is_late(proxy, registry, database_url):
+    await until(lambda: is_reported(database_url))
+    await sql(
+        database_url, "INSERT INTO ProxyInstance (instance, seen_at) VALUES ('frozen', now() + INTERVAL '1 hour')"
+    )
+    await sql(database_url, "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 5", registry["2"])
+
+    answer = await proxy.post(f"{VISITS}:rollback", headers={"x-request-timeout-ms": "1500"})
+
+    assert answer.status_code == 200
+    assert answer.json()["rollback"]["changed"]
+
+
 async def test_a_rollback_reaches_every_worker_of_a_real_proxy(registry, tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         stack.start_proxy(workers=2, wait_ready=False)

@@ -132,6 +132,35 @@ def test_a_time_without_a_zone_is_refused_in_parquet_as_everywhere(tmp_path):
     assert not isinstance(event_of(row), Outcome)
 
 
+def parquet_of(path: Path, **changes: pa.Array) -> Path:
+    row = {"event_id": "e1", "model": "churn", "entity_id": "a", "name": "n", "value": 1, "occurred_at": "2026-11-20"}
+    parquet.write_table(pa.table({name: pa.array([value]) for name, value in row.items()} | changes), path)
+    return path
+
+
+def test_times_in_nanoseconds_are_read_and_those_of_other_columns_harm_nobody(tmp_path):
+    moment = pa.array([1_795_179_731_000_000_123], pa.timestamp("ns", "UTC"))
+
+    (row,) = rows_of(parquet_of(tmp_path / "o.parquet", occurred_at=moment, exported_at=moment))
+
+    assert event_of(row) == Outcome("e1", "churn", "a", None, "n", 1.0, 1_795_179_731.0)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array([2**62], pa.timestamp("us", "UTC")),
+        pa.array([2**31 - 1], pa.date32()),
+        pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers()),
+    ],
+)
+def test_cells_that_no_value_can_be_made_of_are_refused(tmp_path, cells):
+    path = parquet_of(tmp_path / "o.parquet", occurred_at=cells)
+
+    with pytest.raises(FileRefused, match="cannot be read after row 0"):
+        rows_of(path)
+
+
 def test_what_is_no_parquet_is_refused(tmp_path):
     with pytest.raises(FileRefused, match="no Parquet file"):
         rows_of(written(tmp_path / "o.parquet", HEADER))

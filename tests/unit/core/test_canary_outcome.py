@@ -85,3 +85,16 @@ def test_an_outcome_that_cannot_be_used_is_named(changes):
 def test_a_direction_that_is_no_direction_is_named():
     with pytest.raises(ValueError, match="outcome_lower_is_better: expected true or false, got 'yes'"):
         CanaryPolicy.from_json({"outcome_lower_is_better": "yes"})
+
+
+@pytest.mark.parametrize("arm", ["a", "b"])
+@pytest.mark.parametrize("size", [1e100, -1e150, 1e200, 1e308, float("nan"), float("inf")])
+def test_outcomes_of_a_size_that_floats_cannot_square_are_not_known_and_harm_no_other_check(arm, size):
+    known = converting(30_000, 0.04, 10_000, 0.025)
+    assert known is not None
+    decision, row = judged(
+        known._replace(**{f"value_{arm}": size, f"variance_{arm}": size**2 if abs(size) < 1e154 else size})
+    )
+
+    assert row.state is CheckState.TOO_EARLY
+    assert decision.verdict is Verdict.ADVANCE

@@ -747,7 +747,7 @@ def test_a_rollback_happens_once_however_often_it_is_asked_for(plan, history):
 @given(worlds, histories)
 def test_what_somebody_else_changed_is_not_touched_on_seeing_it_unless_a_person_says_so(plan, history):
     for state, policy, seen, (after, actions, _) in lived(plan, history):
-        is_ours = state.is_in_place(policy) or policy.generation == state.policy.generation - 1
+        is_ours = policy.is_as(state.policy) or policy.generation == state.policy.generation - 1
         was_told = state.waiting_for is WaitingFor.CONFLICT
         if is_ours or was_told or state.phase.is_final or seen.command is not None:
             continue

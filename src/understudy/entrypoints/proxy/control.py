@@ -33,9 +33,11 @@ from understudy.entrypoints.proxy.desk import Desk
 from understudy.entrypoints.proxy.door import JSON, Reply
 from understudy.entrypoints.proxy.headers import Honoured
 from understudy.errors import (
+    DeadlineExceeded,
     GenerationMoved,
     MigrationNeeded,
     NotRegistered,
+    Overloaded,
     RegistryError,
     RegistryUnavailable,
 )
@@ -44,7 +46,7 @@ from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
 from understudy.lifecycle.registry import MAX_NAME, set_policy
 from understudy.monitoring.drift_view import DriftQuestion, view_drift
-from understudy.ports import Origin, PolicyRecord
+from understudy.ports import Origin, PolicyRecord, RollbackRecord
 from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
 from understudy.rollout.picture import Onlooker
@@ -54,8 +56,8 @@ from understudy.rollout.starting import prepare, require_ready
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 VIA = "http"
-READS, WRITES, ROLLBACKS = 2, 4, 2
-"""Calls of each kind at a time. A rollback never waits behind a report."""
+READS, WRITES, ROLLBACKS, CONFIRMATIONS = 2, 4, 2, 4
+"""Calls of each kind at a time. A rollback waits neither behind a report nor for what another one waits for."""
 READ_SECONDS = WRITE_SECONDS = 10.0
 REPORT_SECONDS = 30.0
 """Longer than Postgres has for an answer, so that its advice is what a slow question gets."""
@@ -100,10 +102,11 @@ class ControlDoor:
         self._reads = Desk(control.parts, READS)
         self._writes = Desk(control.parts, WRITES)
         self._rollbacks = Desk(control.parts, ROLLBACKS)
+        self._confirmations = Desk(control.parts, CONFIRMATIONS)
 
     def close(self) -> None:
         """Let go of the threads."""
-        for desk in (self._rollbacks, self._writes, self._reads):
+        for desk in (self._rollbacks, self._confirmations, self._writes, self._reads):
             desk.close()
 
     # -- rollouts ------------------------------------------------------------------------------------------------------
@@ -185,16 +188,25 @@ class ControlDoor:
         """
         origin = caller.origin(read_reason(body))
 
-        async def take_back(parts: ControlParts) -> Reply:
+        async def take_back(parts: ControlParts) -> RollbackRecord:
             await parts.registry.show_model(model_name)
-            done = await parts.rollouts.roll_back(model_name, origin)
-            confirmed, in_flight = None, None
-            # It is done: that nobody can say who has heard of it does not change that.
-            with suppress(RegistryError):
-                confirmed, in_flight = await _reach(parts, model_name, done.generation)
-            return _answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
+            return await parts.rollouts.roll_back(model_name, origin)
 
-        return await self._ask(self._rollbacks, model_name, take_back, caller.seconds(WRITE_SECONDS))
+        done = await self._ask(self._rollbacks, model_name, take_back, caller.seconds(WRITE_SECONDS))
+        confirmed, in_flight = await self._reach_of(model_name, done.generation, caller)
+        return _answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
+
+    async def _reach_of(
+        self, model_name: str, generation: int, caller: Caller
+    ) -> tuple[Confirmed | None, dict[str, int] | None]:
+        """Return how far a rollback has come; it is done, and that nobody can say so does not change that."""
+
+        async def wait(parts: ControlParts) -> tuple[Confirmed, dict[str, int]]:
+            return await _reach(parts, model_name, generation)
+
+        with suppress(RegistryError, Overloaded, DeadlineExceeded):
+            return await self._ask(self._confirmations, model_name, wait, caller.seconds(CONFIRM_SECONDS + 1))
+        return None, None
 
     # -- policies ------------------------------------------------------------------------------------------------------
 
@@ -306,9 +318,9 @@ class ControlDoor:
         self,
         desk: Desk[ControlParts],
         model_name: str,
-        work: Callable[[ControlParts], Awaitable[Reply]],
+        work: Callable[[ControlParts], Awaitable[T]],
         seconds: float,
-    ) -> Reply:
+    ) -> T:
         _require_possible(model_name)
         try:
             return await desk.carry_out(work, seconds)

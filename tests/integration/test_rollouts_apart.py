@@ -1,0 +1,183 @@
+"""The monitor's look at several rollouts: what is wrong with one is not felt by the others, nor by people on call."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from rollout_world import ReadyProbe
+
+from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.core.ab import Difference
+from understudy.core.plan import NAMED_PLANS
+from understudy.core.plan_reader import read_plan
+from understudy.core.rollout_state import Command, Order, WarmUpResult
+from understudy.errors import RegistryUnavailable
+from understudy.ports import Epoch, NewRollout, Origin, RolloutView
+from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.orders import give_order
+from understudy.rollout.outcome_guard import OutcomeGuard
+
+ORIGIN = Origin("dana", "cli")
+
+
+class HungProbe(ReadyProbe):
+    """Says of every model but ``hung`` that it answers; that one never does."""
+
+    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+        if model_name == "hung":
+            await asyncio.Event().wait()
+        return await super().probe(model_name, version_label)
+
+
+class Monitor:
+    """The executor over a real database, as the one that leads."""
+
+    def __init__(self, database: asyncpg.Connection, database_url: str, epoch: Epoch) -> None:
+        self.database = database
+        self.epoch = epoch
+        self.store = PostgresRolloutStore(database_url, timeout_seconds=5)
+        self.executor = RolloutExecutor(
+            self.store,
+            PostgresWindowLog(database_url, timeout_seconds=5),
+            lambda _: None,
+            HungProbe(),
+            PrometheusTelemetry(),
+            environment="test",
+        )
+
+    async def start(self, model_name: str, limits: str | None = None) -> int:
+        for version in ("6", "7"):
+            await self.database.execute(
+                "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+                " VALUES ($1, $2, 'file:///m', 'sklearn', '{}')",
+                model_name,
+                version,
+            )
+        await self.database.execute(
+            "INSERT INTO ServingPolicy (model_name, champion_version)"
+            " SELECT model_name, id FROM ModelVersion WHERE model_name = $1 AND version = '6'",
+            model_name,
+        )
+        plan = NAMED_PLANS["default"] if limits is None else read_plan({"canary_limits": {"outcome": limits}})
+        return (await self.store.start(NewRollout(model_name, "7", plan, "fresh", 12_000), ORIGIN)).id
+
+    async def tick(self) -> None:
+        await self.executor.tick(self.epoch)
+
+    async def weight(self, model_name: str) -> int:
+        return int(
+            await self.database.fetchval(
+                "SELECT challenger_weight FROM ServingPolicy WHERE model_name = $1", model_name
+            )
+        )
+
+    async def told(self) -> list[tuple[str, str]]:
+        rows = await self.database.fetch(
+            "SELECT dedup_key, action FROM AlertOutbox WHERE action <> 'change' ORDER BY id"
+        )
+        return [(row["dedup_key"].rpartition("/")[2], row["action"]) for row in rows]
+
+
+@pytest.fixture
+async def monitor(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Monitor]:
+    lease = PostgresLease(database_url)
+    epoch = await lease.take_or_renew("here")
+    assert epoch is not None
+    yield Monitor(database, database_url, epoch)
+    await lease.close()
+
+
+async def test_a_rollout_that_cannot_be_read_keeps_no_other_from_its_step(monitor):
+    broken = await monitor.start("broken")
+    await monitor.start("churn")
+    await monitor.database.execute("UPDATE Rollout SET state = '{}' WHERE id = $1", broken)
+
+    with pytest.raises(KeyError):
+        await monitor.tick()
+
+    assert await monitor.weight("churn") == 2
+
+
+async def test_a_version_that_hangs_in_its_warm_up_keeps_no_other_rollout_waiting(monitor):
+    await monitor.start("hung")
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3):
+            await monitor.tick()
+
+    assert (await monitor.store.view(churn)).record.finished_at is not None
+
+
+async def test_an_order_ends_the_incident_that_people_were_told_of(monitor):
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 30")
+    await monitor.tick()
+    await monitor.tick()
+    before = await monitor.told()
+
+    await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    await monitor.tick()
+    await monitor.tick()
+
+    assert before == [("rollout_needs_human", "trigger")]
+    assert await monitor.told() == [*before, ("rollout_needs_human", "resolve")]
+
+
+async def test_a_rollout_that_is_aborted_while_it_waits_leaves_no_incident_behind(monitor):
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 30")
+    await monitor.tick()
+
+    await give_order(monitor.store, churn, Command(Order.ABORT, "kim"))
+    await monitor.tick()
+
+    assert await monitor.told() == [("rollout_needs_human", "trigger"), ("rollout_needs_human", "resolve")]
+
+
+async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its_own(monitor):
+    slow, churn = await monitor.start("slow", "converted"), await monitor.start("churn", "converted")
+    await monitor.tick()
+    same = Difference(200, 200, 200, 200, 0.5, 0.5, 0.0, 0.25, 0.25)
+
+    async def measure(view: RolloutView) -> Difference | None:
+        if view.record.id == slow:
+            await asyncio.Event().wait()
+        return same
+
+    guard = OutcomeGuard(monitor.store, measure)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await guard.tick(monitor.epoch)
+
+    assert guard.latest(churn) == same
+
+
+async def test_outcomes_that_cannot_be_counted_keep_the_last_measurement(monitor):
+    churn = await monitor.start("churn", "converted")
+    await monitor.tick()
+    same = Difference(200, 200, 200, 200, 0.5, 0.5, 0.0, 0.25, 0.25)
+    answers: list[Difference | Exception] = [same, RegistryUnavailable("away"), OverflowError("too large")]
+
+    async def measure(_: RolloutView) -> Difference | None:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    guard = OutcomeGuard(monitor.store, measure)
+    await guard.tick(monitor.epoch)
+    for error in (RegistryUnavailable, OverflowError):
+        with pytest.raises(error):
+            await guard.tick(monitor.epoch)
+
+    assert guard.latest(churn) == same
