@@ -42,7 +42,8 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 
 .PHONY: test
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@$(BIN)/pytest -q -m "not slow" tests/contract tests/integration tests/migrations tests/e2e tests/faults
+	@$(BIN)/pytest -q -n auto --maxprocesses 2 -m "not slow" tests/contract tests/integration tests/migrations
+	@$(BIN)/pytest -q -m "not slow" tests/e2e tests/faults
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Kill, stop and freeze what the proxy depends on, under load, and print what it cost

@@ -35,6 +35,8 @@ async def begun(database_url: str, *arguments: str, columns: int = 80) -> asynci
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "DATABASE_URL": database_url, "COLUMNS": str(columns)},
         limit=1_000_000,
+        # A shell that runs the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from understudy.core.arms import arm_percents
+from understudy.core.presence import PRESENT_SECONDS
 from understudy.entrypoints.cli.failure import ExitCode
 from understudy.entrypoints.cli.options import AsJson, ModelName, Reason, Yes, confirm_traffic_move, required_reason
 from understudy.entrypoints.cli.origin import origin_of_command
@@ -19,6 +20,9 @@ from understudy.rollout.confirmation import Confirmed, Drained, wait_for_drain, 
 app = typer.Typer(add_completion=False)
 DRAIN_SECONDS = 30.0
 """Longest wait for the proxies and for the calls that are under way, together."""
+
+
+_NOBODY = f"no proxy has reported within {PRESENT_SECONDS:.0f} s: nobody can say who acts on it"
 
 
 class _TakenBack(NamedTuple):
@@ -85,7 +89,7 @@ def _lines(taken: _TakenBack) -> list[Text]:
         calls = f"{drained.left} calls in flight on other versions are left"
     lines = [
         _line(f"{done.did} committed as generation {done.generation}", taken.committed),
-        _line(count, confirmed.seconds),
+        _line(count, confirmed.seconds) if confirmed.proxies else Text("! ", "yellow").append(_NOBODY),
         _line(calls, drained.seconds),
     ]
     if not taken.is_whole:
