@@ -42,8 +42,9 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 
 .PHONY: test
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@$(BIN)/pytest -q -n auto --maxprocesses 2 -m "not slow" tests/contract tests/integration tests/migrations
-	@$(BIN)/pytest -q -m "not slow" tests/e2e tests/faults
+	@# One worker more than cores: the longest tests wait for rollouts. Faults are measured, so they run alone.
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow" tests/e2e tests/contract tests/integration tests/migrations
+	@$(BIN)/pytest -q -m "not slow" tests/faults
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Kill, stop and freeze what the proxy depends on, under load, and print what it cost
