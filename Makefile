@@ -29,7 +29,7 @@ $(VENV)/.dev: $(BIN)/uv requirements/dev.txt pyproject.toml
 setup: $(VENV)/.dev ## Install everything that development and the tests need, into .venv
 
 .PHONY: demo
-demo: $(VENV)/.demo ## Start everything on this machine and show a first prediction (Ctrl-C stops it)
+demo: $(VENV)/.demo ## Start everything on this machine: a first prediction, a rollback, a promotion (Ctrl-C stops it)
 	@$(BIN)/understudy demo
 
 .PHONY: check

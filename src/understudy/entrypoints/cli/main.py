@@ -27,7 +27,7 @@ class Noun(NamedTuple):
 
 _HERE = "understudy.entrypoints.cli"
 NOUNS = {
-    "demo": Noun(f"{_HERE}.demo", "Start everything on this machine and show a first prediction."),
+    "demo": Noun(f"{_HERE}.demo", "Start everything on this machine: a first prediction, a rollback, a promotion."),
     "serve": Noun(f"{_HERE}.serve", "Run a process of Understudy: the proxy, the monitor."),
     "modelserver": Noun(f"{_HERE}.modelserver", "Run the development model server."),
     "db": Noun(f"{_HERE}.db", "Bring the database's schema up to date, or check it."),
