@@ -12,16 +12,10 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
-
-# How long an example takes on a busy machine says nothing about the code. HYPOTHESIS_PROFILE=thorough looks further.
-settings.register_profile("gate", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", settings.get_profile("gate"), max_examples=500)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
 
