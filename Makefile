@@ -38,12 +38,13 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 tests/unit tests/architecture
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed" tests/unit tests/architecture
 
 .PHONY: test
 test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@# One worker more than cores: the longest tests wait for rollouts. Faults are measured, so they run alone.
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow" tests/e2e tests/contract tests/integration tests/migrations
+	@# One worker more than cores: the longest tests wait for rollouts. What is measured runs alone.
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations
+	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration
 	@$(BIN)/pytest -q -m "not slow" tests/faults
 
 .PHONY: faults

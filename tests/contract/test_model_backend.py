@@ -192,6 +192,7 @@ async def test_calls_at_the_same_time_each_get_their_own_answer(subject: Subject
     assert [answer.values.tolist() for answer in answers] == [[n] for n in range(50)]
 
 
+@pytest.mark.timed
 async def test_a_slow_server_is_left_at_the_deadline_within_30_ms(subject: Subject):
     await subject.backend.infer([ROW], LOAD_SECONDS)
     subject.is_slow(0.4)
@@ -208,6 +209,7 @@ async def test_no_time_left_is_a_deadline_in_stage_upstream(subject: Subject):
     assert caught.value.stage == "upstream"
 
 
+@pytest.mark.timed
 async def test_a_server_that_is_down_is_reported_within_50_ms(subject: Subject):
     await subject.backend.infer([ROW], LOAD_SECONDS)
     await subject.goes_down()
@@ -519,6 +521,7 @@ async def test_with_one_of_two_replicas_dead_no_call_fails_and_it_is_ejected():
         assert backend.replicas.ejected == 1
 
 
+@pytest.mark.timed
 async def test_a_hung_replica_is_ejected_stays_out_while_it_hangs_and_comes_back():
     async with (
         running(Behaviour(), Behaviour()) as (one, other),
@@ -542,6 +545,7 @@ async def test_a_hung_replica_is_ejected_stays_out_while_it_hangs_and_comes_back
         assert await eventually(back, 4 * SECOND)
 
 
+@pytest.mark.timed
 async def test_the_only_replica_answers_within_a_second_of_coming_back_on_its_port():
     async with serving("oip") as (backend, server):
         await backend.infer([ROW], LOAD_SECONDS)

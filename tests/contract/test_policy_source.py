@@ -381,6 +381,7 @@ async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
     assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
 
 
+@pytest.mark.timed
 async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, database, database_url):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -401,6 +402,7 @@ async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, 
     other.terminate()
 
 
+@pytest.mark.timed
 async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_world, database, database_url):
     source = PostgresPolicySource(database_url, timeout_seconds=0.5)
     other = await asyncpg.connect(database_url)
@@ -413,6 +415,7 @@ async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_
     other.terminate()
 
 
+@pytest.mark.timed
 async def test_a_kept_connection_that_is_dead_without_a_sign_costs_a_second(source, database):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -430,6 +433,7 @@ async def test_a_kept_connection_that_is_dead_without_a_sign_costs_a_second(sour
     assert document["models"]["churn"]["policy"]["challenger_weight"] == 9
 
 
+@pytest.mark.timed
 async def test_reading_everything_does_not_rely_on_a_connection_that_may_be_dead(source, database):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -458,6 +462,7 @@ async def _until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.timed
 async def test_ten_thousand_models_are_read_within_two_seconds(source, database):
     await database.execute(
         """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
@@ -481,6 +486,7 @@ async def test_ten_thousand_models_are_read_within_two_seconds(source, database)
     assert len(document["models"]) == 10_002
 
 
+@pytest.mark.timed
 async def test_a_listener_whose_server_freezes_says_so_within_two_heartbeats(short_path: Path):
     with EmbeddedPostgres(short_path / "pg") as server:
         source = PostgresPolicySource(server.url, timeout_seconds=1, heartbeat_seconds=0.3)

@@ -284,6 +284,7 @@ async def test_what_nobody_could_be_told_is_not_told_to_the_first_channel_one_da
         await outbox.close()
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("answer", "status"),
     [

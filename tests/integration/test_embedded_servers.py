@@ -225,6 +225,7 @@ def test_as_root_binaries_that_nobody_else_may_reach_are_copied_with_their_libra
     assert executable.is_relative_to(short_path / "pg")
 
 
+@pytest.mark.timed
 def test_a_first_start_takes_seconds_and_a_later_one_moments(server):
     started = time.monotonic()
     server.start()

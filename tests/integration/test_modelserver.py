@@ -350,15 +350,16 @@ def test_as_many_calls_fail_as_was_asked_for(channel):
     assert codes.count(grpc.StatusCode.OK) + codes.count(grpc.StatusCode.INTERNAL) == count
 
 
+@pytest.mark.timed
 def test_a_slow_version_takes_its_latency_and_leaves_the_others_alone(channel):
     codes_of(channel, "1", 1)
 
     slow, fast = seconds_of(channel, "3", 15), seconds_of(channel, "1", 15)
 
-    # 40 ms, give or take 10; the upper bounds are medians, so that one pause of a busy machine does not count.
+    # 40 ms, give or take 10; the others are medians, so that one pause of a busy machine does not count.
     assert slow[0] >= 0.030
     assert slow[7] < 0.100
-    assert fast[7] < 0.020
+    assert fast[7] < slow[7] / 2
 
 
 def test_each_kind_of_broken_answer_is_given_when_asked_for():
@@ -375,6 +376,7 @@ def test_each_kind_of_broken_answer_is_given_when_asked_for():
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_within_a_second_even_while_a_call_hangs(number):
     inputs = some_inputs(1)

@@ -132,6 +132,7 @@ async def test_a_fence_that_waits_for_a_takeover_then_refuses(lease, writer, dat
     assert await written(database) == []
 
 
+@pytest.mark.timed
 async def test_a_leader_that_freezes_inside_a_fenced_write_does_not_keep_the_next_one_out(
     lease, writer, database, database_url
 ):
@@ -198,6 +199,7 @@ async def test_a_call_that_was_cancelled_leaves_the_lease_usable(lease, database
     assert await lease.take_or_renew(ONE) == epoch
 
 
+@pytest.mark.timed
 async def test_without_a_server_it_says_so_in_time():
     nowhere = PostgresLease("postgresql://127.0.0.1:1/nowhere")
     began = time.monotonic()

@@ -24,6 +24,8 @@ NO_BODY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
 NO_END_OF_HEADERS = b"POST / HTTP/1.1\r\nhost: x\r\nx-padding: "
 EARLY = b"GET /early HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
 
+pytestmark = pytest.mark.timed
+
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with the body; to ``/early`` before there is one, to ``/whole`` in one write where that may be."""

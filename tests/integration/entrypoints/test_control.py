@@ -239,6 +239,7 @@ async def test_what_cannot_be_done_says_why_and_what_next_and_changes_nothing(pr
 # -- rollback ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timed
 async def test_a_rollback_needs_no_body_and_doing_it_again_changes_nothing(proxy, database_url):
     await until(lambda: is_reported(database_url))
     await proxy.patch(
@@ -262,6 +263,7 @@ async def test_a_rollback_needs_no_body_and_doing_it_again_changes_nothing(proxy
     assert tuple(signed) == ("ops", "http")
 
 
+@pytest.mark.timed
 async def test_a_rollback_says_which_proxies_have_not_heard_of_it(proxy, database_url):
     await until(lambda: is_reported(database_url))
     await proxy.patch(

@@ -91,6 +91,7 @@ def generation(snapshot: PolicySnapshot | None) -> int:
     return snapshot.policies["visits"].generation if snapshot and "visits" in snapshot.policies else 0
 
 
+@pytest.mark.timed
 async def test_a_notified_change_is_what_requests_see_at_once(tmp_path):
     source = a_source()
     async with a_feed(source, tmp_path) as feed:
@@ -99,6 +100,7 @@ async def test_a_notified_change_is_what_requests_see_at_once(tmp_path):
         assert await until(lambda: generation(feed.snapshot) == 2) < 0.1
 
 
+@pytest.mark.timed
 async def test_a_change_whose_notification_is_lost_is_found_by_the_poll(tmp_path):
     source = a_source(DeafSource)
     async with a_feed(source, tmp_path, poll_seconds=0.1) as feed:
@@ -135,6 +137,7 @@ async def test_a_start_without_the_registry_serves_the_last_good_file(tmp_path):
         assert not feed.degraded
 
 
+@pytest.mark.timed
 async def test_a_start_without_registry_and_file_waits_and_then_serves(tmp_path):
     source = a_source()
     source.available = False
@@ -202,6 +205,7 @@ async def test_a_change_arrives_although_loading_it_went_wrong_unexpectedly(tmp_
         assert not feed.degraded
 
 
+@pytest.mark.timed
 async def test_after_a_failed_poll_the_next_one_does_not_wait_for_its_time(tmp_path):
     source = SilentPolls({"models": {"visits": policy_rows()}, "keys": []})
     async with a_feed(source, tmp_path, poll_seconds=1.5) as feed:

@@ -234,6 +234,7 @@ async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_b
     assert counts["predict_requests_total", "visits", "1", "champion", "fallback"] == 1
 
 
+@pytest.mark.timed
 async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     stage = Stage(a_policy(challenger_weight=100))
     stage.backends["2"].delay_seconds = 10
@@ -316,6 +317,7 @@ async def test_cached_answers_go_on_while_the_champion_is_down():
     assert isinstance((await stage.ask(inputs={"age": 1, "income": 1})).served.error, BackendUnavailable)
 
 
+@pytest.mark.timed
 async def test_a_late_answer_is_a_timeout_at_the_deadline():
     stage = Stage(a_policy())
     stage.backends["1"].delay_seconds = 10
@@ -366,6 +368,7 @@ async def test_the_shadow_sees_the_same_call_and_is_logged_under_its_own_version
     assert shadow.input_hash == champion.input_hash
 
 
+@pytest.mark.timed
 async def test_a_hanging_shadow_is_bounded_costs_the_caller_nothing_and_says_timeout():
     stage = Stage(a_policy(shadow=a_version("4", timeout_ms=50)), shadows=3)
     stage.backends["4"].delay_seconds = 10
@@ -452,6 +455,7 @@ async def test_two_entities_with_the_same_body_but_other_features_never_share_an
     assert (score_of(one), score_of(other)) == (12.0, 22.0)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("store", [Stored({}, FeaturesUnavailable("down")), Stored({}, seconds=1), None])
 async def test_a_store_that_fails_is_503_for_required_features_and_defaults_for_the_others(store):
     stage = Stage(a_policy_with_stored_features(), store)
@@ -496,6 +500,7 @@ async def test_a_request_that_is_refused_is_not_shown_to_the_shadow():
     assert stage.backends["4"].calls == []
 
 
+@pytest.mark.timed
 async def test_features_that_only_the_shadow_wants_delay_nobody():
     store = Stored({"income": 10, "visits": 1}, seconds=0.03)
     shadow = a_version("4", input_schema=STORED_SCHEMA, deterministic=False)
