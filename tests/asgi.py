@@ -9,14 +9,15 @@ from understudy.entrypoints.proxy.lane import App
 
 
 @asynccontextmanager
-async def lifespan(app: App) -> AsyncIterator[None]:
-    """Run the application's lifespan."""
+async def lifespan(app: App) -> AsyncIterator[dict[str, Any]]:
+    """Run the application's lifespan; yields the state that it leaves for connections."""
+    state: dict[str, Any] = {}
     inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outbox: asyncio.Queue[Any] = asyncio.Queue()
-    task = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, inbox.get, outbox.put))
+    task = asyncio.ensure_future(app({"type": "lifespan", "state": state}, inbox.get, outbox.put))
     await inbox.put({"type": "lifespan.startup"})
     assert (await outbox.get())["type"] == "lifespan.startup.complete"
-    yield
+    yield state
     await inbox.put({"type": "lifespan.shutdown"})
     assert (await outbox.get())["type"] == "lifespan.shutdown.complete"
     await task

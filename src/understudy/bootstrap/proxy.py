@@ -30,6 +30,7 @@ from understudy.serving.answers import Answers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
+from understudy.serving.express import ExpressPredictor
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
@@ -45,6 +46,7 @@ class Parts:
     """What a proxy process has open."""
 
     predictor: Predictor
+    express: ExpressPredictor
     feed: PolicyFeed
     callers: Callers
     champions: ChampionWatch
@@ -121,7 +123,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         champions = ChampionWatch(callers, time.monotonic)
-        parts = Parts(predictor, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
+        express = ExpressPredictor(predictor, answers, time.monotonic)
+        parts = Parts(predictor, express, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         yield parts
 

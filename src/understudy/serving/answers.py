@@ -9,6 +9,7 @@ from understudy.core.policy import ModelVersion
 from understudy.core.schema import Assembled
 from understudy.errors import DeadlineExceeded
 from understudy.ports import PredictionCache, Telemetry
+from understudy.serving.batching import Settle
 from understudy.serving.callers import Callers
 from understudy.serving.single_flight import SingleFlight
 
@@ -52,6 +53,18 @@ class Answers:
         self._now = now
         self._flights: SingleFlight[Prediction] = SingleFlight()
 
+    def looks_up(self, version: ModelVersion) -> bool:
+        """Whether a cache is asked before the version is."""
+        return version.caches and self._has_cache
+
+    def answer_soon(self, version: ModelVersion, assembled: Assembled, deadline: float, settle: Settle) -> None:
+        """Have ``settle`` called with what :meth:`answer` returns or raises, for a version that is not looked up.
+
+        Raises:
+            DeadlineExceeded, Overloaded: At once; ``settle`` is not called then.
+        """
+        self._callers.of(version).submit(assembled.row, deadline, settle)
+
     async def answer(
         self, version: ModelVersion, assembled: Assembled, deadline: float
     ) -> tuple[Prediction, CacheResult]:
@@ -61,7 +74,7 @@ class Answers:
             BackendUnavailable, BadAnswer, Overloaded: As the version's caller.
             DeadlineExceeded: The ``deadline`` passed first.
         """
-        if not version.caches or not self._has_cache:
+        if not self.looks_up(version):
             return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
         try:
             async with asyncio.timeout(deadline - self._now()):

@@ -11,8 +11,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import TypeAlias
 
 import structlog
 
@@ -30,10 +31,40 @@ SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
 
 
-class _Waiting(NamedTuple):
-    row: Row
-    deadline: float
-    answer: asyncio.Future[Prediction]
+Settle: TypeAlias = Callable[[Prediction | ServingError], None]
+"""Takes what became of a row; called once, from the event loop, and raises nothing."""
+
+
+class _Waiting:
+    """A row that has no answer yet; afterwards it waits for nothing, whoever still holds it."""
+
+    __slots__ = ("_settle", "deadline", "row", "timer")
+
+    timer: asyncio.TimerHandle
+
+    def __init__(self, row: Row, deadline: float, settle: Settle) -> None:
+        self.row = row
+        self.deadline = deadline
+        self._settle: Settle | None = settle
+
+    @property
+    def is_over(self) -> bool:
+        return self._settle is None
+
+    def end(self, outcome: Prediction | ServingError) -> None:
+        """Give the row its answer or its error, unless it has one."""
+        settle = self._settle
+        if settle is not None:
+            self.leave()
+            settle(outcome)
+
+    def expire(self) -> None:
+        self.end(DeadlineExceeded("upstream"))
+
+    def leave(self) -> None:
+        """Want no answer any more."""
+        self._settle = None
+        self.timer.cancel()
 
 
 class BatchingCaller:
@@ -91,21 +122,33 @@ class BatchingCaller:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend, for this row alone.
             Overloaded: More rows wait than may.
         """
+        answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
+        waiting = self._enqueue(row, deadline, partial(_set, answer))
+        try:
+            return await answer
+        finally:
+            waiting.leave()
+
+    def submit(self, row: Row, deadline: float, settle: Settle) -> None:
+        """Have ``settle`` called with the row's prediction, or with the error that :meth:`call` would raise for it.
+
+        Raises:
+            DeadlineExceeded, Overloaded: At once; ``settle`` is not called then.
+        """
+        self._enqueue(row, deadline, settle)
+
+    def _enqueue(self, row: Row, deadline: float, settle: Settle) -> _Waiting:
         if len(self._queue) >= self._queue_rows:
             raise Overloaded(f"{len(self._queue)} rows wait for {self.version.model_name} {self.version.version}")
         remaining = deadline - self._now()
         if remaining <= 0:
             raise DeadlineExceeded("queue")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Prediction] = loop.create_future()
-        # A timer on the future, not a timeout around the wait: a fifth of the cost (measured: 0.8 against 4.1 µs).
-        timer = loop.call_later(remaining, _expire, answer)
-        self._queue.append(_Waiting(row, deadline, answer))
+        waiting = _Waiting(row, deadline, settle)
+        # A timer on the row, not a timeout around the wait: a fifth of the cost (measured: 0.8 against 4.1 µs).
+        waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
+        self._queue.append(waiting)
         self._dispatch_if_due()
-        try:
-            return await answer
-        finally:
-            timer.cancel()
+        return waiting
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether the version's model servers say that they serve it."""
@@ -149,7 +192,7 @@ class BatchingCaller:
         batch: list[_Waiting] = []
         while self._queue and len(batch) < self._batch_rows:
             waiting = self._queue.popleft()
-            if not waiting.answer.done():
+            if not waiting.is_over:
                 batch.append(waiting)
         if not batch:
             return
@@ -180,11 +223,11 @@ class BatchingCaller:
             _fail(batch, problem)
         else:
             for waiting, prediction in zip(batch, predictions, strict=True):
-                _settle(waiting, prediction)
+                waiting.end(prediction)
 
     async def _answer_halves(self, batch: list[_Waiting], retries: "_Retries", problem: BadAnswer) -> None:
         """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""
-        waiting = [one for one in batch if not one.answer.done()]
+        waiting = [one for one in batch if not one.is_over]
         if len(batch) == 1 or not retries.left:
             _fail(waiting, problem)
             return
@@ -208,21 +251,15 @@ class _Retries:
         self.left = 16
 
 
-def _expire(answer: asyncio.Future[Prediction]) -> None:
-    if not answer.done():
-        answer.set_exception(DeadlineExceeded("upstream"))
-
-
-def _settle(waiting: _Waiting, outcome: Prediction | BadAnswer) -> None:
-    if waiting.answer.done():
+def _set(answer: asyncio.Future[Prediction], outcome: Prediction | ServingError) -> None:
+    if answer.done():
         return
-    if isinstance(outcome, BadAnswer):
-        waiting.answer.set_exception(outcome)
+    if isinstance(outcome, ServingError):
+        answer.set_exception(outcome)
     else:
-        waiting.answer.set_result(outcome)
+        answer.set_result(outcome)
 
 
 def _fail(batch: list[_Waiting], problem: ServingError) -> None:
     for waiting in batch:
-        if not waiting.answer.done():
-            waiting.answer.set_exception(problem)
+        waiting.end(problem)

@@ -64,13 +64,18 @@ class Outcome(NamedTuple):
     seconds: Mapping[str, float]
 
 
-class _Call(NamedTuple):
-    """One predict call under way; ``stored`` is what the feature store had, ``None`` if it was not asked or failed."""
+class Call(NamedTuple):
+    """One predict call under way: when it began, when its route was known and when it ends, in monotonic seconds.
+
+    ``stored`` is what the feature store had, ``None`` if it was not asked or failed.
+    """
 
     prediction_id: str
     policy: ServingPolicy
     route: Route
     request: PredictRequest
+    started: float
+    routed: float
     deadline: float
     budget_seconds: float
     stored: Mapping[str, Any] | None = None
@@ -140,37 +145,57 @@ class Predictor:
         Raises:
             PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
         """
-        clock = self._clocks.monotonic
-        started = clock()
+        return await self.finish(self.begin(model_name, request, timeout_seconds, forced_version))
+
+    async def finish(self, call: Call) -> Outcome:
+        """Do all that is left of a call that was begun."""
+        call = await self._with_features(call, names_for(call.policy, call.route))
+        fetched = self._clocks.monotonic()
+        served, failed = await self._serve(call)
+        return self.end(call, fetched, served, failed)
+
+    def begin(
+        self,
+        model_name: str,
+        request: PredictRequest,
+        timeout_seconds: float | None = None,
+        forced_version: str | None = None,
+    ) -> Call:
+        """Decide who answers, and until when; raises as :meth:`predict`."""
+        started = self._clocks.monotonic()
         policy = policy_of(self._snapshot(), model_name)
         route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))
         budget = _budget_seconds(policy, route, timeout_seconds)
-        call = _Call(self._new_id(), policy, route, request, started + budget, budget)
-        routed = clock()
+        routed = self._clocks.monotonic()
+        return Call(self._new_id(), policy, route, request, started, routed, started + budget, budget)
 
-        call = await self._with_features(call, _names_for(policy, route))
-        fetched = clock()
+    def end(self, call: Call, fetched: float, served: Served, failed: Served | None) -> Outcome:
+        """Count the call, log its row, show it to the shadow, and return what a door needs to answer.
 
-        served, failed = await self._serve(call)
-        ended = clock()
-
-        role = route.role if failed is None else Role.CHAMPION
+        Args:
+            call: As it was begun.
+            fetched: When the features were there.
+            served: The answer.
+            failed: What a challenger made of the call before the champion answered for it.
+        """
+        ended = self._clocks.monotonic()
+        role = call.route.role if failed is None else Role.CHAMPION
         fallback_from = failed.error if failed is not None else None
-        self._count(call, role, served, failed, ended - started)
+        self._count(call, role, served, failed, ended - call.started)
         if not isinstance(served.error, RequestError):
             # What its caller must correct is counted, but is no exposure.
-            self._spool.append(self._row(call, role, served, fallback_from, ended - started))
+            self._spool.append(self._row(call, role, served, fallback_from, ended - call.started))
         if self._wants_shadow(call, served):
-            self._shadows.offer(policy.model_name, lambda: self._shadow(call))
-        seconds = {"route": routed - started, "features": fetched - routed, "upstream": ended - fetched}
-        return Outcome(call.prediction_id, route, served, role, policy.generation, fallback_from, seconds)
+            self._shadows.offer(call.policy.model_name, lambda: self._shadow(call))
+        seconds = {"route": call.routed - call.started, "features": fetched - call.routed, "upstream": ended - fetched}
+        return Outcome(call.prediction_id, call.route, served, role, call.policy.generation, fallback_from, seconds)
 
     def _new_id(self) -> str:
         return prediction_id(int(self._clocks.unix() * 1000), self._clocks.random_bits())
 
     # -- features ------------------------------------------------------------------------------------------------------
 
-    async def _with_features(self, call: _Call, wanted: Sequence[str]) -> _Call:
+    async def _with_features(self, call: Call, wanted: Sequence[str]) -> Call:
         """Return the call with what the store has of those features that the request leaves out."""
         if not wanted:
             return call
@@ -195,34 +220,36 @@ class Predictor:
 
     # -- serving -------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, call: _Call) -> tuple[Served, Served | None]:
+    async def _serve(self, call: Call) -> tuple[Served, Served | None]:
         """Let the route's version answer; if it fails and may, the champion does, and the failure comes second."""
         if not falls_back(call.policy, call.route):
             return await self._serve_version(call, call.route.version, call.deadline), None
         now = self._clocks.monotonic()
-        share = (call.deadline - now) * self._limits.challenger_budget_ratio
-        first = await self._serve_version(call, call.route.version, now + share)
-        if first.error is None:
-            return first, None
-        failed = first._replace(seconds=self._clocks.monotonic() - now)
+        first = await self._serve_version(call, call.route.version, self.challengers_deadline(call, now))
+        return (first, None) if first.error is None else await self.fall_back(call, first, now)
+
+    async def fall_back(self, call: Call, first: Served, since: float) -> tuple[Served, Served]:
+        """Let the champion answer for a challenger that was asked ``since`` and failed; what failed comes second."""
+        failed = first._replace(seconds=self._clocks.monotonic() - since)
         return await self._serve_version(call, call.policy.champion, call.deadline), failed
 
-    async def _serve_version(self, call: _Call, version: ModelVersion, deadline: float) -> Served:
-        try:
-            assembled = version.input_schema.assemble(call.request.inputs, call.stored)
-        except InputInvalid as problem:
-            return Served(version, None, None, _blame(problem, version, call.feature_error))
+    def challengers_deadline(self, call: Call, now: float) -> float:
+        """Return until when a challenger may try that the champion can still stand in for."""
+        return now + (call.deadline - now) * self._limits.challenger_budget_ratio
+
+    async def _serve_version(self, call: Call, version: ModelVersion, deadline: float) -> Served:
+        assembled = assembled_for(call, version)
+        if isinstance(assembled, Served):
+            return assembled
         try:
             prediction, cache = await self._answers.answer(version, assembled, deadline)
-        except DeadlineExceeded as problem:
-            return Served(version, assembled, None, DeadlineExceeded(problem.stage, call.budget_seconds))
         except ServingError as problem:
-            return Served(version, assembled, None, problem)
+            return failure_of(call, version, assembled, problem)
         return Served(version, assembled, prediction, None, cache)
 
     # -- after the answer is known -------------------------------------------------------------------------------------
 
-    def _count(self, call: _Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
+    def _count(self, call: Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
         """Count the call under who answered, and a challenger that failed under itself, each with its own time."""
         if failed is None:
             self._count_one(served, role, seconds, _outcome_word(served.error))
@@ -238,7 +265,7 @@ class Predictor:
         self._telemetry.predicted(served.version, role, word, seconds, score)
 
     def _row(
-        self, call: _Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
+        self, call: Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
     ) -> PredictionRow:
         prediction, assembled = served.prediction, served.assembled
         error = served.error or fallback_from
@@ -264,7 +291,7 @@ class Predictor:
             inputs=self._logged_inputs(call, role, served) if call.policy.input_sample_percent else None,
         )
 
-    def _logged_inputs(self, call: _Call, role: Role, served: Served) -> bytes | None:
+    def _logged_inputs(self, call: Call, role: Role, served: Served) -> bytes | None:
         """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
 
         A shadow's inputs are copies, and a forced call is nobody's traffic.
@@ -281,13 +308,13 @@ class Predictor:
         self._telemetry.count("input_samples_total", policy.model_name, outcome)
         return text
 
-    def _wants_shadow(self, call: _Call, served: Served) -> bool:
+    def _wants_shadow(self, call: Call, served: Served) -> bool:
         """A forced call is nobody's traffic, and a request that its caller must correct has nothing to compare."""
         if call.route.reason is Reason.FORCED or isinstance(served.error, RequestError):
             return False
         return is_shadowed(call.policy, call.request.entity_id)
 
-    async def _shadow(self, call: _Call) -> None:
+    async def _shadow(self, call: Call) -> None:
         """Ask the shadow what it would have answered, and log that under its own version."""
         version = call.policy.shadow
         if version is None:
@@ -296,7 +323,7 @@ class Predictor:
         budget = min(version.timeout_seconds, self._limits.shadow_timeout_seconds)
         shadow_call = call._replace(deadline=started + budget, budget_seconds=budget)
         own_names = version.input_schema.stored_names
-        if own_names and own_names != _names_for(call.policy, call.route):
+        if own_names and own_names != names_for(call.policy, call.route):
             # Fetched here and not with the caller's: a feature that only the shadow wants must delay nobody.
             shadow_call = await self._with_features(shadow_call._replace(stored=None, feature_error=None), own_names)
         served = await self._serve_version(shadow_call, version, shadow_call.deadline)
@@ -305,7 +332,22 @@ class Predictor:
         self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
 
 
-def _names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
+def assembled_for(call: Call, version: ModelVersion) -> Assembled | Served:
+    """Return the version's inputs, or what it makes of a call without them."""
+    try:
+        return version.input_schema.assemble(call.request.inputs, call.stored)
+    except InputInvalid as problem:
+        return Served(version, None, None, _blame(problem, version, call.feature_error))
+
+
+def failure_of(call: Call, version: ModelVersion, assembled: Assembled, problem: ServingError) -> Served:
+    """Return what a version made of a call when asking it ended in ``problem``."""
+    if isinstance(problem, DeadlineExceeded):
+        problem = DeadlineExceeded(problem.stage, call.budget_seconds)
+    return Served(version, assembled, None, problem)
+
+
+def names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
     """Return the stored features that the call may need: its version's, and the champion's if that may stand in."""
     names = route.version.input_schema.stored_names
     if not falls_back(policy, route):

@@ -3,6 +3,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -15,7 +16,7 @@ from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.core.outputs import Prediction, encode_cached
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.prediction import Status
+from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
 from understudy.core.routing import Reason, bucket_of
 from understudy.core.sampling import is_sampled
@@ -34,6 +35,7 @@ from understudy.ports import FeatureStore
 from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
+from understudy.serving.express import ExpressPredictor
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
 from understudy.serving.shadows import ShadowSet
 
@@ -67,6 +69,9 @@ class Stored:
 class Stage:
     """A predictor with in-memory parts around it, and a backend for each version."""
 
+    goes_express = False
+    """Whether calls are made by callback, where they can be."""
+
     def __init__(
         self,
         policy: ServingPolicy | None,
@@ -75,9 +80,10 @@ class Stage:
         shadows: int = 64,
         shared_cache: MemoryCache | None = None,
         caches: bool = True,
+        spool: KeptRows | None = None,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
-        self.spool = KeptRows()
+        self.spool = spool or KeptRows()
         self.telemetry = MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowSet(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
@@ -85,22 +91,24 @@ class Stage:
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
+        answers = Answers(
+            Callers(self._make),
+            memory_cache=self.memory_cache if caches else None,
+            shared_cache=shared_cache,
+            telemetry=self.telemetry,
+            now=time.monotonic,
+        )
         self.predictor = Predictor(
             snapshot=lambda: self.snapshot,
-            answers=Answers(
-                Callers(self._make),
-                memory_cache=self.memory_cache if caches else None,
-                shared_cache=shared_cache,
-                telemetry=self.telemetry,
-                now=time.monotonic,
-            ),
+            answers=answers,
             features=features,
             spool=self.spool,
             shadows=self.shadows,
             telemetry=self.telemetry,
-            limits=Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1),
+            limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=lambda: next(identifiers)),
         )
+        self.express = ExpressPredictor(self.predictor, answers, time.monotonic)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
@@ -116,11 +124,22 @@ class Stage:
     async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
         category = options.pop("category", None)
         request = PredictRequest(entity_id, INPUTS if inputs is None else inputs, category)
+        if self.goes_express and "forced_version" not in options:
+            told: asyncio.Future[Outcome | Exception] = asyncio.get_running_loop().create_future()
+            self.express.predict("visits", request, options.get("timeout_seconds"), told.set_result)
+            outcome = await told
+            assert isinstance(outcome, Outcome)
+            return outcome
         return await self.predictor.predict("visits", request, **options)
 
     @property
     def rows(self) -> list[Any]:
         return self.spool.rows
+
+
+@pytest.fixture(autouse=True, params=["by tasks", "by callbacks"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stage, "goes_express", request.param == "by callbacks")
 
 
 def entity_in(low: int, high: int) -> str:
@@ -240,15 +259,15 @@ async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     stage.backends["2"].delay_seconds = 10
 
     started = time.monotonic()
-    outcome = await stage.ask(timeout_seconds=0.2)
+    outcome = await stage.ask(timeout_seconds=1)
 
     assert score_of(outcome) == 43.0
-    assert 0.06 < time.monotonic() - started < 0.17
+    assert 0.15 < time.monotonic() - started < 0.4
     # Each arm is charged its own time: the challenger's delay is not the champion's.
     (champion_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "1", "champion"]
     (challenger_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "2", "challenger"]
-    assert champion_seconds < 0.03
-    assert challenger_seconds == pytest.approx(0.08, abs=0.03)
+    assert champion_seconds < 0.1
+    assert challenger_seconds == pytest.approx(0.2, abs=0.1)
     assert stage.rows[0].error_code == "E504"
 
 
@@ -323,11 +342,11 @@ async def test_a_late_answer_is_a_timeout_at_the_deadline():
     stage.backends["1"].delay_seconds = 10
 
     started = time.monotonic()
-    outcome = await stage.ask(timeout_seconds=0.05)
+    outcome = await stage.ask(timeout_seconds=0.2)
 
     assert isinstance(outcome.served.error, DeadlineExceeded)
     assert outcome.served.error.stage == "upstream"
-    assert time.monotonic() - started < 0.1
+    assert time.monotonic() - started < 0.4
     assert stage.rows[0].status is Status.TIMEOUT
 
 
@@ -370,7 +389,7 @@ async def test_the_shadow_sees_the_same_call_and_is_logged_under_its_own_version
 
 @pytest.mark.timed
 async def test_a_hanging_shadow_is_bounded_costs_the_caller_nothing_and_says_timeout():
-    stage = Stage(a_policy(shadow=a_version("4", timeout_ms=50)), shadows=3)
+    stage = Stage(a_policy(shadow=a_version("4", timeout_ms=300)), shadows=3)
     stage.backends["4"].delay_seconds = 10
 
     started = time.monotonic()
@@ -380,7 +399,7 @@ async def test_a_hanging_shadow_is_bounded_costs_the_caller_nothing_and_says_tim
     most = len(stage.shadows)
     await stage.shadows.drain(1)
 
-    assert spent < 0.05
+    assert spent < 0.25
     assert most == 3
     assert [row.status for row in stage.rows if row.role is Role.SHADOW] == [Status.TIMEOUT] * 3
     assert stage.telemetry.counts["shadow_dropped_total", "visits"] == 7
@@ -467,7 +486,7 @@ async def test_a_store_that_fails_is_503_for_required_features_and_defaults_for_
     assert isinstance(missing.served.error, FeaturesUnavailable)
     assert score_of(enough) == 8.0
     assert stage.rows[-1].defaulted == ("visits",)
-    assert time.monotonic() - started < 0.3
+    assert time.monotonic() - started < 0.9
 
 
 async def test_an_entity_that_the_store_does_not_know_is_422_with_the_pointer():
@@ -502,7 +521,7 @@ async def test_a_request_that_is_refused_is_not_shown_to_the_shadow():
 
 @pytest.mark.timed
 async def test_features_that_only_the_shadow_wants_delay_nobody():
-    store = Stored({"income": 10, "visits": 1}, seconds=0.03)
+    store = Stored({"income": 10, "visits": 1}, seconds=0.15)
     shadow = a_version("4", input_schema=STORED_SCHEMA, deterministic=False)
     stage = Stage(a_policy(champion=a_version("1"), shadow=shadow), store)
     inputs = {"age": 1, "income": 2}
@@ -512,7 +531,7 @@ async def test_features_that_only_the_shadow_wants_delay_nobody():
     spent = time.monotonic() - started
     await stage.shadows.drain(1)
 
-    assert spent < 0.02
+    assert spent < 0.12
     assert [row.score for row in stage.rows] == [3.0, 4.0]
 
 
@@ -609,3 +628,27 @@ async def test_inputs_that_are_too_long_are_counted_and_the_answer_is_logged_all
     assert outcome.served.error is None
     assert [row.inputs for row in stage.rows] == [None]
     assert stage.telemetry.counts["input_samples_total", "visits", "too_large"] == 1
+
+
+class Defective(KeptRows):
+    def append(self, row: PredictionRow) -> bool:
+        if row.entity_id == "unlucky":
+            raise ValueError("a defect of the spool")
+        return super().append(row)
+
+
+async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_same_call():
+    stage = Stage(a_policy(champion=a_version("1", deterministic=False)), spool=Defective())
+    stage.backends["1"].delay_seconds = 0.01
+    told: dict[str, Outcome | Exception] = {}
+    entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
+
+    for entity in entities:
+        stage.express.predict("visits", PredictRequest(entity, INPUTS), None, partial(told.__setitem__, entity))
+    async with asyncio.timeout(5):
+        while len(told) < len(entities):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
+
+    assert sorted(map(len, stage.backends["1"].calls)) == [1, 1, 4]
+    assert {entity for entity, found in told.items() if isinstance(found, ValueError)} == {"unlucky"}
+    assert [score_of(found) for found in told.values() if isinstance(found, Outcome)] == [43.0] * 5

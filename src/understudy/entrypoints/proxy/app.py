@@ -22,6 +22,7 @@ from understudy.entrypoints.proxy.control import ControlDoor
 from understudy.entrypoints.proxy.control_routes import add_control_routes
 from understudy.entrypoints.proxy.door import HttpCall, PredictDoor
 from understudy.entrypoints.proxy.edge import Edge
+from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane
 from understudy.entrypoints.proxy.gate import Gate, methods_of
 from understudy.entrypoints.proxy.lane import App, PredictLane, http_call
 from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDICT, READ
@@ -56,10 +57,11 @@ class Proxy:
         self.settings = settings
         self._opener = opener
         self._on_open = on_open
+        self.new_id = partial(RandomBytes().hex, 16)
 
     @asynccontextmanager
-    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Open the parts before the first request, close them after the last."""
+    async def lifespan(self, _app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        """Open the parts before the first request, close them after the last; yield what connections need of them."""
         settings = self.settings
         async with (
             self._opener(settings) as parts,
@@ -67,6 +69,7 @@ class Proxy:
         ):
             door = PredictDoor(
                 parts.predictor,
+                parts.express,
                 snapshot=self.snapshot,
                 telemetry=parts.telemetry,
                 needs_key=settings.needs_key,
@@ -77,7 +80,7 @@ class Proxy:
             self.parts, self.door = parts, door
             with closing(ControlDoor(parts.control)) as self.control:
                 self._on_open()
-                yield
+                yield {EXPRESS: ExpressLane(door, self.new_id, settings.body_limit_bytes)}
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
@@ -101,7 +104,7 @@ def create_app(
     def door() -> PredictDoor:
         return proxy.door
 
-    return Edge(PredictLane(Gate(api, door), door, settings), door, partial(RandomBytes().hex, 16))
+    return Edge(PredictLane(Gate(api, door), door, settings), door, proxy.new_id)
 
 
 def create_api(proxy: Proxy) -> FastAPI:

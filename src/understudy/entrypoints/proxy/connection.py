@@ -1,16 +1,22 @@
-"""uvicorn's connection, where nobody waits for ever for a request that does not arrive."""
+"""uvicorn's connection, where nobody waits for ever for a request that does not arrive, and plain calls go express."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from understudy.entrypoints.proxy.door import Reply
+from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
 
 WRITE_WHOLE = "understudy.write_whole"
 """Where a request's scope has :data:`WriteWhole`, on this server."""
-WriteWhole: TypeAlias = Callable[[int, Iterable[tuple[bytes, bytes]], bytes], bool]
+Header: TypeAlias = tuple[bytes, bytes]
+WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
+_CLOSE: Header = (b"connection", b"close")
 
 
 class Connection(HttpToolsProtocol):
@@ -19,6 +25,10 @@ class Connection(HttpToolsProtocol):
     uvicorn bounds only the pause between two requests, and forgets that with the first byte of the next. The body's own
     bound is where it is read: the first message is what has come with the headers, so that only a body in pieces costs
     a timer.
+
+    A predict call that arrives in one piece is offered to the express lane before there is anything of ASGI. What that
+    declines, and what comes in several pieces or asks for more than an answer, is handed over to uvicorn as if nothing
+    had been.
 
     Args:
         receive_seconds: Longest time from the first byte of a request until its headers are complete.
@@ -29,21 +39,101 @@ class Connection(HttpToolsProtocol):
         super().__init__(**arguments)
         self._receive_seconds = receive_seconds
         self._receiving: asyncio.TimerHandle | None = None
+        self._express: ExpressLane | None = self.app_state.get(EXPRESS)
+        self._held: list[bytes] | None = None
+        """Pieces of the body of a request that may go express; ``None`` for any other request."""
+        self._held_is_whole = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
+    # -- what the parser calls -----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Make nothing yet that only ASGI needs."""
+        if self._held is not None:
+            self._let_go()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
     def on_headers_complete(self) -> None:
-        """Let the application have what there is of the body, and a short way to answer."""
+        """Hold what may go express until it is there as a whole."""
+        if self._may_go_express():
+            self._held = []
+        else:
+            self._hand_over()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        if self._held is None:
+            super().on_body(body)
+        else:
+            self._held.append(body)
+
+    def on_message_complete(self) -> None:
+        """Go on holding what may go express: what follows it in the same piece may be no request."""
+        if self._held is None:
+            super().on_message_complete()
+        else:
+            self._held_is_whole = True
+
+    def _may_go_express(self) -> bool:
+        cycle = self.cycle
+        return (
+            self._express is not None
+            and model_of(self.url) is not None
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
+        )
+
+    def _let_go(self) -> None:
+        """Offer a held request to the express lane, or hand over what there is of it."""
+        held, self._held = self._held, None
+        is_whole, self._held_is_whole = self._held_is_whole, False
+        assert held is not None
+        body = held[0] if len(held) == 1 else b"".join(held)
+        if is_whole and not self.transport.is_closing() and self._go_express(body):
+            return
+        self._hand_over()
+        if body:
+            super().on_body(body)
+        if is_whole:
+            super().on_message_complete()
+
+    def _go_express(self, body: bytes) -> bool:
+        assert self._express is not None
+        before, cycle = self.cycle, ExpressCycle(self)
+        self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
+        if self._express.offer(self.url, self.headers, body, cycle.answer):
+            return True
+        self.cycle = before
+        return False
+
+    def _hand_over(self) -> None:
+        """Let uvicorn have the request whose headers are complete, and the application a short way to answer."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers  # the list that the scope has
         super().on_headers_complete()
         self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
         self.cycle.message_event.set()
 
+    # -- what the event loop calls -------------------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
         """Start the clock when bytes have come that do not make a request yet, stop it when they do."""
         super().data_received(data)
+        if self._held is not None:
+            self._let_go()
         if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
             if self._receiving is None:
                 self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
@@ -61,7 +151,58 @@ class Connection(HttpToolsProtocol):
             self._receiving = None
 
 
-def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+class ExpressCycle:
+    """The place of an express call among its connection's requests: what uvicorn looks at while there is no answer."""
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete", "response_started")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.keep_alive = True
+        self.disconnected = self.response_started = self.response_complete = False
+
+    @property
+    def default_headers(self) -> list[Header]:
+        """Headers of every answer."""
+        return self._connection.server_state.default_headers
+
+    @property
+    def flow(self) -> FlowControl:
+        """The connection's."""
+        return self._connection.flow
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection's."""
+        return self._connection.transport
+
+    @property
+    def message_event(self) -> "ExpressCycle":
+        """Whom uvicorn wakes when the connection is lost; nobody waits here."""
+        return self
+
+    def set(self) -> None:
+        """Wake nobody."""
+
+    def on_response(self) -> None:
+        """Begin the next request."""
+        self._connection.on_response_complete()
+
+    def answer(self, reply: Reply) -> None:
+        """Write the answer, unless nobody is there any more."""
+        if self.disconnected or self.transport.is_closing():
+            self.response_complete = True
+            return
+        headers = ((b"content-length", b"%d" % len(reply.body)), *reply.headers)
+        if self.keep_alive:
+            # A caller that reads slowly gets at most this one answer too early: its next call goes through ASGI.
+            _write(self, reply.status, headers, reply.body)
+        else:
+            _write(self, reply.status, (*headers, _CLOSE), reply.body)
+            self.transport.close()
+
+
+def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
     """Answer in one write, where nothing is unusual; return whether that was so.
 
     uvicorn's own way is two writes, and looks for forbidden bytes in each name and value (measured: a quarter of a
@@ -69,6 +210,11 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[tupl
     """
     if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
         return False
+    _write(cycle, status, headers, body)
+    return True
+
+
+def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, headers: Iterable[Header], body: bytes) -> None:
     parts = [STATUS_LINE[status]]
     for name, value in (*cycle.default_headers, *headers):
         parts += (name, b": ", value, b"\r\n")
@@ -77,4 +223,3 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[tupl
     cycle.response_started = cycle.response_complete = True
     cycle.message_event.set()
     cycle.on_response()
-    return True

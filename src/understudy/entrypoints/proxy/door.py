@@ -6,6 +6,7 @@ the same.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -17,6 +18,7 @@ from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, read_head
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports import Telemetry
+from understudy.serving.express import ExpressPredictor
 from understudy.serving.predict import Outcome, Predictor
 
 INLINE_BYTES = 32_768
@@ -45,6 +47,7 @@ class PredictDoor:
 
     Args:
         predictor: The request's story.
+        express: The same story by callback.
         snapshot: Where the keys are.
         telemetry: Counts what was refused before a route was known.
         needs_key: Whether callers must show a key.
@@ -55,6 +58,7 @@ class PredictDoor:
     def __init__(
         self,
         predictor: Predictor,
+        express: ExpressPredictor,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
@@ -63,6 +67,7 @@ class PredictDoor:
         version_headers: bool = True,
     ) -> None:
         self._predictor = predictor
+        self._express = express
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._needs_key = needs_key
@@ -91,6 +96,33 @@ class PredictDoor:
         finally:
             self.in_flight -= 1
         return self._reply(outcome, call.path)
+
+    def predict_express(
+        self, headers: RawHeaders, path: str, model_name: str, body: bytes, tell: Callable[[Reply | Exception], None]
+    ) -> None:
+        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` its answer or a defect."""
+        arrived = self._now()
+        self.in_flight += 1
+        try:
+            asked = read_headers(headers)
+            self.admit(asked, Scope.PREDICT, model_name)
+            request = parse_predict(body)
+            self._express.predict(model_name, request, self._left(asked, arrived), partial(self._tell, path, tell))
+        except UnderstudyError as problem:
+            self.in_flight -= 1
+            tell(self.refuse(problem, path))
+        except Exception:
+            self.in_flight -= 1
+            raise
+
+    def _tell(self, path: str, tell: Callable[[Reply | Exception], None], found: Outcome | Exception) -> None:
+        self.in_flight -= 1
+        reply: Reply | Exception
+        try:
+            reply = self._reply(found, path) if isinstance(found, Outcome) else found
+        except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
+            reply = defect
+        tell(reply)
 
     async def predict_batch(self, call: HttpCall, model_name: str) -> Reply:
         """Answer ``POST /v1/models/{model}/predict:batch``: each entity has its own version and its own error."""

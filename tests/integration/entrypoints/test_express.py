@@ -1,0 +1,284 @@
+"""The express lane answers what ASGI answers: the same requests to two servers, one of which has no such lane."""
+
+import asyncio
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import uvicorn
+from builders import KeptRows, a_version_row, an_input_schema, policy_rows
+
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.core.prediction import PredictionRow
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.connection import Connection
+from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane
+from understudy.entrypoints.proxy.lane import App
+from understudy.entrypoints.proxy.single import uvicorn_options
+from understudy.errors import BadAnswer
+from understudy.settings import Settings
+
+ROUNDS, REQUESTS = 320, 16
+"""5,120 requests in all."""
+AGE = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
+INCOME = {"name": "income", "dtype": "float32"}
+SCHEMA = an_input_schema(features=[AGE, INCOME])
+STORED = an_input_schema(features=[AGE, {**INCOME, "source": "store"}])
+UNANSWERABLE = 13.0
+RESET = b"the connection was reset"
+"""A server that closes before it has read everything may take its last answer with it."""
+ANSWER = re.compile(rb"HTTP/1\.1 [2-5]")
+LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+def versions(schema: dict[str, Any] = SCHEMA, **changes: Any) -> list[dict[str, Any]]:
+    options = {"input_schema": schema, "deterministic": False, **changes}
+    return [a_version_row(label, **options) for label in ("1", "2", "3")]
+
+
+MODELS = {
+    "plain": policy_rows(versions=versions()),
+    "split": policy_rows(challenger_version=2, challenger_weight=50, shadow_version=3, versions=versions()),
+    "strict": policy_rows(challenger_version=2, challenger_weight=50, fallback=False, versions=versions()),
+    "groups": policy_rows(
+        challenger_version=2, challenger_weight=10, category_roles={"vip": "challenger"}, versions=versions()
+    ),
+    "sampled": policy_rows(input_sample_percent=60, versions=versions()),
+    "cached": policy_rows(versions=versions(deterministic=True)),
+    "stored": policy_rows(versions=versions(STORED)),
+    "single": policy_rows(versions=versions(an_input_schema(features=[AGE, INCOME], batch=False))),
+}
+
+
+def picky(rows: Sequence[Row]) -> Tensor:
+    """Refuse what the challenger cannot answer."""
+    if any(struct.unpack("<2f", row[0])[0] == UNANSWERABLE for row in rows):
+        raise BadAnswer("INVALID_ARGUMENT")
+    values = [struct.unpack("<2f", row[0])[1] for row in rows]
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+class Counted:
+    """The express lane, and for each request that it was offered whether it took it."""
+
+    def __init__(self, lane: ExpressLane) -> None:
+        self._lane = lane
+        self.taken: list[bool] = []
+
+    def offer(self, *request: Any) -> bool:
+        self.taken.append(self._lane.offer(*request))
+        return self.taken[-1]
+
+
+@asynccontextmanager
+async def serving(app: App, state: Mapping[str, Any]) -> AsyncIterator[int]:
+    """Serve on a port of its own, as the proxy is served; ``state`` is what connections find."""
+
+    def connection(**arguments: Any) -> Connection:
+        return Connection(receive_seconds=1, **{**arguments, "app_state": dict(state)})
+
+    options = {**uvicorn_options(Settings()), "lifespan": "off", "http": connection}
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
+    task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
+    while not server.started:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await task
+
+
+class Pair(NamedTuple):
+    """Two servers of the same world, of which the first has an express lane."""
+
+    ports: tuple[int, int]
+    spools: tuple[KeptRows, KeptRows]
+    telemetries: tuple[PrometheusTelemetry, PrometheusTelemetry]
+    lane: Counted
+
+
+@pytest.fixture
+async def pair(start: Any, tmp_path: Path) -> AsyncIterator[Pair]:
+    for name in ("express", "ordinary"):
+        (tmp_path / name).mkdir()
+    one, other = [
+        await start(spool=KeptRows(), models=MODELS, functions={"2": picky}, folder=tmp_path / name)
+        for name in ("express", "ordinary")
+    ]
+    lane = Counted(one.state[EXPRESS])
+    async with serving(one.app, {EXPRESS: lane}) as express, serving(other.app, {}) as ordinary:
+        yield Pair((express, ordinary), (one.spool, other.spool), (one.telemetry, other.telemetry), lane)
+
+
+# -- what is sent ------------------------------------------------------------------------------------------------------
+
+NUMBERS: tuple[Any, ...] = (0, 1, 12.5, UNANSWERABLE, 130, 131, -1, 2**64, 1e300, True, None, "7", [1], {})
+ENTITIES = ("a", "b", "c", "d", "customer-42", "é", "x" * 255)
+ODD_BODIES = (
+    b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"\xef\xbb\xbf{}", b'{"entity_id":"a","entity_id":"b","inputs":{}}',
+    b'{"entity_id":"\\u0000","inputs":{}}', b'{"entity_id":"a","inputs":{"age":NaN,"income":1}}', b"[" * 100,
+    b'{"entity_id":"a","inputs":{"age":1,"income":1}}' + b" " * 40_000, b" " * 1_100_000,
+)  # fmt: skip
+TARGETS = (
+    *(f"/v1/models/{name}/predict" for name in (*MODELS, *MODELS, "plain", "split")),
+    "/v1/models/nobody/predict", "/v1/models/pl%61in/predict", "/v1/models/plain/predict?x=1",
+    "/v1/models/plain/predict/", "/v1/models//predict", "/v1/models/plain/predict:batch",
+    "http://x/v1/models/plain/predict", "/v1/models/plain/versions/2/predict", "//v1/models/plain/predict", "*",
+    "/v1/models/plain/predict#x", "/v1/models/pl;ain/predict", "/v1/models/a%2Fb/predict",
+)  # fmt: skip
+HEADERS = (
+    "X-Request-Id: mine", "x-request-id: é", "X-REQUEST-ID: " + "x" * 200,
+    "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "traceparent: x",
+    "Authorization: Bearer ops.secret", "authorization: Bearer nobody.x", "Authorization: Basic b3Bz",
+    "x-request-timeout-ms: 60000", "X-Request-Timeout-Ms: 0", "x-request-timeout-ms: soon", "grpc-timeout: 1M",
+    "grpc-timeout: 2H", "x-envoy-expected-rq-timeout-ms: 30000", "content-encoding: gzip",
+    "Content-Encoding: identity", "content-type: text/plain", "Connection: keep-alive", "Connection: close",
+    "Expect: 100-continue", "connection: upgrade\r\nupgrade: h2c", "cookie: " + "c" * 5_000, "x: y\r\nx: z",
+)  # fmt: skip
+METHODS = ("POST",) * 12 + ("GET", "PUT", "PATCH", "post", "NONSENSE")
+PROTOCOLS = ("HTTP/1.1",) * 12 + ("HTTP/1.0", "HTTP/2.0")
+FRAMINGS = ("length",) * 12 + ("chunked", "trailers", "twice", "none")
+
+
+def some(chance: Random, **choices: Any) -> dict[str, Any]:
+    """Return some of the fields, each with one of its values."""
+    return {name: chance.choice(values) for name, values in choices.items() if chance.random() < 0.7}
+
+
+def a_body(chance: Random) -> bytes:
+    kind = chance.random()
+    if kind < 0.6:
+        inputs = {"age": chance.choice((0, 1, 12.5, UNANSWERABLE, 130)), "income": chance.choice((-1, 0.5, 1e6))}
+        good = {"entity_id": chance.choice(ENTITIES), "inputs": inputs, "category": chance.choice((None, "vip", "x"))}
+        return json.dumps(good).encode()
+    if kind < 0.8:
+        odd_inputs = some(chance, **dict.fromkeys(("age", "income", "é~/"), NUMBERS))
+        return json.dumps(
+            some(
+                chance,
+                entity_id=(*ENTITIES, "", "x" * 256, None, 7),
+                inputs=(odd_inputs, odd_inputs, None, [], "x"),
+                category=(None, 7, "vip", "x" * 256),
+            )
+            | ({"extra": 1} if kind < 0.65 else {})
+        ).encode()
+    return chance.choice(ODD_BODIES)
+
+
+def a_request(chance: Random) -> bytes:
+    body = sent = a_body(chance)
+    framing = chance.choice(FRAMINGS)
+    asked = chance.sample(HEADERS, chance.choice((0, 0, 1, 2, 3)))
+    lines = [f"{chance.choice(METHODS)} {chance.choice(TARGETS)} {chance.choice(PROTOCOLS)}", "Host: x", *asked]
+    if framing in ("length", "twice"):
+        lines += [f"Content-Length: {len(body)}"] * (1 if framing == "length" else 2)
+    elif framing == "none":
+        sent = b""
+    else:
+        lines.append("Transfer-Encoding: chunked")
+        sent = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (body[:7], body[7:]) if piece) + b"0\r\n"
+        sent += b"x-late: 1\r\n\r\n" if framing == "trailers" else b"\r\n"
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + sent
+
+
+def is_well_formed(request: bytes) -> bool:
+    """Whether what follows it in the same write is a request too."""
+    head = request.partition(b"\r\n\r\n")[0].lower()
+    return (
+        not re.match(rb"NONSENSE|post |\S+ \S*[*#]|\S+ \S+ HTTP/2", request)
+        and head.count(b"content-length") < 2
+        and b"upgrade" not in head
+    )
+
+
+# -- what is compared --------------------------------------------------------------------------------------------------
+
+VARIES = [
+    (re.compile(rb'"prediction_id":"[^"]+"'), b'"prediction_id":""'),
+    (re.compile(rb"\r\nx-prediction-id: [^\r]+"), b"\r\nx-prediction-id:"),
+    (re.compile(rb"\r\nx-request-id: [0-9a-f]{32}\r"), b"\r\nx-request-id:\r"),
+    (re.compile(rb"dur=[0-9.]+"), b"dur="),
+    (re.compile(rb"-[0-9a-f]{16}-00\r\n"), b"-span-00\r\n"),
+    (re.compile(rb"\r\ndate: [^\r]+"), b"\r\ndate:"),
+]
+
+
+def normal(answer: bytes) -> bytes:
+    for pattern, text in VARIES:
+        answer = pattern.sub(text, answer)
+    return answer
+
+
+async def answers(port: int, sent: Sequence[bytes], way: str) -> list[bytes]:
+    """Send the requests and return what came for each; ``way``: each by itself, in two pieces, or all in one write."""
+    if way == "pipelined":
+        return [await until_closed(port, [b"".join(one for one in sent if is_well_formed(one))])]
+    halves = [len(one) // 2 if way == "in pieces" else len(one) for one in sent]
+    pieces = [[one[:half], one[half:]] for one, half in zip(sent, halves, strict=True)]
+    return await asyncio.gather(*(until_closed(port, both) for both in pieces))
+
+
+async def until_closed(port: int, pieces: Sequence[bytes]) -> bytes:
+    """Return all that comes. The last request, sent once there is an answer, asks for the connection to be closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    found = b""
+    try:
+        async with asyncio.timeout(20):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.002)
+            while not ANSWER.search(found) and (more := await reader.read(65_536)):
+                found += more
+            writer.write(LAST)
+            return normal(found + await reader.read())
+    except ConnectionError:
+        return RESET
+    finally:
+        writer.close()
+
+
+def evidence(pair: Pair, number: int) -> tuple[Counter[PredictionRow], list[str]]:
+    """Return the rows of one server, and what it counted; of what it measured, how often."""
+    rows = Counter(row._replace(prediction_id="", predicted_at=0.0, latency_us=0) for row in pair.spools[number].rows)
+    lines = pair.telemetries[number].exposition()[0].decode().splitlines()
+    return rows, [line for line in lines if "_total{" in line or "_count{" in line]
+
+
+@pytest.mark.timeout(300)
+async def test_both_ways_answer_log_and_count_the_same(pair: Pair):
+    seed = SystemRandom().randrange(2**32)
+    for number in range(seed, seed + ROUNDS):
+        chance = Random(number)
+        sent = [a_request(chance) for _ in range(REQUESTS)]
+        await compare(pair, sent, chance.choice(("whole", "whole", "in pieces", "pipelined")), number)
+    assert pair.lane.taken.count(True) > ROUNDS * REQUESTS / 8
+    assert pair.lane.taken.count(False) > 0
+
+
+async def compare(pair: Pair, sent: Sequence[bytes], way: str, seed: int) -> None:
+    for spool in pair.spools:
+        spool.rows.clear()
+
+    through_lane, through_asgi = await asyncio.gather(*(answers(port, sent, way) for port in pair.ports))
+    await until(lambda: evidence(pair, 0) == evidence(pair, 1))
+
+    for number, (one, other) in enumerate(zip(through_lane, through_asgi, strict=True)):
+        asked = sent[number][:500] if way != "pipelined" else way
+        assert one == other or RESET in (one, other), f"seed {seed}: {asked!r}"
+    ours, theirs = evidence(pair, 0), evidence(pair, 1)
+    assert (ours[0] - theirs[0], theirs[0] - ours[0]) == (Counter(), Counter()), f"seed {seed}"
+    assert sorted(set(ours[1]) ^ set(theirs[1])) == [], f"seed {seed}"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what comes after the answers: shadows, and answers that nobody reads any more."""
+    give_up = asyncio.get_running_loop().time() + 3
+    while not condition() and asyncio.get_running_loop().time() < give_up:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)

@@ -1,0 +1,209 @@
+"""The proxy application with in-memory parts."""
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import httpx2
+import numpy as np
+import pytest
+from asgi import lifespan
+from builders import KeptRows, a_version_row, an_input_schema, policy_rows
+
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_cache import MemoryCache
+from understudy.adapters.memory_outcomes import MemoryOutcomeStore
+from understudy.adapters.memory_policy import MemoryPolicySource
+from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.bootstrap.control import control_of
+from understudy.bootstrap.proxy import Parts
+from understudy.core.policy import ModelVersion
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.app import create_app
+from understudy.entrypoints.proxy.lane import App
+from understudy.serving.answers import Answers
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.express import ExpressPredictor
+from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.reachability import ChampionWatch
+from understudy.serving.shadows import ShadowSet
+from understudy.settings import Settings
+
+VISITOR = {"id": "visitor", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict:visits"]}
+KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "outcomes", "read", "operate"]}
+
+
+def mean(rows: Sequence[Row]) -> Tensor:
+    values = [sum(struct.unpack("<2f", row[0])) / 2 for row in rows]
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+class Answer(NamedTuple):
+    """What the application sent."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+class Running:
+    """The application with in-memory parts, and a client for it."""
+
+    def __init__(
+        self,
+        app: App,
+        client: httpx2.AsyncClient,
+        backends: dict[str, MemoryBackend],
+        spool: KeptRows,
+        telemetry: PrometheusTelemetry,
+        *,
+        outcomes: MemoryOutcomeStore,
+        state: Mapping[str, Any],
+    ) -> None:
+        self.app, self.client, self.backends, self.spool, self.telemetry = app, client, backends, spool, telemetry
+        self.outcomes, self.state = outcomes, state
+
+    async def ask(
+        self,
+        path: str,
+        *chunks: bytes,
+        method: str = "POST",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        through: App | None = None,
+        ends: bool = True,
+    ) -> Answer:
+        """Ask as the proxy's server does; a body that does not end leaves the application waiting for more."""
+        sent: list[Any] = []
+        raw_path, _, query = path.encode().partition(b"?")
+        scope = {
+            "type": "http", "method": method, "path": unquote(raw_path.decode()), "raw_path": raw_path,
+            "query_string": query, "headers": list(headers), "http_version": "1.1", "scheme": "http",
+            "server": ("proxy", 80), "root_path": "",
+        }  # fmt: skip
+        chunks = chunks or (b"",)  # the first message is there at once, whatever has come
+        last = len(chunks) - 1 if ends else len(chunks)
+        parts = iter([
+            {"type": "http.request", "body": chunk, "more_body": index != last} for index, chunk in enumerate(chunks)
+        ])  # fmt: skip
+
+        async def receive() -> Any:
+            if (part := next(parts, None)) is not None:
+                return part
+            return await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await (through or self.app)(scope, receive, send)
+        return Answer(sent[0]["status"], dict(sent[0]["headers"]), b"".join(part["body"] for part in sent[1:]))
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Start the application; options are settings and what is not as usual."""
+    async with AsyncExitStack() as stack:
+
+        async def run(
+            *,
+            registry_answers: bool = True,
+            spool: KeptRows | None = None,
+            on_open: Callable[[], None] = lambda: None,
+            models: Mapping[str, Any] = MappingProxyType({}),
+            functions: Mapping[str, Callable[[Sequence[Row]], Tensor]] = MappingProxyType({}),
+            folder: Path = tmp_path,
+            **options: Any,
+        ) -> Running:
+            backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x")}
+            spool = spool or KeptRows()
+            outcomes = MemoryOutcomeStore()
+            age = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
+            schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
+            versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
+            document = {
+                "models": {
+                    "visits": policy_rows(versions=versions),
+                    "a/b": policy_rows(champion_version=7, versions=[a_version_row("7/x", id=7, input_schema=schema)]),
+                    **models,
+                },
+                "keys": [KEY, VISITOR],
+            }
+            settings = Settings(metrics_port=0, state_dir=folder, **options)
+
+            telemetry = PrometheusTelemetry()
+            source = MemoryPolicySource(document)
+            source.available = registry_answers
+
+            @asynccontextmanager
+            async def parts(_: Settings) -> AsyncIterator[Parts]:
+                callers = Callers(lambda version: _make_caller(version, backends[version.version]))
+                feed = PolicyFeed(
+                    source,
+                    JsonSnapshotFile(folder / "policy.json"),
+                    telemetry,
+                    instance="test",
+                    poll_seconds=1,
+                    now=time.monotonic,
+                    on_swap=callers.reconcile,
+                    in_flight=callers.in_flight,
+                )
+                shadows = ShadowSet(4, partial(telemetry.count, "shadow_dropped_total"))
+                answers = Answers(
+                    callers,
+                    memory_cache=MemoryCache(100_000),
+                    shared_cache=None,
+                    telemetry=telemetry,
+                    now=time.monotonic,
+                )
+                predictor = Predictor(
+                    snapshot=lambda: feed.snapshot,
+                    answers=answers,
+                    features=None,
+                    spool=spool,
+                    shadows=shadows,
+                    telemetry=telemetry,
+                    limits=Limits(0.05, 0.4, 0.1),
+                    clocks=Clocks(time.monotonic, time.time, lambda: 1),
+                )
+                await feed.start()
+                champions = ChampionWatch(callers, time.monotonic)
+                yield Parts(
+                    predictor,
+                    ExpressPredictor(predictor, answers, time.monotonic),
+                    feed,
+                    callers,
+                    champions,
+                    shadows,
+                    telemetry,
+                    outcomes,
+                    control_of(settings),
+                )
+                await feed.stop()
+
+            app = create_app(settings, parts, on_open)
+            state = await stack.enter_async_context(lifespan(app))
+            transport = httpx2.ASGITransport(app=app)
+            client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
+            opened = await stack.enter_async_context(client)
+            return Running(app, opened, backends, spool, telemetry, outcomes=outcomes, state=state)
+
+        yield run
+
+
+def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCaller:
+    return BatchingCaller(
+        version, backend, concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
+    )
