@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import asyncpg
 import numpy as np
+import orjson
 from stats.worlds import Traffic, World
 
 from understudy.adapters.memory_policy import MemoryPolicySource
@@ -13,9 +14,10 @@ from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.core.ab import Difference
 from understudy.core.histogram import Histogram
-from understudy.core.plan import RolloutPlan, Step
+from understudy.core.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.policy import Role
-from understudy.core.rollout_state import WarmUpResult
+from understudy.core.rollout_actions import PolicySeen
+from understudy.core.rollout_state import Phase, WarmUpResult, begin, state_to_json
 from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
 from understudy.ports import NewRollout, Origin, RolloutRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
@@ -134,6 +136,37 @@ class PastRollout:
                THEN to_timestamp($1) END WHERE finished_at > now() - INTERVAL '1 minute'""",
             self.store.now,
         )
+
+
+async def insert_rollout(
+    database: asyncpg.Connection,
+    model_name: str,
+    champion_id: int,
+    challenger_id: int,
+    *,
+    finished_days_ago: float = -1,
+) -> int:
+    """Insert a rollout's row as a hand may, one that can be read; return its id. Negative days: it is open."""
+    rollout_id: int = await database.fetchval("SELECT nextval('rollout_id_seq')")
+    policy = PolicySeen("6", "7", 0, 1, rollout_id)
+    state = begin(rollout_id, model_name, NAMED_PLANS["default"], policy, 1.7e9)
+    if finished_days_ago >= 0:
+        state = replace(state, phase=Phase.FAILED, reason="errors: 4x")
+    await database.execute(
+        """INSERT INTO Rollout (id, model_name, champion_version, challenger_version, plan, state, phase, finished_at,
+                                announced_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 >= 0 THEN now() - $8::float8 * INTERVAL '1 day' END,
+                   CASE WHEN $8 >= 0 THEN now() END)""",
+        rollout_id,
+        model_name,
+        champion_id,
+        challenger_id,
+        orjson.dumps(plan_to_json(state.plan)).decode(),
+        orjson.dumps(state_to_json(state)).decode(),
+        state.phase.value,
+        float(finished_days_ago),
+    )
+    return rollout_id
 
 
 async def two_versions(database: asyncpg.Connection) -> dict[str, int]:

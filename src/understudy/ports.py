@@ -7,7 +7,7 @@ Errors that a port may raise are named on its methods; an adapter lets no vendor
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts import AlertEvent, Delivery
@@ -500,6 +500,8 @@ class PredictionStore(Protocol):
     async def committed(self, spool_id: str) -> tuple[int, int]:
         """Return ``(segment, offset)`` up to which the spool's rows are in the log; ``(0, 0)`` for a new spool.
 
+        Asking keeps it known for another year.
+
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
@@ -558,7 +560,10 @@ class WindowLog(Protocol):
         ...
 
     async def forget(self, before: float, at_most: int) -> int:
-        """Delete windows that start before, but none of an open rollout; return how many."""
+        """Delete windows that start before, and return how many.
+
+        Those of an open rollout stay for as long again as its plan may take, and go a day at a time.
+        """
         ...
 
 
@@ -663,6 +668,34 @@ class MetricStore(Protocol):
 
         The calls themselves stay in the log.
         """
+        ...
+
+
+class GrowingTable(StrEnum):
+    """What the control loop and its callers write to without end, and age lets go of."""
+
+    ALERTS = "AlertOutbox"
+    """Never what an open incident is known by, nor what was not delivered of it."""
+    OUTCOMES = "OutcomeEvent"
+    ROLLOUT_EVENTS = "RolloutEvent"
+    """Of finished rollouts; the last verdict stays, without what it rested on."""
+    ROLLOUTS = "Rollout"
+    """Finished ones; a model's newest stays."""
+    AUDIT = "PolicyAudit"
+    """What a policy was at the age's beginning stays, and so does all of an open rollout."""
+    DEAD_LETTERS = "PredictionDeadLetter"
+    """Beside the age a number of rows is a bound."""
+    SPOOL_OFFSETS = "SpoolOffset"
+    """Of spools that nobody has had on disk for that long."""
+    POLICY_CHANGES = "PolicyChange"
+    """Of versions; a policy's own row holds its generation and stays."""
+
+
+class RetentionStore(Protocol):
+    """Tables that age is the bound of. Raises as :class:`MetricStore` does; ages are by Postgres' clock."""
+
+    async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
+        """Let go of rows that are older, at most so many; return how many, fewer than ``at_most`` when no more are."""
         ...
 
 
@@ -884,6 +917,8 @@ class RolloutEventRecord(NamedTuple):
     thresholds: Mapping[str, Any]
     code_version: str
     actor: str
+    damage: str = ""
+    """Why something of it cannot be read, and is left out; empty for an event that can be."""
 
 
 class PolicyReach(NamedTuple):

@@ -82,7 +82,10 @@ class Settings(BaseSettings):
     window_days: int = Field(default=35, ge=1)
     """How long windows are kept; those of an open rollout are kept longer, and drift has hours of its own."""
     metric_days: int = Field(default=90, ge=1)
-    """How long the rows of PredictionMetric are kept, which are some ten a minute for each active version."""
+    """How long the rows of PredictionMetric are kept (some ten a minute for each active version), and the events of
+    finished rollouts."""
+    outcome_days: int = Field(default=400, ge=1)
+    """How long outcome events are kept; one that is sent again after that is stored again."""
     input_sample_days: int = Field(default=30, ge=1)
     """How long logged inputs are kept; the calls that they are of stay in the log."""
     environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 import pytest
+from rollout_world import insert_rollout
 
 
 class Registered(NamedTuple):
@@ -52,10 +53,7 @@ async def statuses(database: asyncpg.Connection) -> dict[str, str]:
 
 async def start_rollout(database: asyncpg.Connection, versions: Registered) -> None:
     async with database.transaction():
-        await database.execute(
-            "INSERT INTO Rollout (model_name, champion_version, challenger_version, plan)"
-            f" VALUES ('churn', {versions.first}, {versions.second}, '{{}}')"
-        )
+        await insert_rollout(database, "churn", versions.first, versions.second)
         await database.execute("UPDATE ServingPolicy SET rollout_id = (SELECT max(id) FROM Rollout)")
 
 

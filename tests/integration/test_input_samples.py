@@ -16,6 +16,7 @@ from spooled_rows import a_row
 from understudy.adapters.migrations import downgrade, upgrade
 from understudy.adapters.postgres_log import PostgresPredictionStore
 from understudy.adapters.postgres_metrics import INPUT_SAMPLES, PostgresMetricStore
+from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.spool import Spool
 from understudy.core.prediction import COLUMNS, PredictionRow
@@ -193,7 +194,17 @@ async def test_the_monitor_erases_old_inputs_by_itself_and_only_while_it_leads(w
     await world.ship(["a", "b"], world.at - 31 * DAY)
     await world.ship(["c"], world.at)
     windows = PostgresWindowLog(database_url, timeout_seconds=10)
-    job = RetentionJob(windows, world.store, window_days=35, metric_days=90, input_days=30, now=lambda: world.at)
+    growing = PostgresRetentionStore(database_url, timeout_seconds=10)
+    job = RetentionJob(
+        windows,
+        world.store,
+        growing,
+        window_days=35,
+        metric_days=90,
+        input_days=30,
+        outcome_days=400,
+        now=lambda: world.at,
+    )
 
     with pytest.raises(LeadershipLost):
         await job.tick(world.epoch - 1)

@@ -247,6 +247,7 @@ async def _history(installation: Installation) -> None:
 async def test_memory_is_flat_over_a_thousand_ticks(installation):
     installation.rollouts, others = installation.rollouts[:1], installation.rollouts[1:]
     closed = [rollout_id for rollout_id, _, _ in others]
+    await installation.database.execute("ALTER TABLE Rollout DISABLE TRIGGER rollout_guard")
     await installation.database.execute("UPDATE Rollout SET announced_at = now() WHERE id = ANY ($1)", closed)
     await installation.ship(0, WINDOWS)
     store = StoreAsOf(installation.database_url, timeout_seconds=30)

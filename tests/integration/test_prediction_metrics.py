@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
+from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.core.metrics import METRIC_NAMES
 from understudy.core.policy import Role
@@ -25,6 +26,7 @@ class World(NamedTuple):
     database: asyncpg.Connection
     store: StoreAsOf
     windows: PostgresWindowLog
+    growing: PostgresRetentionStore
     traffic: LoggedTraffic
     job: MetricsJob
     epoch: int
@@ -53,7 +55,8 @@ async def world(database: asyncpg.Connection, database_url: str) -> AsyncIterato
     minute = now // 60 * 60 - 7_200
     store.now = minute + 75
     job = MetricsJob(store, windows)
-    yield World(database, store, windows, traffic, job, await lead(database_url), minute, champion)
+    growing = PostgresRetentionStore(database_url, timeout_seconds=10)
+    yield World(database, store, windows, growing, traffic, job, await lead(database_url), minute, champion)
     await traffic.close()
 
 
@@ -130,9 +133,11 @@ async def test_windows_that_are_older_than_asked_for_are_deleted_in_pieces(world
     job = RetentionJob(
         world.windows,
         world.store,
+        world.growing,
         window_days=1,
         metric_days=30,
         input_days=30,
+        outcome_days=400,
         now=lambda: world.minute + 86_400 - 1_800,
     )
 
@@ -148,7 +153,14 @@ async def test_metrics_that_are_older_than_asked_for_are_deleted(world):
             [MetricValue(world.champion, "volume", float(day), world.minute - 86_400 * day)], epoch=world.epoch
         )
     job = RetentionJob(
-        world.windows, world.store, window_days=30, metric_days=1, input_days=30, now=lambda: world.minute + 3_600
+        world.windows,
+        world.store,
+        world.growing,
+        window_days=30,
+        metric_days=1,
+        input_days=30,
+        outcome_days=400,
+        now=lambda: world.minute + 3_600,
     )
 
     await job.tick(world.epoch)

@@ -14,9 +14,12 @@ import asyncpg
 import pytest
 from contract.servers import TcpRelay
 from e2e.stack import free_port
+from logged_traffic import lead
 from rollout_world import TWINS, WORSE, PastRollout
 
+from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.core.rollout_state import Phase
+from understudy.ports import GrowingTable
 
 COMMAND = (sys.executable, "-m", "understudy.entrypoints.cli")
 
@@ -95,6 +98,55 @@ async def test_a_rollback_is_told_once_and_judged_again_to_the_same(rolled_back:
     assert "ROLL BACK" not in said.out
     assert "ROLL_BACK  the same verdict" in said.out
     assert max(map(len, said.out.splitlines())) <= 80
+
+
+DAMAGE = {
+    "inputs": ("inputs = '5'", "inputs is no object"),
+    "the windows": ("inputs = jsonb_set(inputs, '{strata}', '\"abc\"')", "not stored strata"),
+    "limits": ("thresholds = '[]'", "thresholds is no object"),
+    "evidence": ("evidence = '[{}]'", "its evidence cannot be read: KeyError: 'check'"),
+    "a figure": ("evidence = jsonb_set(evidence, '{0,champion}', '\"x\"')", "a figure is no number"),
+    "the phase": ("phase = 'DANCING'", ""),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+async def test_a_damaged_event_is_named_and_the_rest_is_shown(
+    rolled_back: PastRollout, database: asyncpg.Connection, database_url: str, tmp_path: Path, kind: str
+):
+    change, problem = DAMAGE[kind]
+    last = await database.fetchval("SELECT max(id) FROM RolloutEvent WHERE verdict = 'ROLL_BACK'")
+    await database.execute(f"UPDATE RolloutEvent SET {change} WHERE id = $1", last)
+    await database.execute("DELETE FROM PredictionWindow")
+
+    said = await said_by(database_url, "rollout", "show", "churn", "--html", str(tmp_path / "page.html"), columns=200)
+    as_json = await said_by(database_url, "rollout", "show", "churn", "--json")
+
+    assert (said.code, as_json.code) == (0, 0), said.err + as_json.err
+    assert "version 7 rolled back at 10 %" in said.out
+    events = {event["id"]: event for event in json.loads(as_json.out)["events"]}
+    assert problem in events[last].get("damage", "")
+    assert (f"event {last} is damaged, and what rests on it is left out" in said.out) == bool(problem)
+    assert not any("damage" in event for number, event in events.items() if number != last)
+
+
+async def test_a_rollout_whose_events_were_deleted_for_their_age_is_still_shown(
+    rolled_back: PastRollout, database: asyncpg.Connection, database_url: str, tmp_path: Path
+):
+    await database.execute("UPDATE Rollout SET finished_at = finished_at - INTERVAL '91 days'")
+    growing = PostgresRetentionStore(database_url, timeout_seconds=10)
+    epoch = await lead(database_url)
+    assert await growing.forget(GrowingTable.ROLLOUT_EVENTS, 90, 100, epoch=epoch) > 1
+    await database.execute("DELETE FROM PredictionWindow")
+    page = tmp_path / "page.html"
+
+    said = await said_by(database_url, "rollout", "show", "churn", "--html", str(page))
+
+    assert said.code == 0, said.err
+    assert "version 7 rolled back at 10 %: error rate" in " ".join(said.out.split())
+    assert "✖ fail" in said.out, "the checks of the last verdict"
+    assert "judged again" not in said.out
+    assert "what it rested on was deleted for its age" in page.read_text()
 
 
 def series(past: PastRollout, name: str) -> dict[str, float]:

@@ -94,6 +94,8 @@ async def monitor(database: asyncpg.Connection, database_url: str) -> AsyncItera
 async def test_a_rollout_that_cannot_be_read_keeps_no_other_from_its_step(monitor):
     broken = await monitor.start("broken")
     await monitor.start("churn")
+    # as a database may have it that was damaged before its rows were guarded
+    await monitor.database.execute("ALTER TABLE Rollout DISABLE TRIGGER rollout_guard")
     await monitor.database.execute("UPDATE Rollout SET state = '{}' WHERE id = $1", broken)
 
     with pytest.raises(KeyError):

@@ -6,6 +6,7 @@ import orjson
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from rollout_world import insert_rollout, two_versions
 from sqlalchemy import Connection
 
 from understudy.adapters import migrations
@@ -80,6 +81,37 @@ async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(
     assert without == ("champion challenger staging", 6)
     assert await database.fetchval(raise_weight) == 7
     assert await database.fetchval("SELECT arms FROM ServingPolicy") == "[]"
+
+
+async def test_rows_that_were_there_outlive_the_way_down_and_up_of_the_bounds_and_are_guarded_again(
+    database, database_url
+):
+    versions = await two_versions(database)
+    for days in (-1, 3):
+        await insert_rollout(database, "churn", versions["6"], versions["7"], finished_days_ago=days)
+    await database.execute(
+        """INSERT INTO AlertOutbox (dedup_key, action, severity, payload) VALUES ('k', 'trigger', 'info', '{}');
+           INSERT INTO OutcomeEvent (event_id, model_name, entity_id, name, value, occurred_at)
+           VALUES ('o', 'churn', 'u', 'bought', 1, now());
+           INSERT INTO SpoolOffset VALUES ('s', 1, 9, now() - INTERVAL '9 years')"""
+    )
+    tables = ("Rollout", "AlertOutbox", "OutcomeEvent", "SpoolOffset", "PolicyAudit", "PolicyChange")
+    contents = [f"SELECT t::text FROM {table} t ORDER BY 1" for table in tables]
+    first, objects = [await database.fetch(rows) for rows in contents], await objects_of(database_url)
+    refused_once_down = ("DELETE FROM SpoolOffset", "DELETE FROM PolicyAudit", "DELETE FROM PolicyChange")
+
+    await migrations.downgrade(database_url, "0006")
+    for statement in refused_once_down:
+        with pytest.raises(asyncpg.CheckViolationError):
+            await database.execute(statement)
+    await database.execute("UPDATE Rollout SET state = state - 'reason'")
+    await migrations.upgrade(database_url)
+
+    assert await objects_of(database_url) == objects
+    assert [await database.fetch(rows) for rows in contents][1:] == first[1:]
+    with pytest.raises(asyncpg.CheckViolationError, match="nobody could read its state"):
+        await database.execute("UPDATE Rollout SET state = '{}'")
+    assert await database.execute("DELETE FROM SpoolOffset") == "DELETE 1"
 
 
 async def test_an_upgrade_of_an_upgraded_database_changes_nothing(database_url):

@@ -16,7 +16,12 @@ from understudy.ports import SpooledBatch, WriteOutcome, WriteResult
 
 T = TypeVar("T")
 
-_READ_OFFSET = "SELECT segment, byte_offset FROM SpoolOffset WHERE spool_id = $1"
+# Whoever asks has the spool on disk. The offsets of spools that nobody has asked for in a year are forgotten.
+_READ_OFFSET = """
+    WITH seen AS (
+        UPDATE SpoolOffset SET updated_at = now() WHERE spool_id = $1 AND updated_at < now() - INTERVAL '1 day')
+    SELECT segment, byte_offset FROM SpoolOffset WHERE spool_id = $1
+"""
 _BEGIN_OFFSET = "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 # The condition is core.spool_format.follows. The statement that takes the row's lock asks it, so that a second shipper
 # waits for the first one's commit and then sees where that one got to.

@@ -31,10 +31,19 @@ _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM predictionwindow
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
+# Whatever a rollout lasts within its plan is given to the analysis; what a person lets it wait beyond that has the time
+# of all windows. A day at a time: a deletion has whoever remembers the rollout read it anew (rollout.sight).
 _FORGET = """
     DELETE FROM predictionwindow WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid FROM predictionwindow w LEFT JOIN rollout r ON r.id = w.rollout_id
-        WHERE w.window_start < to_timestamp($1) AND (r.id IS NULL OR r.finished_at IS NOT NULL) LIMIT $2))
+        SELECT w.ctid FROM predictionwindow w LEFT JOIN (
+            SELECT id, date_trunc('day', to_timestamp($1) - make_interval(secs =>
+                CASE WHEN jsonb_typeof(plan -> 'steps') = 'array' AND jsonb_typeof(plan -> 'maximum_seconds') = 'number'
+                     THEN jsonb_array_length(plan -> 'steps') * (plan ->> 'maximum_seconds')::float8 ELSE 0 END
+                + CASE WHEN jsonb_typeof(plan -> 'keep_warm_seconds') = 'number'
+                       THEN (plan ->> 'keep_warm_seconds')::float8 ELSE 0 END), 'UTC') AS begins
+            FROM rollout WHERE finished_at IS NULL
+        ) AS open ON open.id = w.rollout_id
+        WHERE w.window_start < to_timestamp($1) AND (open.id IS NULL OR w.window_start < open.begins) LIMIT $2))
 """
 
 

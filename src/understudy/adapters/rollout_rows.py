@@ -13,6 +13,7 @@ from understudy.core.rollout_state import state_from_json
 from understudy.core.verdict import Verdict
 from understudy.ports import PolicyReach, RolloutEventRecord, RolloutRecord
 
+_DAMAGE_CHARACTERS = 300
 _COLUMNS = """
     id, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
     extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
@@ -105,16 +106,39 @@ def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
 
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:
-    """Return an event."""
-    parsed: dict[str, Any] = {name: orjson.loads(row[name]) for name in ("evidence", "inputs", "thresholds")}
-    return RolloutEventRecord(
+    """Return an event; one that is damaged without what rests on its JSON, and with what is wrong with it."""
+    event = RolloutEventRecord(
         id=row["id"],
         at=row["at"],
         step=row["step"],
         phase=row["phase"],
         verdict=None if row["verdict"] is None else Verdict(row["verdict"]),
         reason=row["reason"],
+        evidence=(),
+        inputs={},
+        thresholds={},
         code_version=row["code_version"],
         actor=row["actor"],
-        **parsed,
     )
+    try:
+        return event._replace(
+            evidence=_evidence_of(row["evidence"]),
+            inputs=_object_of(row, "inputs"),
+            thresholds=_object_of(row, "thresholds"),
+        )
+    except (TypeError, ValueError) as problem:  # ValueError: a number that JSONB holds and no float does
+        return event._replace(damage=str(problem)[:_DAMAGE_CHARACTERS])
+
+
+def _evidence_of(text: str) -> list[dict[str, Any]]:
+    rows = orjson.loads(text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TypeError("evidence is no list of objects")
+    return rows
+
+
+def _object_of(row: asyncpg.Record, name: str) -> dict[str, Any]:
+    found = orjson.loads(row[name])
+    if not isinstance(found, dict):
+        raise TypeError(f"{name} is no object")
+    return found

@@ -139,6 +139,7 @@ POLICY_AUDIT = Table(
     Column("after", JSONB(none_as_null=True)),
 )
 Index("policyaudit_model_name_id_idx", POLICY_AUDIT.c.model_name, POLICY_AUDIT.c.id.desc())
+Index("policyaudit_changed_at", POLICY_AUDIT.c.changed_at)
 
 POLICY_CHANGE = Table(
     "policychange",
@@ -329,6 +330,7 @@ OUTCOME_EVENT = Table(
     Column("received_at", _MOMENT, nullable=False, server_default=_NOW),
     CheckConstraint("entity_id IS NOT NULL OR prediction_id IS NOT NULL"),
     Index("outcomeevent_model_name_name_entity_id_occurred_at_idx", "model_name", "name", "entity_id", "occurred_at"),
+    Index("outcomeevent_received_at", "received_at"),
 )
 
 ALERT_OUTBOX = Table(
@@ -346,6 +348,7 @@ ALERT_OUTBOX = Table(
     Column("last_error", Text),
     Column("delivered_at", _MOMENT),
     Index("alertoutbox_pending", "next_attempt_at", postgresql_where=text("delivered_at IS NULL")),
+    Index("alertoutbox_of_incident", "dedup_key", "id", postgresql_where=text("action <> 'change'")),
 )
 
 PREDICTION_WINDOW = Table(

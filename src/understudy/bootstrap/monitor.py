@@ -13,6 +13,7 @@ from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_outbox import PostgresAlertOutbox
 from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
@@ -108,9 +109,11 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     retention = RetentionJob(
         windows,
         store,
+        PostgresRetentionStore(database_url, timeout_seconds=seconds),
         window_days=settings.window_days,
         metric_days=settings.metric_days,
         input_days=settings.input_sample_days,
+        outcome_days=settings.outcome_days,
     )
     return [
         Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows).tick),

@@ -1,6 +1,7 @@
 """A rollout's past for people: what the analysis said over time, and the scores that both sides gave."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -77,13 +78,20 @@ def end_of(view: RolloutView, events: Sequence[RolloutEventRecord]) -> float:
         return record.state.promoted_at
     if record.finished_at is None:
         return view.read_at
-    fatal = [event.inputs["now"] for event in events if event.verdict is Verdict.ROLL_BACK and "now" in event.inputs]
-    return float(fatal[-1]) if fatal else record.finished_at
+    fatal = [_looked_at(event) for event in events if event.verdict is Verdict.ROLL_BACK]
+    return next((moment for moment in reversed(fatal) if moment is not None), record.finished_at)
 
 
 def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] | None:
-    """Return when the last verdict was made, and the strata that it rested on."""
+    """Return when the last verdict that can be read was made, and the strata that it rested on."""
     for event in reversed(events):
-        if "strata" in event.inputs:
-            return float(event.inputs["now"]), strata_from_text(event.inputs["strata"])
+        moment = _looked_at(event)
+        if moment is not None and "strata" in event.inputs:
+            with suppress(ValueError):  # damaged, which whoever judges it again says
+                return moment, strata_from_text(event.inputs["strata"])
     return None
+
+
+def _looked_at(event: RolloutEventRecord) -> float | None:
+    moment = event.inputs.get("now")
+    return float(moment) if isinstance(moment, int | float) else None

@@ -1,6 +1,6 @@
 """A stored verdict, judged again from what it rests on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from understudy import __version__
@@ -20,6 +20,45 @@ class Replay(NamedTuple):
     """Whether the verdict and what it rests on are the stored ones."""
 
 
+class Damage(NamedTuple):
+    """Why a stored event cannot be read, and so not be judged again."""
+
+    problem: str
+
+
+def judged_again(
+    events: Iterable[RolloutEventRecord],
+) -> list[tuple[RolloutEventRecord, Replay | Damage | None]]:
+    """Judge each stored verdict again; one that is damaged says so and keeps no other from being shown."""
+    return [(event, _judged_or_damaged(event)) for event in events]
+
+
+def _judged_or_damaged(event: RolloutEventRecord) -> Replay | Damage | None:
+    if event.damage:
+        return Damage(event.damage)
+    try:
+        read_evidence(event)
+        return replayed(event)
+    except ValueError as problem:
+        return Damage(str(problem))
+
+
+def read_evidence(event: RolloutEventRecord) -> list[Evidence]:
+    """Return the checks that a stored event has.
+
+    Raises:
+        ValueError: They are not what was written.
+    """
+    try:
+        rows = [Evidence.from_json(row) for row in event.evidence]
+    except (LookupError, TypeError, ValueError) as problem:
+        raise ValueError(f"its evidence cannot be read: {type(problem).__name__}: {problem}") from problem
+    for _, _, *figures in rows:
+        if not all(figure is None or isinstance(figure, int | float) for figure in figures):
+            raise ValueError("its evidence cannot be read: a figure is no number")
+    return rows
+
+
 def replayed(event: RolloutEventRecord) -> Replay | None:
     """Judge a stored verdict again; ``None`` for an event that holds none.
 
@@ -28,14 +67,21 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
     """
     if event.verdict is None or "strata" not in event.inputs:
         return None
-    inputs: dict[str, Any] = dict(event.inputs)
+    try:
+        decision = _judge(event.inputs, event.thresholds)
+        return Replay(decision, _agrees(decision, event))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        # Whatever a hand may have written there: numbers of another shape, a text for a list, a name that is unknown.
+        raise ValueError(f"it cannot be judged again: {type(problem).__name__}: {problem}") from problem
+
+
+def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision:
     stage = dict(inputs["stage"])
     stage["starts"] = tuple(stage["starts"])
     stage["weights_percent"] = {int(key): weight for key, weight in stage["weights_percent"].items()}
-    policy = CanaryPolicy.from_json(event.thresholds)
+    policy = CanaryPolicy.from_json(thresholds)
     outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
-    decision = judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"], outcome)
-    return Replay(decision, _agrees(decision, event))
+    return judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"], outcome)
 
 
 def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:

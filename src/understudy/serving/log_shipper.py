@@ -28,6 +28,7 @@ from understudy.ports import (
 _log = structlog.get_logger(__name__)
 
 MAX_BACK_OFF_SECONDS = 1.0
+SIGN_SECONDS = 86_400.0
 _BATCH_BYTES = 2 * 1_048_576
 _TURN_BATCHES = 50
 """Batches of one spool before another one has its turn."""
@@ -47,6 +48,8 @@ class LogShipper:
         batch_rows: Most rows of one transaction.
         interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
         orphan_seconds: Pause between two looks for spools of dead workers.
+        sign_seconds: How often the own spool's place is read again although it is known: whoever reads it has the
+            spool, and the places of those that nobody has are forgotten.
         now: The wall clock, in seconds since the epoch.
     """
 
@@ -61,6 +64,7 @@ class LogShipper:
         batch_rows: int,
         interval_seconds: float,
         orphan_seconds: float = 5.0,
+        sign_seconds: float = SIGN_SECONDS,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._shelf = shelf
@@ -72,6 +76,7 @@ class LogShipper:
         self._batch_rows = batch_rows
         self._interval_seconds = interval_seconds
         self._orphan_seconds = orphan_seconds
+        self._sign_seconds = sign_seconds
         self._now = now
         self._own_place: tuple[int, int] | None = None
         """Committed place of the own spool while it is known for certain."""
@@ -80,8 +85,12 @@ class LogShipper:
         """Ship until cancelled; while the database is away, wait longer and longer, at most a second."""
         pause = self._interval_seconds
         next_look = 0.0
+        next_sign = time.monotonic() + self._sign_seconds
         failing_since: float | None = None
         while True:
+            if time.monotonic() >= next_sign:
+                self._own_place = None
+                next_sign = time.monotonic() + self._sign_seconds
             try:
                 is_behind = await self._ship_own()
                 if time.monotonic() >= next_look:

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
+import pytest
 from stats.worlds import Traffic, World
 
 from understudy import __version__
@@ -14,7 +15,7 @@ from understudy.core.strata import stratify
 from understudy.core.strata_text import strata_to_text
 from understudy.core.verdict import Verdict
 from understudy.ports import RolloutEventRecord
-from understudy.rollout.replay import Replay, replayed
+from understudy.rollout.replay import Damage, Replay, judged_again, replayed
 
 POLICY = CanaryPolicy(dwell_seconds=300, detectable_ratio=5)
 STAGE = Stage("fraud", "42", 1, (0.0,), 3, 25.0, {1: 25.0})
@@ -91,3 +92,37 @@ def test_limits_that_were_others_are_those_that_count():
 
     assert judged(strict).decision.verdict is not Verdict.ROLL_BACK
     assert not judged(strict).agrees
+
+
+WHOLE = stored().inputs
+DAMAGE: dict[str, dict[str, Any]] = {
+    "strata that are cut": {"inputs": {**WHOLE, "strata": WHOLE["strata"][:-9]}},
+    "strata of something else": {"inputs": {**WHOLE, "strata": 5}},
+    "no time": {"inputs": {"stage": WHOLE["stage"], "strata": WHOLE["strata"]}},
+    "a time that is none": {"inputs": {**WHOLE, "now": "noon"}},
+    "a stage of nothing": {"inputs": {**WHOLE, "stage": {}}},
+    "a stage that is a text": {"inputs": {**WHOLE, "stage": "last"}},
+    "an outcome of nothing": {"inputs": {**WHOLE, "outcome": {"a": 1}}},
+    "limits out of bounds": {"thresholds": {"alpha": 7}},
+    "limits that are a list": {"thresholds": []},
+    "evidence of nothing": {"evidence": [{}]},
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_event_says_so_and_keeps_no_other_from_being_judged(kind):
+    damaged = stored(id=2, **DAMAGE[kind])
+
+    first, broken, last = judged_again([stored(), damaged, stored(id=3)])
+
+    assert isinstance(broken[1], Damage)
+    assert "cannot be" in broken[1].problem
+    assert first[1] == last[1] == Replay(DECISION, agrees=True)
+    with pytest.raises(ValueError, match="cannot be judged again"):
+        replayed(damaged)
+
+
+def test_what_could_not_be_read_from_the_start_is_not_judged():
+    damaged = stored(damage="inputs is no object", inputs={})
+
+    assert judged_again([damaged]) == [(damaged, Damage("inputs is no object"))]

@@ -108,6 +108,33 @@ async def test_every_row_arrives_once_and_in_order_over_many_batches_and_segment
     assert telemetry.values == {"prediction_log_oldest_seconds": 0.0, "prediction_log_spool_bytes": 0}
 
 
+class CountsQuestions(LosesConnections):
+    """A store that counts how often it is asked for a spool's place."""
+
+    def __init__(self, inner: MemoryPredictionStore) -> None:
+        super().__init__(inner, [])
+        self.questions = 0
+        self.committed = self._count
+
+    async def _count(self, spool_id: str) -> tuple[int, int]:
+        self.questions += 1
+        return await self.inner.committed(spool_id)
+
+
+async def test_a_place_that_is_known_is_asked_for_again_now_and_then_so_that_it_stays_known():
+    spool, often, once = a_spool(3), CountsQuestions(MemoryPredictionStore()), CountsQuestions(MemoryPredictionStore())
+
+    await run_until(a_shipper(spool, often, sign_seconds=0.0), lambda: often.questions == 5)
+    written_twice = a_spool(3)
+    shipper = a_shipper(written_twice, once)
+    await run_until(shipper, lambda: len(once.inner.rows) == 3)
+    written_twice.append(a_row(3))
+    await run_until(shipper, lambda: len(once.inner.rows) == 4)
+
+    assert ids_in(often.inner.rows) == all_ids(3)
+    assert once.questions <= 3
+
+
 async def test_rows_appended_while_it_runs_are_shipped_too():
     spool, store = a_spool(3), MemoryPredictionStore()
     shipper = a_shipper(spool, store)

@@ -19,6 +19,7 @@ from understudy.entrypoints.cli.rollout_text import STYLES
 from understudy.entrypoints.cli.show_text import event_text
 from understudy.ports import LEASE_SECONDS, RolloutEventRecord
 from understudy.rollout.picture import Picture
+from understudy.rollout.replay import read_evidence
 
 MOST_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
@@ -83,8 +84,11 @@ def evidence_of(picture: Picture) -> Sequence[Evidence]:
         # Nothing is split any more, and before its first calls nothing is known of the new champion.
         rows = [row for row in picture.decision.evidence if row.check is not Check.SAMPLE_RATIO]
         return rows if any(row.challenger is not None for row in rows) else []
-    stored = next((event.evidence for event in reversed(picture.events) if event.evidence), ())
-    return [Evidence.from_json(row) for row in stored]
+    last = next((event for event in reversed(picture.events) if event.evidence), None)
+    try:
+        return [] if last is None else read_evidence(last)
+    except ValueError:  # damaged, which whoever judges it again says
+        return []
 
 
 def sides_of(state: RolloutState) -> tuple[str, str]:

@@ -44,7 +44,7 @@ from understudy.ports import RolloutRecord, RolloutView
 from understudy.rollout.orders import order as carry_out
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Onlooker, Picture
-from understudy.rollout.replay import replayed
+from understudy.rollout.replay import judged_again
 from understudy.rollout.starting import Prepared, prepare, require_ready
 from understudy.rollout.warm_up import WarmUpProbe
 
@@ -117,7 +117,7 @@ def show_rollout(
     picture, past = with_rollouts(look)
     if html is not None and past is not None:
         write_page(html, rollout_page(picture, past))
-    replays = [(event, replayed(event)) for event in picture.events]
+    replays = judged_again(picture.events)
     document = picture_document(picture, replays)
     began_at = picture.view.record.state.started_at
     show(document, *portrait(picture), *replay_lines(replays, began_at), as_json=as_json)

@@ -1,6 +1,6 @@
 """A rollout as a page: the verdict, each check over time above its evidence, scores, checks, steps and the story."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 
@@ -27,7 +27,12 @@ _WIDEST_RATIO_SPAN = (0.02, 1_000.0)
 _EVIDENCE_SPAN = (1e-3, 1e5)
 _TELLING_RATIO = 1 / 3
 """Share of the looks, the youngest ones, whose whole interval is shown: the first ones know nothing yet."""
-_MARKS_OF_PHASES = {Phase.FAILED: "✖", Phase.WAITING: "!", Phase.PROMOTING: "✔", Phase.SUCCEEDED: "✔"}
+_MARKS_OF_PHASES: Mapping[str, str] = {
+    Phase.FAILED: "✖",
+    Phase.WAITING: "!",
+    Phase.PROMOTING: "✔",
+    Phase.SUCCEEDED: "✔",
+}
 
 
 def rollout_page(picture: Picture, past: Past) -> str:
@@ -65,7 +70,8 @@ def _reservations(past: Past, state: RolloutState) -> list[str]:
         return ["Its windows were deleted since: the pictures show what the last stored verdict rested on."]
     if past.looks or not state.step_starts:
         return []
-    return ["There are no pictures of the checks: nothing was compared, or the plan's rule knows no evidence."]
+    why = "nothing was compared, the plan's rule knows no evidence, or what it rested on was deleted for its age"
+    return [f"There are no pictures of the checks: {why}."]
 
 
 def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
@@ -179,7 +185,7 @@ def _told(events: Sequence[RolloutEventRecord]) -> list[tuple[str, str]]:
     """Return what happened and when; the first event of a phase has the phase's mark."""
     lines, phase = [], ""
     for event in events:
-        mark = _MARKS_OF_PHASES.get(Phase(event.phase), "") if event.phase != phase else ""
+        mark = _MARKS_OF_PHASES.get(event.phase, "") if event.phase != phase else ""
         by = "" if event.actor == MONITOR else f" ({event.actor})"
         when = f"{datetime.fromtimestamp(event.at, UTC):%m-%d %H:%M:%S}"
         lines.append((when, f"{mark} {without_place(event.reason)}{by}".strip()))

@@ -13,7 +13,7 @@ from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.rendering import Column, a_table, ago
 from understudy.entrypoints.cli.show_text import clock
 from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.replay import Replay
+from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.starting import Prepared
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
@@ -101,17 +101,26 @@ def end_words(view: RolloutView) -> Text:
     )
 
 
-def replay_lines(replays: Sequence[tuple[RolloutEventRecord, Replay | None]], began_at: float) -> list[RenderableType]:
+def replay_lines(
+    replays: Sequence[tuple[RolloutEventRecord, Replay | Damage | None]], began_at: float
+) -> list[RenderableType]:
     """Return what each stored verdict comes to when it is judged again, with its time from ``began_at`` on."""
     found = [(event, replay) for event, replay in replays if replay is not None]
     if not found:
         return []
-    lines: list[RenderableType] = [Text("\nverdicts, judged again from what they rested on", "bold")]
-    for event, replay in found:
-        mark, style = _VERDICTS[event.verdict or Verdict.HOLD]
-        line = Text(f"{clock(event.at - began_at):>6} ", "dim").append(f"{mark} ", style).append(f"{event.verdict}  ")
-        if replay.agrees:
-            lines.append(line.append("the same verdict", "dim"))
-        else:
-            lines.append(line.append(f"now {replay.decision.verdict}: {replay.decision.reason}", "bold red"))
-    return lines
+    return [
+        Text("\nverdicts, judged again from what they rested on", "bold"),
+        *(_replay_line(event, replay, began_at) for event, replay in found),
+    ]
+
+
+def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float) -> Text:
+    line = Text(f"{clock(event.at - began_at):>6} ", "dim")
+    if isinstance(replay, Damage):
+        said = f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
+        return line.append(f"! {said}", "bold red")
+    mark, style = _VERDICTS[event.verdict or Verdict.HOLD]
+    line.append(f"{mark} ", style).append(f"{event.verdict}  ")
+    if replay.agrees:
+        return line.append("the same verdict", "dim")
+    return line.append(f"now {replay.decision.verdict}: {replay.decision.reason}", "bold red")

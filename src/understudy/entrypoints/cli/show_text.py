@@ -15,7 +15,7 @@ from understudy.entrypoints.demo.show import Moment
 from understudy.ports import RolloutEventRecord, RolloutView
 
 WIDTH, INDENT = 78, 10
-_MARKS = {
+_MARKS: Mapping[str, tuple[str, str]] = {
     Phase.FAILED: ("✖", "bold red"),
     Phase.WAITING: ("!", "bold yellow"),
     Phase.PROMOTING: ("✔", "bold green"),
@@ -42,7 +42,7 @@ def opening(moment: Moment) -> Text:
 
 def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> Text:
     """Return what happened and when, counted from the rollout's start; marked when it ``is_news`` of the phase."""
-    mark, style = _MARKS.get(Phase(event.phase), ("", "")) if is_news else ("", "")
+    mark, style = _MARKS.get(event.phase, ("", "")) if is_news else ("", "")
     first, *others = wrap(event.reason, WIDTH - INDENT) or [""]
     text = Text(f"{clock(event.at - began_at):>6}", "dim").append(f" {mark:<2} ", style).append(first, style)
     for line in others:

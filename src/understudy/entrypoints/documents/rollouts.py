@@ -9,7 +9,7 @@ from understudy.core.rollout_state import state_to_json
 from understudy.ports import RolloutEventRecord, RolloutRecord
 from understudy.rollout.orders import Ordered
 from understudy.rollout.picture import Picture
-from understudy.rollout.replay import Replay
+from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.starting import Prepared
 
 
@@ -40,18 +40,26 @@ def listing_document(records: Iterable[RolloutRecord]) -> dict[str, Any]:
     return {"rollouts": [rollout_document(record) for record in records]}
 
 
-def picture_document(picture: Picture, replays: Iterable[tuple[RolloutEventRecord, Replay | None]]) -> dict[str, Any]:
-    """Return a rollout with its events as JSON; stored inputs are left out, their replay is there."""
-    again = {event.id: replay for event, replay in replays if replay is not None}
-    events = []
-    for event in picture.events:
-        shown = {name: value for name, value in event._asdict().items() if name not in ("inputs", "thresholds")}
-        shown["at"] = _moment(event.at)
-        if event.id in again:
-            shown["replay"] = {"verdict": again[event.id].decision.verdict, "agrees": again[event.id].agrees}
-        events.append(shown)
+def picture_document(
+    picture: Picture, replays: Iterable[tuple[RolloutEventRecord, Replay | Damage | None]]
+) -> dict[str, Any]:
+    """Return a rollout with its events as JSON; stored inputs are left out, their replay, or their damage, is there."""
+    again = {event.id: replay for event, replay in replays}
+    events = [_event_document(event, again.get(event.id)) for event in picture.events]
     decision = None if picture.decision is None else picture.decision.to_json()
     return {"rollout": rollout_document(picture.view.record), "decision": decision, "events": events}
+
+
+def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -> dict[str, Any]:
+    hidden = ("inputs", "thresholds", "damage")
+    shown = {name: value for name, value in event._asdict().items() if name not in hidden}
+    shown["at"] = _moment(event.at)
+    damage = replay.problem if isinstance(replay, Damage) else event.damage
+    if damage:
+        shown["damage"] = damage
+    elif isinstance(replay, Replay):
+        shown["replay"] = {"verdict": replay.decision.verdict, "agrees": replay.agrees}
+    return shown
 
 
 def prepared_document(prepared: Prepared) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from understudy.ports import Origin, PolicyRecord, RollbackRecord
 from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
 from understudy.rollout.picture import Onlooker
-from understudy.rollout.replay import replayed
+from understudy.rollout.replay import judged_again
 from understudy.rollout.starting import prepare, require_ready
 
 _log = structlog.get_logger(__name__)
@@ -157,7 +157,7 @@ class ControlDoor:
 
         async def read(parts: ControlParts) -> Reply:
             picture = await Onlooker(parts.rollouts, parts.windows, parts.measure_outcome, model_name, number).picture()
-            replays = [(event, replayed(event)) for event in picture.events]
+            replays = judged_again(picture.events)
             return _answer(picture_document(picture, replays))
 
         return await self._ask(self._reads, model_name, read, caller.seconds(REPORT_SECONDS))

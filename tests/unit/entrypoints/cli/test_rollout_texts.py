@@ -31,7 +31,7 @@ from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.look import policy_of, stage_of
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Picture
-from understudy.rollout.replay import Replay
+from understudy.rollout.replay import Damage, Replay
 
 BEGAN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp() - 60
 PLAN = RolloutPlan(
@@ -274,6 +274,19 @@ def test_a_verdict_that_comes_to_another_today_is_told_with_its_time():
     assert lines[2] == "  8:00 ✖ ROLL_BACK  now HOLD: HOLD: 917 of 2,000 challenger requests at 50 %"
     assert lines[3] == "  8:00 ✖ ROLL_BACK  the same verdict"
     assert replay_lines(rows[2:], BEGAN) == []
+
+
+def test_an_event_that_is_damaged_is_named_among_those_that_are_not():
+    verdict = an_event(6, 480, Phase.FAILED, "bad", verdict=Verdict.ROLL_BACK)
+    rows: list[tuple[RolloutEventRecord, Replay | Damage | None]] = [
+        (verdict, Damage("inputs is no object")),
+        (verdict, Replay(DECISION, agrees=True)),
+    ]
+
+    lines = screen(replay_lines(rows, BEGAN), 100).splitlines()
+
+    assert lines[2] == "  8:00 ! event 6 is damaged, and what rests on it is left out: inputs is no object"
+    assert lines[3] == "  8:00 ✖ ROLL_BACK  the same verdict"
 
 
 def test_the_sparkline_is_as_high_as_the_evidence_is_near_and_two_looks_share_a_block():
