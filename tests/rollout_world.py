@@ -94,6 +94,11 @@ class PastRollout:
                       state = state || jsonb_build_object('started_at', $1::float8, 'limit_from', $1::float8)""",
             self.store.now,
         )
+        # A proxy that acts on whatever the policy says, and never falls silent: without a live one no step is taken.
+        await self._database.execute(
+            "INSERT INTO ProxyInstance (instance, generations, seen_at)"
+            " VALUES ('past:1', '{\"churn\": 1000000}', now() + INTERVAL '1 day')"
+        )
         await self._date_events()
         return record
 

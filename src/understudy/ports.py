@@ -18,6 +18,7 @@ from understudy.core.outcomes import Outcome
 from understudy.core.plan import RolloutPlan
 from understudy.core.policy import ModelVersion, PolicyDocument, Role
 from understudy.core.prediction import COLUMNS, PredictionRow
+from understudy.core.presence import NONE_SILENT, SilentProxies
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import RolloutState, Transition
 from understudy.core.sampling import InputSample
@@ -138,6 +139,14 @@ class PolicySource(Protocol):
         """
         ...
 
+    async def sign_off(self, instance: str) -> None:
+        """Forget what this proxy instance reported: it sends no traffic any more. One that never reported is no error.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
     async def close(self) -> None:
         """Close the connections."""
         ...
@@ -211,7 +220,7 @@ class PolicyRecord(NamedTuple):
     updated_at: datetime
     updated_by: str
     proxies: int
-    """Proxies that were seen within the last half minute."""
+    """Live ones: see ``core.presence``."""
     proxies_on_generation: int
     """Those of them that act on this generation."""
     input_sample_percent: int = 0
@@ -886,11 +895,16 @@ class RolloutView(NamedTuple):
     weights_percent: Mapping[int, int]
     """The challenger's weight under each generation of the policy that belonged to the rollout."""
     proxies: int
+    """Live ones: see ``core.presence``."""
     proxies_on_generation: int
     in_flight: Mapping[int, int]
-    """Calls under way by version id, over all proxies, as of their last reports."""
+    """Calls under way by version id, over all live proxies, as of their last reports."""
     read_at: float
     """By Postgres' clock."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed the policy's generation."""
+    all_silent: SilentProxies = NONE_SILENT
+    """Those that had as well: none of them has confirmed what is changed next."""
 
 
 class NewRolloutEvent(NamedTuple):
@@ -926,13 +940,16 @@ class PolicyReach(NamedTuple):
 
     generation: int
     proxies: int
+    """Live ones: see ``core.presence``."""
     proxies_on_generation: int
     in_flight: Mapping[int, int]
-    """Calls under way by version id, over all proxies, as of their last reports."""
+    """Calls under way by version id, over all live proxies, as of their last reports."""
     monitor_seconds: float | None
     """Since a monitor that leads last said so; ``None`` if none ever did."""
     read_at: float
     """By Postgres' clock."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed the generation that is asked about."""
 
 
 class RollbackRecord(NamedTuple):
@@ -1020,7 +1037,7 @@ class RolloutStore(Protocol):
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
-        """Write down whether every proxy has confirmed the end, in the words of ``reason``; once."""
+        """Write down whether every live proxy has confirmed the end, in the words of ``reason``; once."""
         ...
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
@@ -1036,7 +1053,7 @@ class RolloutStore(Protocol):
         ...
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        """Return how many proxies act on a model's policy, and whether a monitor looks at its rollouts.
+        """Return how many live proxies act on a model's policy, which are silent, and whether a monitor looks at it.
 
         Args:
             model_name: The model.

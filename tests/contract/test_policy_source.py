@@ -298,6 +298,25 @@ async def test_what_an_instance_reports_replaces_what_it_reported_before(world):
     assert await world.in_flight("proxy-1") == {5: 3}
 
 
+async def test_an_instance_that_signs_off_takes_back_what_it_reported_and_no_other_is_touched(world):
+    for instance in ("proxy-1", "proxy-2"):
+        await world.source.report(instance, {"churn": 1}, {4: 2})
+
+    await world.source.sign_off("proxy-1")
+
+    assert await world.reported("proxy-1") is None
+    assert await world.reported("proxy-2") == {"churn": 1}
+
+
+async def test_signing_off_twice_or_without_a_report_is_no_error_and_reporting_again_is_possible(world):
+    for _ in range(2):
+        await world.source.sign_off("proxy-1")
+
+    await world.source.report("proxy-1", {"churn": 3}, {})
+
+    assert await world.reported("proxy-1") == {"churn": 3}
+
+
 async def test_a_registry_that_is_away_is_told_as_that(world):
     async with listening(world.source) as (_, listener):
         await world.source.load()
@@ -309,6 +328,8 @@ async def test_a_registry_that_is_away_is_told_as_that(world):
             await world.source.changed_since_last_poll()
         with pytest.raises(RegistryUnavailable):
             await world.source.report("proxy-1", {}, {})
+        with pytest.raises(RegistryUnavailable):
+            await world.source.sign_off("proxy-1")
         with pytest.raises(RegistryUnavailable):
             await asyncio.wait_for(listener, 3)
 

@@ -151,6 +151,54 @@ def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy)
     policy = understudy("model", "show", "visits", "--json").json["model"]["policy"]
 
     assert (unconfirmed.code, "now: 1 80 %, 2 20 %" in unconfirmed.err) == (2, True)
-    assert first.json["rollback"]["did"] == "weight 0"
+    assert (first.code, first.json["rollback"]["did"]) == (3, "weight 0")
+    assert first.json["rollback"]["confirmed"] == {
+        "proxies": 0,
+        "proxies_on_generation": 0,
+        "seconds": None,
+        "silent": {"count": 0, "first": []},
+    }
+    assert first.json["rollback"]["drained"] is None
     assert (second.code, "nothing" in second.out) == (0, True)
     assert (policy["challenger"], policy["challenger_weight"]) == ("2", 0)
+
+
+async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(understudy, database_url):
+    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    a_proxy = "INSERT INTO ProxyInstance (instance, generations, seen_at) VALUES "
+    await sql(database_url, f"{a_proxy} ('web-7:4711', '{{\"visits\": 2}}', now() - INTERVAL '2 minutes')")
+
+    nobody = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    understudy("model", "set", "visits", "--weight", "20", "--yes", "--reason", "try again")
+    await sql(database_url, f"{a_proxy} ('web-1:1', '{{\"visits\": 1000}}', now() + INTERVAL '1 hour')")
+    all_live = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+
+    assert nobody.code == 3
+    assert "no live proxy" in nobody.out
+    assert "in flight" not in nobody.out, "nobody can say how many are"
+    assert "answers everybody" not in nobody.out
+    assert all_live.code == 0
+    assert "1 of 1 live proxies on generation" in all_live.out
+    for said in (nobody, all_live):
+        words = " ".join(said.out.split())
+        assert "1 silent proxy may still send traffic by the old policy: web-7:4711, silent for 2 m" in words
+        assert max(map(len, said.out.splitlines())) <= 80
+
+
+async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, database_url):
+    rollout_id = str(started(understudy).json["rollout"]["rollout_id"])
+    nobody = understudy("rollout", "show", "visits", rollout_id)
+    await sql(
+        database_url,
+        "INSERT INTO ProxyInstance (instance, seen_at) VALUES ('web-7:4711', now() - INTERVAL '2 minutes')",
+    )
+
+    shown = understudy("rollout", "show", "visits", rollout_id)
+    document = understudy("rollout", "show", "visits", rollout_id, "--json").json
+    aborted = understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+
+    assert "web-7:4711, silent for 2 m" in " ".join(aborted.out.split())
+    assert "no live proxy: nobody can say who acts on the policy, so no step is taken" in " ".join(nobody.out.split())
+    assert "web-7:4711, silent for 2 m" in " ".join(shown.out.split())
+    assert (document["presence"]["proxies"], document["presence"]["silent"]["count"]) == (0, 1)
+    assert max(map(len, shown.out.splitlines())) <= 80

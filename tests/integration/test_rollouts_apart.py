@@ -145,6 +145,63 @@ async def test_a_rollout_that_is_aborted_while_it_waits_leaves_no_incident_behin
     assert await monitor.told() == [("rollout_needs_human", "trigger"), ("rollout_needs_human", "resolve")]
 
 
+async def a_proxy(monitor: Monitor, instance: str, generation: int, seconds_ago: float) -> None:
+    await monitor.database.execute(
+        "INSERT INTO ProxyInstance (instance, generations, seen_at)"
+        " VALUES ($1, jsonb_build_object('churn', $2::int), now() - make_interval(secs => $3))",
+        instance,
+        generation,
+        seconds_ago,
+    )
+
+
+async def aborted(monitor: Monitor) -> int:
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await give_order(monitor.store, churn, Command(Order.ABORT, "kim"))
+    return churn
+
+
+async def test_an_end_that_no_live_proxy_can_confirm_is_written_down_as_that_at_once(monitor):
+    churn = await aborted(monitor)
+
+    await monitor.tick()
+
+    assert await monitor.store.open_ids() == []
+    told = (await monitor.store.events(churn))[-1]
+    assert told.reason == "no live proxy: nobody has confirmed the end"
+    assert (told.inputs["proxies"], told.inputs["in_flight"]) == (0, None)
+
+
+async def test_the_record_of_a_rollback_names_who_may_still_send_traffic_by_the_old_policy(monitor):
+    churn = await aborted(monitor)
+    await a_proxy(monitor, "live:1", 1_000, 0)
+    await a_proxy(monitor, "frozen:1", 2, 150)
+
+    await monitor.tick()
+
+    told = (await monitor.store.events(churn))[-1]
+    assert told.reason.startswith("1 of 1 live proxies have confirmed the end after ")
+    assert "; 1 silent proxy may still send traffic by the old policy: frozen:1, silent for 2 m 3" in told.reason
+    assert (told.inputs["proxies"], told.inputs["proxies_on_generation"]) == (1, 1)
+    assert [proxy["instance"] for proxy in told.inputs["silent"]["first"]] == ["frozen:1"]
+
+
+async def test_a_proxy_that_falls_silent_after_the_end_is_waited_for_as_long_as_any_other(monitor):
+    churn = await aborted(monitor)
+    await monitor.database.execute("UPDATE Rollout SET finished_at = now() - INTERVAL '15 seconds'")
+    await a_proxy(monitor, "live:1", 1_000, 0)
+    await a_proxy(monitor, "frozen:1", 2, 35)
+
+    await monitor.tick()
+    before = await monitor.store.open_ids()
+    await monitor.database.execute("UPDATE Rollout SET finished_at = now() - INTERVAL '31 seconds'")
+    await monitor.tick()
+
+    assert (before, await monitor.store.open_ids()) == ([churn], [])
+    assert "frozen:1, silent for" in (await monitor.store.events(churn))[-1].reason
+
+
 async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its_own(monitor):
     slow, churn = await monitor.start("slow", "converted"), await monitor.start("churn", "converted")
     await monitor.tick()

@@ -14,7 +14,8 @@ class MemoryPolicySource:
     """A :class:`understudy.ports.PolicySource` that holds the document itself.
 
     ``available`` may be set to ``False`` at any time: every call then fails as with a Postgres that is away, and
-    whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last.
+    whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last that has not signed
+    off.
     """
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
@@ -94,6 +95,12 @@ class MemoryPolicySource:
         self._answer_or_fail()
         self.reported[instance] = dict(generations)
         self.in_flight[instance] = dict(in_flight)
+
+    async def sign_off(self, instance: str) -> None:
+        """See :meth:`understudy.ports.PolicySource.sign_off`."""
+        self._answer_or_fail()
+        self.reported.pop(instance, None)
+        self.in_flight.pop(instance, None)
 
     async def close(self) -> None:
         """End what listens."""

@@ -2,7 +2,7 @@
 
 Three kinds of connections, so that none waits for another: one for queries, opened when needed and kept; one for
 ``LISTEN``, which must be free to hear, and go to Postgres itself and not through a pooler in transaction mode; one for
-each report, closed again.
+each report and for the sign-off, closed again.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ import orjson
 
 from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect, translated
 from understudy.core.policy import PolicyDocument
+from understudy.core.presence import FORGOTTEN_SECONDS
 from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
 
 CHANNEL = "understudy_policy"
 KEPT_SECONDS = 1.0
 """Longest answer over a connection that was kept: it may be dead without a sign. A new one then has all the time."""
-FORGET_INSTANCE_AFTER = "1 day"
 _STATEMENT_SHARE = 0.8
 POLICY_COLUMNS = (
     "champion_version",
@@ -85,11 +85,12 @@ _CHANGES = """
 
 _REPORT = f"""
     WITH forgotten AS (
-        DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGET_INSTANCE_AFTER}' AND instance <> $1)
+        DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds' AND instance <> $1)
     INSERT INTO proxyinstance (instance, generations, in_flight) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
     ON CONFLICT (instance) DO UPDATE
     SET generations = excluded.generations, in_flight = excluded.in_flight, seen_at = now()
 """  # noqa: S608 - a constant
+_SIGN_OFF = "DELETE FROM proxyinstance WHERE instance = $1"
 
 
 class PostgresPolicySource:
@@ -171,17 +172,17 @@ class PostgresPolicySource:
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
         """See :meth:`understudy.ports.PolicySource.report`; instances not seen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
-            connection = await self._open("understudy-report")
-            try:
-                await connection.execute(
-                    _REPORT,
-                    instance,
-                    orjson.dumps(dict(generations)).decode(),
-                    orjson.dumps(dict(in_flight), option=orjson.OPT_NON_STR_KEYS).decode(),
-                )
-                await connection.close()
-            finally:
-                connection.terminate()
+            await self._say(
+                _REPORT,
+                instance,
+                orjson.dumps(dict(generations)).decode(),
+                orjson.dumps(dict(in_flight), option=orjson.OPT_NON_STR_KEYS).decode(),
+            )
+
+    async def sign_off(self, instance: str) -> None:
+        """See :meth:`understudy.ports.PolicySource.sign_off`."""
+        async with translated("the instance cannot be signed off", self._timeout_seconds):
+            await self._say(_SIGN_OFF, instance)
 
     async def close(self) -> None:
         """Drop the query connection; a :meth:`listen` in progress ends when its task is cancelled."""
@@ -196,6 +197,14 @@ class PostgresPolicySource:
                 await connection.execute("SELECT 1")
         else:
             raise RegistryUnavailable("the listening connection was closed by the other end")
+
+    async def _say(self, statement: str, *arguments: Any) -> None:
+        connection = await self._open("understudy-report")
+        try:
+            await connection.execute(statement, *arguments)
+            await connection.close()
+        finally:
+            connection.terminate()
 
     async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
         """Ask over the kept connection, briefly; when there is none, or it fails, over a new one."""

@@ -36,7 +36,7 @@ from understudy.adapters.tables import (
 from understudy.core.arms import BucketRange
 from understudy.core.baseline import Baselines
 from understudy.core.baseline_changes import with_baselines
-from understudy.core.presence import PRESENT_SECONDS
+from understudy.core.presence import LIVE_SECONDS
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports import (
     AuditEntry,
@@ -62,7 +62,7 @@ _ARMS = literal_column(
     " WHERE model = servingpolicy.model_name)",
     JSONB,
 )
-_ALIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds'")
+_LIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{LIVE_SECONDS:.0f} seconds'")
 
 
 class PostgresRegistry:
@@ -289,7 +289,7 @@ async def _models(connection: AsyncConnection, model_name: str | None = None) ->
 def _policies() -> Select[Any]:
     policy = SERVING_POLICY.c
     on_generation = PROXY_INSTANCE.c.generations[policy.model_name].astext == cast(policy.generation, Text)
-    alive = select(func.count()).select_from(PROXY_INSTANCE).where(_ALIVE)
+    live = select(func.count()).select_from(PROXY_INSTANCE).where(_LIVE)
     kept = (policy[name] for name in _KEPT)
     return select(
         policy.model_name,
@@ -300,8 +300,8 @@ def _policies() -> Select[Any]:
         policy.generation,
         policy.updated_at,
         policy.updated_by,
-        alive.scalar_subquery().label("proxies"),
-        alive.where(on_generation).scalar_subquery().label("proxies_on_generation"),
+        live.scalar_subquery().label("proxies"),
+        live.where(on_generation).scalar_subquery().label("proxies_on_generation"),
         _ARMS.label("arms"),
     )
 

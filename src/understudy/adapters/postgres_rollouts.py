@@ -26,6 +26,7 @@ from understudy.adapters.rollout_rows import (
     policy_seen,
     reach_of,
     record_of,
+    silent_of,
 )
 from understudy.core.alerts import AlertEvent
 from understudy.core.plan import plan_to_json
@@ -170,6 +171,8 @@ class PostgresRolloutStore:
             presence["on_generation"],
             in_flight_of(presence),
             presence["now"],
+            silent_of(presence),
+            silent_of(presence, "all_silent"),
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:

@@ -7,7 +7,7 @@ import orjson
 
 from understudy.adapters.postgres_lease import NAME as MONITOR
 from understudy.core.plan_reader import read_plan
-from understudy.core.presence import PRESENT_SECONDS
+from understudy.core.presence import FORGOTTEN_SECONDS, LIVE_SECONDS, MOST_NAMED, SilentProxies, SilentProxy
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import state_from_json
 from understudy.core.verdict import Verdict
@@ -37,16 +37,33 @@ WEIGHTS = """
     SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
     WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2
 """
+
+
+def _silent(which: str) -> str:
+    return f"""(
+        SELECT json_build_array((SELECT count(*) FROM silent WHERE {which}), (
+            SELECT coalesce(json_agg(json_build_array(instance, age) ORDER BY age, instance), '[]') FROM (
+                SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MOST_NAMED}) AS latest)))"""  # noqa: S608 - constants
+
+
+# A silent proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
 _PRESENCE = f"""
-    WITH present AS (SELECT * FROM proxyinstance WHERE seen_at > now() - INTERVAL '{PRESENT_SECONDS:.0f} seconds')
+    WITH known AS (
+        SELECT instance, in_flight, extract(epoch FROM now() - seen_at)::float8 AS age,
+               seen_at > now() - INTERVAL '{LIVE_SECONDS:.0f} seconds' AS is_live,
+               coalesce((generations ->> $1)::bigint >= (
+                   SELECT %(generation)s FROM servingpolicy p WHERE p.model_name = $1), FALSE) AS on_generation
+        FROM proxyinstance WHERE seen_at > now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds'),
+    silent AS (SELECT instance, age, on_generation FROM known WHERE NOT is_live)
     SELECT extract(epoch FROM now())::float8 AS now,
-           (SELECT count(*) FROM present) AS proxies,
-           (SELECT count(*) FROM present, servingpolicy p
-            WHERE p.model_name = $1 AND (generations ->> $1)::bigint >= %(generation)s) AS on_generation,
+           (SELECT count(*) FROM known WHERE is_live) AS proxies,
+           (SELECT count(*) FROM known WHERE is_live AND on_generation) AS on_generation,
            (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
                 SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
-                FROM present, jsonb_each(in_flight) AS flying GROUP BY flying.key) AS added) AS in_flight
-"""  # noqa: S608 - a constant
+                FROM known, jsonb_each(in_flight) AS flying WHERE is_live GROUP BY flying.key) AS added) AS in_flight,
+           {_silent("NOT on_generation")} AS silent,
+           {_silent("TRUE")} AS all_silent
+"""  # noqa: S608 - constants
 PRESENCE = _PRESENCE % {"generation": "p.generation"}
 # $2: the generation that is waited for. A later change that nobody has seen yet does not take its proxies away.
 REACH = f"""
@@ -97,12 +114,19 @@ def reach_of(row: asyncpg.Record) -> PolicyReach:
         in_flight_of(row),
         row["monitor"],
         row["now"],
+        silent_of(row),
     )
 
 
 def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
     """Return the calls under way by version id."""
     return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
+
+
+def silent_of(row: asyncpg.Record, column: str = "silent") -> SilentProxies:
+    """Return the silent proxies in a column."""
+    count, first = orjson.loads(row[column])
+    return SilentProxies(count, tuple(SilentProxy(*proxy) for proxy in first))
 
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:

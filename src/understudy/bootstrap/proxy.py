@@ -73,8 +73,8 @@ class Parts:
 async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """Open a proxy's parts in this process and event loop; must run after any fork.
 
-    Leaving it waits for shadow calls, ships what the spool holds and closes everything, each within its own bound; rows
-    that could not be shipped stay on disk for the next process.
+    Leaving it waits for shadow calls, signs off, ships what the spool holds and closes everything, each within its own
+    bound; rows that could not be shipped stay on disk for the next process.
     """
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
@@ -97,6 +97,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         )
         stack.push_async_callback(outcomes.close)
         shadows = ShadowSet(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
+        # After the shadow calls, when nothing is sent any more by any policy, and before rows are shipped, which may
+        # take all the time that there is.
+        stack.push_async_callback(feed.sign_off)
         # Last opened, so first closed: shadow calls still need everything above.
         stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
 

@@ -16,6 +16,7 @@ from understudy.core.alerts import AlertAction, AlertKind
 from understudy.core.canary_words import without_place
 from understudy.core.durations import duration_words
 from understudy.core.plan import Strategy
+from understudy.core.presence import is_confirmed, live_words
 from understudy.core.rollout_actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout_moves import (
     abreast,
@@ -186,7 +187,7 @@ def _kept_warm(state: RolloutState, observation: Observation) -> Transition | No
     left_seconds = state.warm_until - observation.now
     if left_seconds > 0:
         return Transition(state, (), f"keeps version {state.champion} warm for {duration_words(left_seconds)} more")
-    if not _is_confirmed(observation):
+    if not is_confirmed(observation.proxies, observation.proxies_on_generation):
         return Transition(state, (), f"keeps version {state.champion} warm: {_proxies(observation)}")
     event = f"version {state.challenger} is champion; version {state.champion} is retired"
     succeeded = replace(state, phase=Phase.SUCCEEDED, reason=event)
@@ -233,7 +234,7 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
         missing.append("no traffic")
     elif observation.requests < step.min_requests:
         missing.append(f"{observation.requests:,} of {step.min_requests:,} requests")
-    if not _is_confirmed(observation):
+    if not is_confirmed(observation.proxies, observation.proxies_on_generation):
         missing.append(_proxies(observation))
     look = observation.decision
     if is_judged and (look is None or look.verdict is not Verdict.ADVANCE):
@@ -241,12 +242,8 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
     return missing
 
 
-def _is_confirmed(observation: Observation) -> bool:
-    return observation.proxies_on_generation >= observation.proxies
-
-
 def _proxies(observation: Observation) -> str:
-    return f"{observation.proxies_on_generation} of {observation.proxies} proxies act on the policy"
+    return live_words(observation.proxies, observation.proxies_on_generation)
 
 
 def _by(observation: Observation) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from understudy.core.presence import is_present
+from understudy.core.presence import is_live
 
 CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
@@ -90,8 +90,10 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
     """Judge one proxy: whether it lives, and acts on the newest generation of every model's policy."""
     name = f"proxy {instance}"
     seen = f"seen {age_seconds:.0f} s ago"
-    if not is_present(age_seconds):
-        return Finding(name, State.WARNING, f"{seen}: gone, or cut off from Postgres", "It is forgotten after a day.")
+    if not is_live(age_seconds):
+        what = f"silent, {seen}: killed, frozen or cut off from Postgres; if it runs, by an old policy"
+        advice = "End it if it runs. Once it is gone, delete its row of ProxyInstance; after a day it is forgotten."
+        return Finding(name, State.WARNING, what, advice)
     behind = [
         f"{model} {acts_on.get(model, 'none')} instead of {newest}"
         for model, newest in policies.items()

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 
-from understudy.core.alerts import AlertEvent
+from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.decision import Decision
+from understudy.core.presence import silent_words
 from understudy.core.rollout_actions import Action, Alert
 from understudy.ports import RolloutView
+
+ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
+"""What is told of a rollback on evidence."""
 
 
 def alert_events(
@@ -26,10 +30,21 @@ def alert_events(
         "challenger": state.challenger,
         "weight_percent": state.weight_percent,
         "checks": [] if decision is None else [row.to_json() for row in decision.evidence],
+        "proxies": {"live": view.proxies, "silent": view.all_silent.to_json()},
         "next": f"understudy rollout show {state.model_name} {view.record.id}",
     }
     return [
-        AlertEvent(action.action, action.kind, environment, state.model_name, action.summary, view.read_at, details)
+        AlertEvent(
+            action.action, action.kind, environment, state.model_name, _summary(action, view), view.read_at, details
+        )
         for action in actions
         if isinstance(action, Alert)
     ]
+
+
+def _summary(alert: Alert, view: RolloutView) -> str:
+    """Return what happened; of a rollback also who may not hear of it."""
+    if alert.action is not AlertAction.TRIGGER or alert.kind not in ROLLED_BACK:
+        return alert.summary
+    nobody = "" if view.proxies else "no live proxy hears of it"
+    return "; ".join(filter(None, [alert.summary, nobody, silent_words(view.all_silent)]))

@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
 
+from understudy.core.presence import NONE_SILENT, SilentProxies, is_confirmed_since
 from understudy.ports import PolicyReach, RolloutStore
 
 POLL_SECONDS = 0.1
 
 
 class Confirmed(NamedTuple):
-    """How far a change has come: seconds since it was committed; ``None`` for what did not happen in time."""
+    """How far a change has come."""
 
     proxies: int
+    """Live ones: see ``core.presence``."""
     proxies_on_generation: int
     seconds: float | None
+    """Until all that were live had confirmed it; ``None`` when some did not in time, or when nobody was there to."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed it before they fell silent."""
 
 
 class Drained(NamedTuple):
@@ -51,7 +56,9 @@ async def wait_for_drain(
 async def wait_for_proxies(
     rollouts: RolloutStore, model_name: str, generation: int, patience_seconds: float
 ) -> tuple[Confirmed, PolicyReach]:
-    """Wait until every proxy that is present acts on the generation or a later one, and return what was seen last.
+    """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
+
+    A proxy that falls silent meanwhile is waited for. Without any live proxy there is nothing to wait for.
 
     Raises:
         NotRegistered: The policy is gone.
@@ -61,8 +68,9 @@ async def wait_for_proxies(
     while True:
         reach = await rollouts.reach(model_name, generation)
         elapsed = clock() - began
-        if reach.proxies_on_generation >= reach.proxies:
-            return Confirmed(reach.proxies, reach.proxies_on_generation, elapsed), reach
-        if elapsed >= patience_seconds:
-            return Confirmed(reach.proxies, reach.proxies_on_generation, None), reach
+        proxies, on_generation, silent = reach.proxies, reach.proxies_on_generation, reach.silent
+        if is_confirmed_since(proxies, on_generation, silent, elapsed):
+            return Confirmed(proxies, on_generation, elapsed, silent), reach
+        if not proxies or elapsed >= patience_seconds:
+            return Confirmed(proxies, on_generation, None, silent), reach
         await asyncio.sleep(POLL_SECONDS)

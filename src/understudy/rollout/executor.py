@@ -12,6 +12,7 @@ import structlog
 from understudy.core.ab import Difference
 from understudy.core.canary import judge
 from understudy.core.decision import Decision
+from understudy.core.presence import is_confirmed_since, silent_words
 from understudy.core.rollout import next_step
 from understudy.core.rollout_actions import WarmUp
 from understudy.core.rollout_moves import abreast, others_resolved
@@ -196,24 +197,25 @@ class RolloutExecutor:
             self._gauges.forget(view.record.id)
 
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
-        """Write down when the end had reached every proxy and nothing was in flight any more, or that it had not."""
+        """Write down when the end had reached every live proxy and nothing was in flight any more, or that it had not.
+
+        Without any live proxy it is written down at once that nobody has confirmed the end.
+        """
         record = view.record
         seconds = view.read_at - (record.finished_at or view.read_at)
         left = 0 if record.state.phase is Phase.SUCCEEDED else view.in_flight.get(record.challenger_id, 0)
-        is_everywhere = view.proxies_on_generation >= view.proxies
-        if seconds < DRAIN_SECONDS and not (is_everywhere and left == 0):
+        is_everywhere = is_confirmed_since(view.proxies, view.proxies_on_generation, view.silent, seconds)
+        if view.proxies and seconds < DRAIN_SECONDS and not (is_everywhere and left == 0):
             return
-        reason = (
-            f"{view.proxies_on_generation} of {view.proxies} proxies have confirmed the end after {seconds:.1f} s; "
-            f"{left} calls in flight at version {record.state.challenger}"
-        )
         inputs = {
             "seconds": seconds,
             "proxies": view.proxies,
             "proxies_on_generation": view.proxies_on_generation,
-            "in_flight": left,
+            "in_flight": left if view.proxies else None,
+            "silent": view.silent.to_json(),
         }
-        await self._store.announce(view, reason, NewRolloutEvent(ACTOR, inputs=inputs), epoch=epoch)
+        event = NewRolloutEvent(ACTOR, inputs=inputs)
+        await self._store.announce(view, _end_words(view, seconds, left), event, epoch=epoch)
         if record.state.phase is Phase.FAILED:
             await self._count_end(view, seconds if is_everywhere else None)
 
@@ -277,6 +279,17 @@ def _observation(view: RolloutView, seen: _Seen) -> Observation:
 
 def _word(decision: Decision | None) -> Look | None:
     return None if decision is None else Look(decision.verdict, decision.reason)
+
+
+def _end_words(view: RolloutView, seconds: float, left: int) -> str:
+    """Return how far the end of a rollout has come, with ``left`` calls in flight at its challenger."""
+    said = (
+        f"{view.proxies_on_generation} of {view.proxies} live proxies have confirmed the end after {seconds:.1f} s; "
+        f"{left} calls in flight at version {view.record.state.challenger}"
+        if view.proxies
+        else "no live proxy: nobody has confirmed the end"
+    )
+    return "; ".join(filter(None, [said, silent_words(view.silent)]))
 
 
 def _is_to_be_done(transition: Transition) -> bool:

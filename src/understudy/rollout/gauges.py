@@ -85,7 +85,7 @@ class RolloutGauges:
         self._telemetry.count("rollbacks_total", model_name, trigger.value, next(iter(failing), NO_CHECK))
 
     def took(self, model_name: str, seconds: float) -> None:
-        """Remember how long an end took from its decision until every proxy had confirmed it."""
+        """Remember how long an end took from its decision until every live proxy had confirmed it."""
         self._telemetry.observe("rollback_duration_seconds", seconds, model_name)
 
     def _begin(self, model_name: str) -> None:

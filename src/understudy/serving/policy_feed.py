@@ -4,7 +4,7 @@ No request ever waits for this: it reads :attr:`PolicyFeed.snapshot`, which is s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -19,7 +19,9 @@ _log = structlog.get_logger(__name__)
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
 REPORT_SECONDS = 10.0
-"""Longest time between two reports: an instance that was not seen for 30 seconds counts as gone."""
+"""Longest time between two reports: an instance that was not seen for 30 seconds counts as silent."""
+SIGN_OFF_SECONDS = 2.0
+"""Longest time that a proxy which stops takes to sign off. One that cannot is silent, which is no error."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "arms_weight_ratio", "policy_rejected")
@@ -75,6 +77,8 @@ class PolicyFeed:
         self._draining = False
         """Whether the last report had calls in flight at versions that get no new ones."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._reporting: asyncio.Task[None] | None = None
+        """The last report, which may be under way."""
 
     @property
     def age_seconds(self) -> float | None:
@@ -107,9 +111,22 @@ class PolicyFeed:
 
     async def stop(self) -> None:
         """End the background work."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _ended(self._tasks)
+        if self._reporting is not None:
+            await _ended([self._reporting])
+
+    async def sign_off(self) -> None:
+        """End the background work and take this instance's report back; for when no call is under way any more."""
+        await _ended(self._tasks)
+        if self._reporting is None:
+            return
+        try:
+            async with asyncio.timeout(SIGN_OFF_SECONDS):
+                # Breaking it off would not stop Postgres, which would write the row after it was deleted.
+                await asyncio.wait([self._reporting])
+                await self._source.sign_off(self._instance)
+        except (RegistryError, TimeoutError) as problem:
+            _log.warning("policy.not_signed_off", problem=str(problem) or f"it takes over {SIGN_OFF_SECONDS:g} s")
 
     # -- background ----------------------------------------------------------------------------------------------------
 
@@ -206,8 +223,9 @@ class PolicyFeed:
         in_flight = self._in_flight()
         called = {version_id for policy in snapshot.policies.values() for version_id in policy.called_ids}
         self._draining = not called.issuperset(in_flight)
+        self._reporting = asyncio.create_task(self._source.report(self._instance, generations, in_flight))
         try:
-            await self._source.report(self._instance, generations, in_flight)
+            await asyncio.shield(self._reporting)
         except RegistryError as problem:
             _log.warning("policy.not_reported", problem=str(problem))
 
@@ -234,6 +252,12 @@ class PolicyFeed:
         for name in gone:
             for gauge in MODEL_GAUGES:
                 self._telemetry.forget(gauge, name)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_known(snapshot: PolicySnapshot, name: str) -> bool:

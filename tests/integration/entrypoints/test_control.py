@@ -154,7 +154,11 @@ async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, dat
 async def test_the_answers_are_the_documents_that_the_command_line_prints(served, database_url):
     place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
 
+    async def is_confirmed() -> bool:
+        return bool((await served.get(place)).json()["presence"]["proxies_on_generation"])
+
     number = place.rpartition("/")[2]
+    await until(is_confirmed)
     assert (await served.get(place)).json() == await printed(database_url, "rollout", "show", "visits", number)
     assert (await served.get(f"{VISITS}/rollouts")).json() == await printed(database_url, "rollout", "list", "visits")
     assert (await served.get("/v1/audit?model=visits")).json() == await printed(database_url, "audit", "list", "visits")
@@ -278,9 +282,33 @@ async def test_a_rollback_says_which_proxies_have_not_heard_of_it(proxy, databas
     began = time.monotonic()
     told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
 
-    assert told["confirmed"] == {"proxies": 2, "proxies_on_generation": 1, "seconds": None}
+    none_silent = {"count": 0, "first": []}
+    assert told["confirmed"] == {"proxies": 2, "proxies_on_generation": 1, "seconds": None, "silent": none_silent}
     assert told["in_flight"] == {"2": 3}
     assert 2 <= time.monotonic() - began < 10
+
+
+async def test_a_rollback_that_no_live_proxy_can_confirm_says_so_and_names_the_silent(proxy, registry, database_url):
+    await until(lambda: is_reported(database_url))
+    freeze = "NEW.generations = OLD.generations; NEW.seen_at = now() - INTERVAL '2 minutes'; RETURN NEW;"
+    for statement in (
+        f"CREATE FUNCTION frozen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {freeze} END $$",
+        "CREATE TRIGGER frozen BEFORE UPDATE ON ProxyInstance FOR EACH ROW EXECUTE FUNCTION frozen()",
+        "UPDATE ProxyInstance SET in_flight = '{}'",
+    ):
+        await sql(database_url, statement)
+    await sql(database_url, "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 5", registry["2"])
+
+    told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
+
+    confirmed = told["confirmed"]
+    assert told["changed"]
+    assert (confirmed["proxies"], confirmed["proxies_on_generation"], confirmed["seconds"]) == (0, 0, None)
+    assert confirmed["silent"]["count"] == 1
+    (silent,) = confirmed["silent"]["first"]
+    assert silent["instance"].endswith(f":{os.getpid()}")
+    assert silent["seconds"] >= 120
+    assert told["in_flight"] is None, "nobody can say how many calls are under way"
 
 
 async def test_rollbacks_do_not_wait_for_the_proxies_that_another_one_waits_for(proxy, registry, database_url):

@@ -197,10 +197,12 @@ def test_the_old_champion_is_not_retired_while_a_proxy_may_still_call_it():
     world = promoted()
 
     held = world.tick(700, proxies_on_generation=5)
+    nobody = world.tick(5, proxies=0, proxies_on_generation=0)
     over = world.tick(5)
 
     assert held.actions == ()
-    assert "5 of 6 proxies" in held.event
+    assert "5 of 6 live proxies" in held.event
+    assert (nobody.actions, "no live proxy" in nobody.event) == ((), True)
     assert over.state.phase is Phase.SUCCEEDED
 
 
@@ -213,7 +215,8 @@ def test_the_old_champion_is_not_retired_while_a_proxy_may_still_call_it():
         ({"after_seconds": 199}, "3 m 19 s of 3 m 20 s"),
         ({"requests": 99}, "99 of 100 requests"),
         ({"requests": 0}, "no traffic"),
-        ({"proxies_on_generation": 5}, "5 of 6 proxies"),
+        ({"proxies_on_generation": 5}, "5 of 6 live proxies"),
+        ({"proxies": 0, "proxies_on_generation": 0}, "no live proxy"),
         ({"decision": None}, "no verdict yet"),
         ({"decision": EARLY}, "could so far have seen only 2.3x"),
     ],
@@ -646,6 +649,7 @@ CHOICES: dict[str, list[Any]] = {
     "decision_after_promotion": [None, FINE, EARLY, FINE, BAD],
     "requests": [*[10_000] * 5, 0, 60, 150],
     "proxies_on_generation": [*[6] * 6, 5],
+    "proxies": [*[6] * 12, 0],
     "warm_up": [*[PASSED] * 4, None, WarmUpResult(passed=False)],
     "command": [*[None] * 20, *[RESUME] * 10, *COMMANDS],
     "dies": [*[""] * 30, "after storing", "after storing", "before storing"],
@@ -683,7 +687,7 @@ def lived(plan: RolloutPlan, history: list[tuple[dict[str, Any], dict[str, Any] 
         state, policy = world.state, world.policy
         transition = world.tick(**tick)
         seen = {name: value for name, value in tick.items() if name not in ("after_seconds", "dies")}
-        trace.append((state, policy, Observation(world.now, policy, proxies=6, **seen), transition))
+        trace.append((state, policy, Observation(world.now, policy, **{"proxies": 6, **seen}), transition))
     return trace
 
 
@@ -722,7 +726,7 @@ def test_without_a_persons_word_each_step_has_its_time_its_requests_and_its_verd
         assert seen.requests >= max(step.min_requests, 1)
         assert seen.decision is not None
         assert seen.decision.verdict is Verdict.ADVANCE
-        assert seen.proxies_on_generation == seen.proxies
+        assert seen.proxies_on_generation == seen.proxies > 0
 
 
 @given(worlds, histories)

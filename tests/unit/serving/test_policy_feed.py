@@ -15,7 +15,7 @@ from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.core.policy import PolicyDocument, PolicySnapshot
 from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
-from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed
 
 
 class DeafSource(MemoryPolicySource):
@@ -291,3 +291,93 @@ async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_each_
         await until(lambda: source.in_flight["proxy-1"] == {1: 4, 99: 1})
         del in_flight[99]
         await until(lambda: source.in_flight["proxy-1"] == {1: 4})
+
+
+# -- signing off -------------------------------------------------------------------------------------------------------
+
+
+class SlowReports(MemoryPolicySource):
+    """A source whose reports arrive when they are let through, even if nobody waits for them any more."""
+
+    def __init__(self, document: PolicyDocument | None = None) -> None:
+        super().__init__(document)
+        self.asked, self.let_through = asyncio.Event(), asyncio.Event()
+
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+        self.asked.set()
+        try:
+            await self.let_through.wait()
+        finally:
+            await super().report(instance, generations, in_flight)
+
+
+class HungSignOffs(MemoryPolicySource):
+    """A source at which nobody can sign off: it does not answer."""
+
+    asked = 0
+
+    async def sign_off(self, instance: str) -> None:
+        self.asked += 1
+        await asyncio.Event().wait()
+
+
+async def test_a_proxy_that_signs_off_has_reported_for_the_last_time(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path) as feed:
+        await until(lambda: "proxy-1" in source.reported)
+
+        await feed.sign_off()
+        source.change_policy("visits", challenger_version=2, challenger_weight=5)
+        await asyncio.sleep(0.05)
+
+        assert source.reported == {}
+        assert generation(feed.snapshot) == 1
+
+
+async def test_a_report_under_way_does_not_bring_back_a_proxy_that_signs_off(tmp_path):
+    source = a_source(SlowReports)
+    assert isinstance(source, SlowReports)
+    async with a_feed(source, tmp_path) as feed:
+        await asyncio.wait_for(source.asked.wait(), 10)
+
+        signing_off = asyncio.create_task(feed.sign_off())
+        await asyncio.sleep(0)
+        source.let_through.set()
+        await signing_off
+
+    assert source.reported == {}
+
+
+@pytest.mark.timed
+async def test_a_proxy_that_cannot_sign_off_stops_all_the_same(tmp_path):
+    source = a_source(HungSignOffs)
+    assert isinstance(source, HungSignOffs)
+    async with a_feed(source, tmp_path) as feed:
+        await until(lambda: "proxy-1" in source.reported)
+        began = time.monotonic()
+
+        await feed.sign_off()
+
+        assert time.monotonic() - began < SIGN_OFF_SECONDS + 1
+    assert (source.asked, set(source.reported)) == (1, {"proxy-1"})
+
+
+async def test_a_registry_that_is_away_is_no_error_for_a_proxy_that_signs_off(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path) as feed:
+        await until(lambda: "proxy-1" in source.reported)
+        source.available = False
+
+        await feed.sign_off()
+
+    assert set(source.reported) == {"proxy-1"}
+
+
+async def test_a_proxy_that_never_reported_has_nothing_to_take_back(tmp_path):
+    source = a_source(HungSignOffs)
+    assert isinstance(source, HungSignOffs)
+    source.available = False
+    async with a_feed(source, tmp_path) as feed:
+        await feed.sign_off()
+
+    assert source.asked == 0

@@ -243,7 +243,7 @@ def _portrait(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
         advice = f"→ understudy model set {model.model_name} --champion VERSION serves it"
         return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
-    head.append(f"{policy.proxies_on_generation} of {policy.proxies} proxies")
+    head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
     head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
     return [head, "", *_split_of(policy), "", facts(_settings_of(policy)), "", table]
 

@@ -12,6 +12,7 @@ from understudy.core.decision import Check, Evidence
 from understudy.core.durations import duration_words
 from understudy.core.plan import Step
 from understudy.core.policy import Role
+from understudy.core.presence import live_words, silent_words
 from understudy.core.rollout_state import Phase, RolloutState, WaitingFor
 from understudy.entrypoints.cli.checks_text import checks_table
 from understudy.entrypoints.cli.rendering import data_console, facts
@@ -58,10 +59,13 @@ def heading(picture: Picture) -> list[Text]:
     reason = f' "{view.record.reason}"' if view.record.reason else ""
     by = f"rollout {view.record.id}, {'ran' if state.phase.is_final else 'running'} {ran}, by {view.record.started_by}"
     generation = "-" if view.policy is None else str(view.policy.generation)
-    where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} proxies"
+    where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} live proxies"
+    if not view.proxies:
+        where = f"generation {generation}; {live_words(0, 0)}{'' if state.phase.is_final else ', so no step is taken'}"
     if not state.phase.is_final:
         where += f" · {_monitor_words(picture.monitor_seconds)}"
-    return [head, Text(by + reason, "dim"), Text(where, "dim")]
+    lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
+    return [*lines, *([Text(silent_words(view.silent), "yellow")] if view.silent.count else [])]
 
 
 def sentence_of(picture: Picture) -> str:

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from understudy.core.arms import arm_percents
-from understudy.core.presence import PRESENT_SECONDS
+from understudy.core.presence import LIVE_SECONDS, silent_words
 from understudy.entrypoints.cli.failure import ExitCode
 from understudy.entrypoints.cli.options import AsJson, ModelName, Reason, Yes, confirm_traffic_move, required_reason
 from understudy.entrypoints.cli.origin import origin_of_command
@@ -22,7 +22,7 @@ DRAIN_SECONDS = 30.0
 """Longest wait for the proxies and for the calls that are under way, together."""
 
 
-_NOBODY = f"no proxy has reported within {PRESENT_SECONDS:.0f} s: nobody can say who acts on it"
+_NOBODY = f"no live proxy: none has reported within {LIVE_SECONDS:.0f} s, so nobody has confirmed it"
 
 
 class _TakenBack(NamedTuple):
@@ -34,7 +34,7 @@ class _TakenBack(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every proxy has heard of it, and nothing is under way any more."""
+        """Whether every live proxy has heard of it, at least one, and nothing is under way any more."""
         waited = (self.confirmed, self.drained)
         return all(wait is None or wait.seconds is not None for wait in waited)
 
@@ -58,6 +58,8 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
         if not done.changed:
             return _TakenBack(done, committed)
         confirmed, _ = await wait_for_proxies(opened.rollouts, model, done.generation, DRAIN_SECONDS)
+        if not confirmed.proxies:
+            return _TakenBack(done, committed, confirmed)
         patience = max(0.0, DRAIN_SECONDS - (time.monotonic() - began))
         drained = await wait_for_drain(opened.rollouts, model, done.without_calls, patience)
         return _TakenBack(done, committed, confirmed, drained)
@@ -78,23 +80,34 @@ def _what_moves(policy: PolicyRecord) -> str:
 
 
 def _lines(taken: _TakenBack) -> list[Text]:
-    done, confirmed, drained = taken.done, taken.confirmed, taken.drained
-    if confirmed is None or drained is None:
+    done, confirmed = taken.done, taken.confirmed
+    if confirmed is None:
         return [Text(f"{done.model_name}: {done.did}"), Text(f"→ understudy model show {done.model_name}")]
-    count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} proxies on generation {done.generation}"
+    lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
+    lines += _reach_lines(confirmed, taken.drained, done.generation)
+    if not taken.is_whole:
+        return [*lines, Text("→ understudy doctor")]
+    return [*lines, Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")]
+
+
+def _reach_lines(confirmed: Confirmed, drained: Drained | None, generation: int) -> list[Text]:
+    """Return which proxies act on a generation, and what is under way at versions that get no more."""
+    count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies on generation {generation}"
+    lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NOBODY)]
+    if confirmed.silent.count:
+        lines.append(_warning(silent_words(confirmed.silent)))
+    if drained is None:
+        return lines
     calls = (
         f"{drained.calls} calls in flight on other versions drained" if drained.calls else "no call in flight is left"
     )
     if drained.left:
         calls = f"{drained.left} calls in flight on other versions are left"
-    lines = [
-        _line(f"{done.did} committed as generation {done.generation}", taken.committed),
-        _line(count, confirmed.seconds) if confirmed.proxies else Text("! ", "yellow").append(_NOBODY),
-        _line(calls, drained.seconds),
-    ]
-    if not taken.is_whole:
-        return [*lines, Text("→ understudy doctor")]
-    return [*lines, Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")]
+    return [*lines, _line(calls, drained.seconds)]
+
+
+def _warning(text: str) -> Text:
+    return Text("! ", "yellow").append(text)
 
 
 def _line(text: str, seconds: float | None) -> Text:

@@ -11,6 +11,7 @@ import typer
 from rich.live import Live
 
 from understudy.adapters.backends import connect
+from understudy.core.presence import silent_words
 from understudy.core.rollout_state import Command, Order, Phase
 from understudy.entrypoints.cli.experiments import write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
@@ -239,8 +240,10 @@ def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> No
 
     ordered = with_rollouts(lambda opened: carry_out(opened.rollouts, model, None, command))
     mark = "✔" if ordered.changed else "nothing changed:"
-    text = f"{mark} {ordered.event}"
-    show(order_document(ordered), text, f"→ understudy rollout show {model}", as_json=as_json)
+    lines = [f"{mark} {ordered.event}"]
+    if order is Order.ABORT and ordered.view.silent.count:
+        lines.append(f"! {silent_words(ordered.view.silent)}")
+    show(order_document(ordered), *lines, f"→ understudy rollout show {model}", as_json=as_json)
 
 
 async def _prepared(opened: Opened, model: str, version: str, plan: str | None) -> Prepared:

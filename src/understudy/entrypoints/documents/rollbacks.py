@@ -11,5 +11,5 @@ def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict
     return {
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
         "changed": done.changed,
-        "confirmed": None if confirmed is None else confirmed._asdict(),
+        "confirmed": None if confirmed is None else {**confirmed._asdict(), "silent": confirmed.silent.to_json()},
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.core.plan import plan_to_json
 from understudy.core.rollout_state import state_to_json
-from understudy.ports import RolloutEventRecord, RolloutRecord
+from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.orders import Ordered
 from understudy.rollout.picture import Picture
 from understudy.rollout.replay import Damage, Replay
@@ -47,7 +47,21 @@ def picture_document(
     again = {event.id: replay for event, replay in replays}
     events = [_event_document(event, again.get(event.id)) for event in picture.events]
     decision = None if picture.decision is None else picture.decision.to_json()
-    return {"rollout": rollout_document(picture.view.record), "decision": decision, "events": events}
+    return {
+        "rollout": rollout_document(picture.view.record),
+        "presence": presence_document(picture.view),
+        "decision": decision,
+        "events": events,
+    }
+
+
+def presence_document(view: RolloutView) -> dict[str, Any]:
+    """Return as JSON who acts on the policy of a rollout."""
+    return {
+        "proxies": view.proxies,
+        "proxies_on_generation": view.proxies_on_generation,
+        "silent": view.silent.to_json(),
+    }
 
 
 def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -> dict[str, Any]:
@@ -89,7 +103,12 @@ def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str
 
 def order_document(ordered: Ordered) -> dict[str, Any]:
     """Return what an order came to as JSON."""
-    return {"rollout": rollout_document(ordered.view.record), "changed": ordered.changed, "event": ordered.event}
+    return {
+        "rollout": rollout_document(ordered.view.record),
+        "presence": presence_document(ordered.view),
+        "changed": ordered.changed,
+        "event": ordered.event,
+    }
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -201,7 +201,7 @@ class ControlDoor:
     ) -> tuple[Confirmed | None, dict[str, int] | None]:
         """Return how far a rollback has come; it is done, and that nobody can say so does not change that."""
 
-        async def wait(parts: ControlParts) -> tuple[Confirmed, dict[str, int]]:
+        async def wait(parts: ControlParts) -> tuple[Confirmed, dict[str, int] | None]:
             return await _reach(parts, model_name, generation)
 
         with suppress(RegistryError, Overloaded, DeadlineExceeded):
@@ -369,9 +369,11 @@ async def _label_of(parts: ControlParts, model_name: str) -> Label:
     return lambda version_id: version_label(version_id, labels)
 
 
-async def _reach(parts: ControlParts, model_name: str, generation: int) -> tuple[Confirmed, dict[str, int]]:
-    """Return how many proxies act on a generation, and the calls under way by version."""
+async def _reach(parts: ControlParts, model_name: str, generation: int) -> tuple[Confirmed, dict[str, int] | None]:
+    """Return how many proxies act on a generation, and the calls under way by version as live proxies report them."""
     confirmed, reach = await wait_for_proxies(parts.rollouts, model_name, generation, CONFIRM_SECONDS)
+    if not confirmed.proxies:
+        return confirmed, None
     labels = await _labels(parts, model_name)
     return confirmed, {labels[number]: calls for number, calls in reach.in_flight.items() if number in labels}
 

@@ -67,9 +67,28 @@ def _document(*members: str, **example: Any) -> dict[str, Any]:
 
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
-_FOUND = _document("rollout", "decision", "events", rollout=_STATE, decision=None, events=[{"reason": "begins"}])
+_PRESENCE = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
+_FOUND = _document(
+    "rollout",
+    "presence",
+    "decision",
+    "events",
+    rollout=_STATE,
+    presence=_PRESENCE,
+    decision=None,
+    events=[{"reason": "begins"}],
+)
 _STARTED = _document("plan", "rollout", "dry_run", plan={"risk": "medium"}, rollout=_STATE, dry_run=False)
-_ORDERED = _document("rollout", "changed", "event", rollout=_STATE, changed=True, event="paused by 9f2c01aa77de")
+_ORDERED = _document(
+    "rollout",
+    "presence",
+    "changed",
+    "event",
+    rollout=_STATE,
+    presence=_PRESENCE,
+    changed=True,
+    event="paused by 9f2c01aa77de",
+)
 _POLICY = _document(
     "policy", policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10}
 )
@@ -78,7 +97,12 @@ _ROLLED_BACK = _document(
     rollback={
         "did": "weight 0",
         "generation": 42,
-        "confirmed": {"proxies": 6, "proxies_on_generation": 6, "seconds": 0.4},
+        "confirmed": {
+            "proxies": 6,
+            "proxies_on_generation": 6,
+            "seconds": 0.4,
+            "silent": {"count": 1, "first": [{"instance": "web-3:4711", "seconds": 131.2}]},
+        },
         "in_flight": {"7": 2},
     },
 )

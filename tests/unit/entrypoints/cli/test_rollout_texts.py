@@ -107,7 +107,7 @@ def screen(texts: Sequence[Any], width: int) -> str:
 AT_80 = """\
 churn  6 → 7   PROGRESSING   step 2 of 3   50 %
 rollout 1, running 8 m, by dana@laptop "weekly retrain"
-generation 4 on 6 of 6 proxies · monitor 4 s ago
+generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
 HOLD: 917 of 2,000 challenger requests at 50 %
 
@@ -139,7 +139,7 @@ sample ratio        8,655       1,413               0.998x       -  ✔ pass
 AT_120 = """\
 churn  6 → 7   PROGRESSING   step 2 of 3   50 %
 rollout 1, running 8 m, by dana@laptop "weekly retrain"
-generation 4 on 6 of 6 proxies · monitor 4 s ago
+generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
 HOLD: 917 of 2,000 challenger requests at 50 %
 

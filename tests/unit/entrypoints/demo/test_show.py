@@ -142,7 +142,7 @@ def test_a_rollback_is_told_with_its_evidence_in_80_columns():
     rolled_back = an_event(
         3, reason, Phase.FAILED, verdict=Verdict.ROLL_BACK, evidence=[TYPICAL_LATENCY | {"change": None}]
     )
-    confirmed = an_event(4, "1 of 1 proxies have confirmed the end", Phase.FAILED)
+    confirmed = an_event(4, "1 of 1 live proxies have confirmed the end", Phase.FAILED)
 
     lines = on_screen(
         Moment(BAD, a_view(1, "3"), (an_event(0, "begins"),)),
@@ -154,7 +154,7 @@ def test_a_rollback_is_told_with_its_evidence_in_80_columns():
     assert "  0:30 ✖  version 3 rolled back at 10 %: ROLL BACK visits v3 at 10 %" in said
     assert "typical latency 42 ms vs 3 ms (at least" in said
     assert "31,939 of 400  ✖ fail" in said
-    assert "  0:40    1 of 1 proxies" in said, "only the first event of a phase is marked"
+    assert "  0:40    1 of 1 live proxies" in said, "only the first event of a phase is marked"
     assert "rollout show visits 1" in said
     assert "…" not in said
     assert max(map(len, lines)) <= 80
