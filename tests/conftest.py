@@ -5,17 +5,27 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
+import hypothesis
 import pytest
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
+
+# The defaults (200 ms an example, and a look at how long drawing one takes) measure a machine that others share.
+hypothesis.settings.register_profile(
+    "shared machine",
+    deadline=timedelta(seconds=2),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("shared machine")
 
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
 

@@ -67,7 +67,11 @@ def test_the_table_and_the_expected_nouns_are_the_same():
 
 @pytest.mark.parametrize(
     "path",
-    [[noun, *command] for noun, commands in EXPECTED.items() for command in ([[name] for name in commands] or [[]])],
+    [
+        [noun, *command]
+        for noun, commands in EXPECTED.items()
+        for command in ([[name] for name in sorted(commands)] or [[]])
+    ],
     ids=" ".join,
 )
 def test_every_command_explains_itself(path, capsys):
