@@ -72,6 +72,10 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 bench: $(VENV)/.dev ## Processor time of a predict call beside nginx and an empty ASGI application (3 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench
 
+.PHONY: bench-treatments
+bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
+
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train

@@ -16,11 +16,11 @@ _USER, _CHILDREN_SYSTEM = 11, 14
 """Fields of ``/proc/PID/stat`` behind the command's name: utime, stime, and the same of children waited for."""
 
 
-def what_is_missing() -> list[str]:
-    """Return what keeps the benchmark from running here, each with its remedy."""
+def what_is_missing(programs: Iterable[str] = ("wrk", "nginx")) -> list[str]:
+    """Return what keeps a benchmark that needs these programs from running here, each with its remedy."""
     found = [
         f"{program}: install the Debian package {program} (apt-get install {program})"
-        for program in ("wrk", "nginx")
+        for program in programs
         if find_program(program) is None
     ]
     if not Path("/proc/self/task").is_dir():

@@ -101,7 +101,7 @@ def a_scene(folder: Path, protocol: str) -> Iterator[Scene]:
         upstreams = opened.enter_context(constant_upstreams(folder / "upstreams"))
         stack = opened.enter_context(a_stack(folder, postgres.url, valkey_url))
         ports = [
-            _start_stub(stack, name, flags)
+            start_stub(stack, name, flags)
             for name, flags in (
                 ("champion", ["--latency-ms", str(STUB_LATENCY_MS)]),
                 ("shadow", ["--latency-ms", str(STUB_LATENCY_MS)]),
@@ -134,7 +134,7 @@ def a_scene(folder: Path, protocol: str) -> Iterator[Scene]:
         )
 
 
-def _start_stub(stack: Stack, name: str, flags: list[str]) -> int:
+def start_stub(stack: Stack, name: str, flags: list[str]) -> int:
     port = free_port()
     arguments = ["-m", "loadtests.stub_model", "--port", str(port), *flags]
     stack.processes[name] = Process(f"stub-{name}", arguments, stack.folder)

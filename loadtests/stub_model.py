@@ -6,8 +6,9 @@ It speaks the Open Inference Protocol and TF Serving's ``Predict``, and counts c
 import argparse
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
+from math import prod
 
 import grpc
 import grpc.aio
@@ -21,6 +22,9 @@ OUTPUT = "probabilities"
 HANGING_SECONDS = 3_600.0
 _PROBABILITIES = b"\x00\x00\x80\x3e\x00\x00\x40\x3f"  # 0.25 and 0.75 as little-endian float32
 _READY = oip.ModelReadyResponse(ready=True).SerializeToString()
+_AVAILABLE = tfserving.GetModelStatusResponse(
+    model_version_status=[tfserving.ModelVersionStatus(version=1, state=tfserving.ModelVersionStatus.AVAILABLE)]
+).SerializeToString()
 
 Answer = Callable[[bytes, object], Awaitable[bytes]]
 
@@ -41,12 +45,17 @@ def tfserving_answer(rows: int) -> bytes:
 
 
 def _oip_rows(request: bytes) -> int:
-    return int(oip.ModelInferRequest.FromString(request).inputs[0].shape[0])
+    return max(_rows(tensor.shape) for tensor in oip.ModelInferRequest.FromString(request).inputs)
 
 
 def _tfserving_rows(request: bytes) -> int:
-    (tensor,) = tfserving.PredictRequest.FromString(request).inputs.values()
-    return int(tensor.tensor_shape.dim[0].size)
+    tensors = tfserving.PredictRequest.FromString(request).inputs.values()
+    return max(_rows([dimension.size for dimension in tensor.tensor_shape.dim]) for tensor in tensors)
+
+
+def _rows(shape: Sequence[int]) -> int:
+    """All dimensions but the last are rows: of a batch, or of the treatments of one entity."""
+    return prod(shape[:-1])
 
 
 class Stub:
@@ -63,6 +72,7 @@ class Stub:
         answers = {
             methods.oip_method(methods.OIP_SERVICE, methods.OIP_MODEL_INFER): infer,
             methods.oip_method(methods.OIP_SERVICE, methods.OIP_MODEL_READY): self._ready,
+            methods.TFSERVING_GET_MODEL_STATUS: self._available,
             methods.TFSERVING_PREDICT: self._answering(_tfserving_rows, tfserving_answer),
             COUNTS: self._counts,
         }
@@ -81,6 +91,9 @@ class Stub:
 
     async def _ready(self, _request: bytes, _context: object) -> bytes:
         return _READY
+
+    async def _available(self, _request: bytes, _context: object) -> bytes:
+        return _AVAILABLE
 
     async def _counts(self, _request: bytes, _context: object) -> bytes:
         return b"%d %d" % (self._calls, self._rows)

@@ -120,6 +120,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         async def run(
             *,
             registry_answers: bool = True,
+            offers: bool = False,
             spool: KeptRows | None = None,
             on_open: Callable[[], None] = lambda: None,
             models: Mapping[str, Any] = MappingProxyType({}),
@@ -127,13 +128,16 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             folder: Path = tmp_path,
             **options: Any,
         ) -> Running:
-            backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x")}
+            backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x", "9")}
             spool = spool or KeptRows()
             outcomes = MemoryOutcomeStore()
             age = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
             schema = an_input_schema(features=[age, {"name": "income", "dtype": "float32"}])
+            price = {"name": "price", "dtype": "float32", "min": 0, "per": "treatment"}
+            tensor = {"name": "input", "features": ["age", "price"]}
+            rankable = a_version_row("9", input_schema=an_input_schema(features=[age, price], tensors=[tensor]))
             versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
-            document = {
+            document: dict[str, Any] = {
                 "models": {
                     "visits": policy_rows(versions=versions),
                     "a/b": policy_rows(champion_version=7, versions=[a_version_row("7/x", id=7, input_schema=schema)]),
@@ -141,6 +145,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 },
                 "keys": [KEY, VISITOR],
             }
+            if offers:
+                document["models"]["offers"] = policy_rows(champion_version=9, versions=[rankable])
             settings = Settings(metrics_port=0, state_dir=folder, **options)
 
             telemetry = PrometheusTelemetry()

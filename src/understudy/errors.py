@@ -11,6 +11,7 @@ UnderstudyError
 │   ├── QueryInvalid       E106 a query parameter has an unusable value
 │   ├── RequestTimedOut    E107 the body did not arrive in time
 │   ├── BodyInvalid        E108 fields of a body are unknown, missing or unusable (all violations)
+│   ├── NotRankable        E109 the version ranks no treatments (says what to register)
 │   ├── UnknownModel       E201 no serving policy for this model
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
@@ -130,6 +131,15 @@ class BodyInvalid(InputInvalid):
     code = "E108"
     title = "The body does not match"
     hint = "Correct each place that errors[] names; nothing was done."
+
+
+class NotRankable(InputInvalid):
+    code = "E109"
+    title = "The model version ranks no treatments"
+    hint = (
+        'Register a version whose input_schema has features with "per": "treatment" and whose output is one score: '
+        "docs/reference/schema.md has an example."
+    )
 
 
 class UnknownModel(RequestError):

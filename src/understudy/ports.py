@@ -22,7 +22,7 @@ from understudy.core.presence import NONE_SILENT, SilentProxies
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import RolloutState, Transition
 from understudy.core.sampling import InputSample
-from understudy.core.tensors import Row, Tensor
+from understudy.core.tensors import Block, Row, Tensor
 from understudy.core.verdict import Verdict
 from understudy.core.windows import Window
 
@@ -45,6 +45,14 @@ class ModelBackend(Protocol):
             BackendUnavailable: No replica answers.
             DeadlineExceeded: ``timeout_seconds`` passed (stage ``upstream``).
             BadAnswer: The server refused the call or its answer cannot be read.
+        """
+        ...
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """Return the same tensor for inputs whose shapes are given whole; one row a call at most is a ``BadAnswer``.
+
+        Raises:
+            BackendUnavailable, DeadlineExceeded, BadAnswer: As :meth:`infer`.
         """
         ...
 

@@ -35,6 +35,8 @@ class Settings(BaseSettings):
     version_headers: bool = True
     """Whether answers name the version and role in headers; callers outside the house may not be meant to know."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
+    rank_body_limit_bytes: int = Field(default=4_194_304, ge=1_024)
+    """The limit of a rank call's body: 2,000 treatments of a hundred named values each."""
     receive_seconds: float = Field(default=10.0, gt=0)
     """Longest time that a request's headers may take to arrive, and then its body."""
     drain_seconds: float = Field(default=3.0, ge=0)

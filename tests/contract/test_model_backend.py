@@ -10,12 +10,14 @@ from typing import Any
 
 import grpc
 import numpy as np
+import orjson
 import pytest
 
 from understudy.adapters.backends import connect, replicas_of
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.tensors import Datatype, Row, Tensor, join_bytes_elements
+from understudy.core.rank import parse_rank
+from understudy.core.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 from understudy.ports import ModelBackend
 
@@ -172,6 +174,34 @@ async def test_the_rows_of_a_batch_are_answered_in_their_order(subject: Subject)
     assert (tensor.shape, tensor.values.tolist()) == ((count,), list(range(count)))
 
 
+async def test_a_block_of_rows_is_answered_in_their_order_or_refused_where_a_call_has_one(subject: Subject):
+    block = Block((np.array([[n, 0, 0] for n in range(2_000)], "<f4").tobytes(),), ((2_000, 3),))
+
+    if subject.backend.rows_per_call is None:
+        tensor = await subject.backend.infer_block(block, LOAD_SECONDS)
+        assert (tensor.shape, tensor.values.tolist()) == ((2_000,), list(range(2_000)))
+    else:
+        with pytest.raises(BadAnswer, match="one row a call"):
+            await subject.backend.infer_block(block, LOAD_SECONDS)
+
+
+async def test_a_block_that_is_late_or_refused_ends_as_a_row_does(subject: Subject):
+    if subject.backend.rows_per_call is not None:
+        pytest.skip("takes no blocks")
+    block = Block((struct.pack("<6f", 1, 2, 3, 1, 2, 3),), ((2, 3),))
+    with pytest.raises(DeadlineExceeded):
+        await subject.backend.infer_block(block, 0.0)
+    subject.refuses()
+
+    with pytest.raises(BadAnswer, match="INVALID_ARGUMENT"):
+        await subject.backend.infer_block(block, LOAD_SECONDS)
+
+
+async def test_a_twin_that_takes_one_row_a_call_refuses_blocks():
+    with pytest.raises(BadAnswer, match="1 rows"):
+        await MemoryBackend(linear, rows_per_call=1).infer_block(Block((b"",), ((1, 3),)), LOAD_SECONDS)
+
+
 @pytest.mark.parametrize("kind", ["memory", "torchserve"])
 async def test_more_rows_than_one_call_takes_are_a_mistake_of_the_caller(kind: str):
     twin = MemoryBackend(linear, rows_per_call=1)
@@ -321,6 +351,59 @@ async def test_several_rows_for_a_version_without_batch_are_a_mistake_of_the_cal
     async with serving(adapter, inputs={**NUMBERS, "batch": False}) as (backend, _):
         with pytest.raises(ValueError, match=r"without a batch dimension|too many values"):
             await backend.infer([ROW, ROW], LOAD_SECONDS)
+
+
+NESTED = {
+    "features": [
+        {"name": "age", "dtype": "float32"},
+        *({"name": name, "dtype": "float32", "per": "treatment"} for name in ("a", "b", "c")),
+    ],
+    "tensors": [{"name": "user", "features": ["age"]}, {"name": "x", "features": ["a", "b", "c"]}],
+    "treatments": {"layout": "nested", "counts": "treatment_counts"},
+}
+nesting_adapter = pytest.mark.parametrize("adapter", ["tfserving", "oip", "oip-typed", "oip-torchserve"])
+
+
+@nesting_adapter
+async def test_nested_treatments_go_there_with_their_count_beside_the_entity(adapter: str):
+    values = [[0, 0, 1], [1, 2, 3]]
+    request = parse_rank(
+        orjson.dumps({
+            "entity_id": "e",
+            "inputs": {"age": 40},
+            "treatments": {"ids": ["s", "t"], "inputs": {n: [v[i] for v in values] for i, n in enumerate("abc")}},
+        })
+    )  # fmt: skip
+    async with serving(adapter, inputs=NESTED) as (backend, server):
+        version = a_version("127.0.0.1:1", inputs=NESTED)
+        assembled = request.assemble(version, None)
+
+        tensor = await backend.infer_block(assembled.block, LOAD_SECONDS)
+        ranking = orjson.loads(assembled.ranking_of(version.output_schema, tensor).json)
+
+        assert {name: array.tolist() for name, array in server.last_inputs.items()} == {
+            "user": [[40.0]],
+            "x": [values],
+            "treatment_counts": [2],
+        }
+        assert tensor.shape == (1, 2)
+        assert ranking == {"treatments": 2, "scores": [100.0, SCORE]}
+
+
+@nesting_adapter
+async def test_predict_calls_of_a_nested_version_have_one_treatment_each(adapter: str):
+    async with serving(adapter, inputs=NESTED) as (backend, server):
+        schema = a_version("127.0.0.1:1", inputs=NESTED).input_schema
+        rows = [schema.assemble({"age": age, "a": 1, "b": 2, "c": 3}).row for age in (40, 50)]
+
+        tensor = await backend.infer(rows, LOAD_SECONDS)
+
+        assert {name: array.tolist() for name, array in server.last_inputs.items()} == {
+            "user": [[40.0], [50.0]],
+            "x": [[[1, 2, 3]], [[1, 2, 3]]],
+            "treatment_counts": [1, 1],
+        }
+        assert (tensor.shape, tensor.values.tolist()) == ((2, 1), [SCORE, SCORE])
 
 
 UNUSABLE: dict[str, dict[str, Any]] = {

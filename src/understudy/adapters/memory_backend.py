@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from understudy.core.tensors import Row, Tensor
-from understudy.errors import BackendUnavailable, DeadlineExceeded, UnderstudyError
+from understudy.core.tensors import Block, Row, Tensor
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
 
 
 class MemoryBackend:
@@ -32,11 +32,25 @@ class MemoryBackend:
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """See :class:`understudy.ports.ModelBackend`."""
-        if self._closed:
-            raise BackendUnavailable("the connections to the model version are closed")
         if self.rows_per_call is not None and len(rows) > self.rows_per_call:
             msg = f"{len(rows)} rows; one call takes {self.rows_per_call}"
             raise ValueError(msg)
+        return await self._answer(rows, timeout_seconds)
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.ModelBackend`; the function gets the rows that lie in the block.
+
+        Each tensor's first dimension must be the rows', and its elements must not be strings.
+        """
+        if self.rows_per_call is not None:
+            raise BadAnswer(f"one call takes {self.rows_per_call} rows, and no block of them")
+        count = block.shapes[0][0]
+        parts = [_cut(content, count) for content in block.contents]
+        return await self._answer(tuple(zip(*parts, strict=True)), timeout_seconds)
+
+    async def _answer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        if self._closed:
+            raise BackendUnavailable("the connections to the model version are closed")
         self.calls.append(tuple(rows))
         self.in_flight += 1
         try:
@@ -56,3 +70,8 @@ class MemoryBackend:
     async def close(self) -> None:
         """Refuse calls to come."""
         self._closed = True
+
+
+def _cut(content: bytes, count: int) -> list[bytes]:
+    size = len(content) // count
+    return [content[start : start + size] for start in range(0, len(content), size)]

@@ -20,9 +20,9 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
 )
 from understudy.adapters.grpc_replicas import USUAL_TRAITS, Metadata, Probe, ReplicaSet
 from understudy.adapters.torchserve import TORCHSERVE_TRAITS
-from understudy.core.contents import array_of_content, shape_of_rows, tensor_of_content, tensor_of_values
+from understudy.core.contents import array_of_content, block_of, tensor_of_content, tensor_of_values
 from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Datatype, Row, Tensor, join_rows
+from understudy.core.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BadAnswer
 
 _DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
@@ -71,7 +71,13 @@ class OipBackend:
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """See :class:`understudy.ports.ModelBackend`."""
-        answer = await self.replicas.call(self._method, self._encode(rows), timeout_seconds)
+        block = block_of(self._inputs, rows, batch=self._batch)
+        answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
+        return self._decode(answer)
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.ModelBackend`."""
+        answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
         return self._decode(answer)
 
     async def ready(self, timeout_seconds: float) -> bool:
@@ -82,14 +88,10 @@ class OipBackend:
         """Close the channels."""
         await self.replicas.close()
 
-    def _encode(self, rows: Sequence[Row]) -> bytes:
+    def _encode(self, block: Block) -> bytes:
         request = ModelInferRequest()
-        for spec, content in zip(self._inputs, join_rows(rows), strict=True):
-            tensor = request.inputs.add(
-                name=spec.name,
-                datatype=spec.datatype.wire_name,
-                shape=shape_of_rows(spec, rows, batch=self._batch),
-            )
+        for spec, content, shape in zip(self._inputs, *block, strict=True):
+            tensor = request.inputs.add(name=spec.name, datatype=spec.datatype.wire_name, shape=shape)
             if self._typed:
                 values = array_of_content(spec.datatype, content).tolist()
                 getattr(tensor.contents, _CONTENT_FIELDS[spec.datatype]).extend(values)

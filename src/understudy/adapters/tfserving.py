@@ -16,9 +16,9 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     TensorProto,
 )
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet
-from understudy.core.contents import shape_of_rows, tensor_of_content, tensor_of_values
+from understudy.core.contents import block_of, tensor_of_content, tensor_of_values
 from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Datatype, Row, Tensor, join_rows, split_bytes_elements
+from understudy.core.tensors import Block, Datatype, Row, Tensor, split_bytes_elements
 from understudy.errors import BadAnswer
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -71,7 +71,13 @@ class TfServingBackend:
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """See :class:`understudy.ports.ModelBackend`."""
-        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(rows), timeout_seconds)
+        block = block_of(self._inputs, rows, batch=self._batch)
+        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(block), timeout_seconds)
+        return self._decode(answer)
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.ModelBackend`."""
+        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(block), timeout_seconds)
         return self._decode(answer)
 
     async def ready(self, timeout_seconds: float) -> bool:
@@ -82,12 +88,12 @@ class TfServingBackend:
         """Close the channels."""
         await self.replicas.close()
 
-    def _encode(self, rows: Sequence[Row]) -> bytes:
+    def _encode(self, block: Block) -> bytes:
         request = PredictRequest()
-        for spec, content in zip(self._inputs, join_rows(rows), strict=True):
+        for spec, content, shape in zip(self._inputs, *block, strict=True):
             tensor = request.inputs[spec.name]
             tensor.dtype = _DTYPES[spec.datatype]
-            for size in shape_of_rows(spec, rows, batch=self._batch):
+            for size in shape:
                 tensor.tensor_shape.dim.add(size=size)
             if spec.datatype is Datatype.BYTES:
                 tensor.string_val.extend(split_bytes_elements(content))

@@ -16,7 +16,7 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet, ServerTraits
 from understudy.core.contents import array_of_content, tensor_of_values
 from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Datatype, Row, Tensor, TensorSpec
+from understudy.core.tensors import Block, Datatype, Row, Tensor, TensorSpec
 from understudy.errors import BadAnswer
 
 TORCHSERVE_TRAITS = ServerTraits(
@@ -59,6 +59,10 @@ class TorchServeBackend:
         answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
         tensor = self._decode(answer)
         return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:  # noqa: ARG002 - the port's
+        """Refuse: a call has one row, and its JSON no batch dimension."""
+        raise BadAnswer("TorchServe's own API takes one row a call, and no block of them")
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica answers ``Ping`` with ``Healthy``: about the server, it says nothing about the model."""

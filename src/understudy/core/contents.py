@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.tensors import Datatype, Tensor, TensorSpec, split_bytes_elements
+from understudy.core.tensors import Block, Datatype, Row, Tensor, TensorSpec, join_rows, split_bytes_elements
 from understudy.errors import BadAnswer
 
 
@@ -47,6 +47,11 @@ def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:
         elements = split_bytes_elements(content)
         return np.fromiter(elements, datatype.numpy_dtype, count=len(elements))
     return np.frombuffer(content, datatype.numpy_dtype)
+
+
+def block_of(specs: Sequence[TensorSpec], rows: Sequence[Row], *, batch: bool) -> Block:
+    """Return the inputs of one call that carries ``rows``; raises as :func:`shape_of_rows`."""
+    return Block(join_rows(rows), tuple([shape_of_rows(spec, rows, batch=batch) for spec in specs]))
 
 
 def shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ class Feature:
     """Whether the feature store is asked when the request does not carry it."""
     private: bool = False
     """Whether its values are never logged."""
+    per_treatment: bool = False
+    """Whether each treatment has a value of its own, or else the entity."""
 
     @property
     def size(self) -> int:

@@ -26,6 +26,11 @@ class Prediction(NamedTuple):
     json: bytes
     score: float | None
 
+    @property
+    def logged(self) -> bytes:
+        """What the log keeps: all of it."""
+        return self.json
+
 
 def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction | BadAnswer]:
     """Return for each of ``rows`` its prediction, or what is wrong with its values.
@@ -47,13 +52,41 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
     return [defect or _of_numbers(schema, row) for defect, row in zip(defects, values, strict=True)]
 
 
+def why_no_score(schema: OutputSchema) -> str | None:
+    """Say why the schema's output is not one score for each row; ``None`` when it is, or only its answer will tell."""
+    if schema.datatype is Datatype.BYTES:
+        return "its output_schema says strings, which have no order"
+    if schema.score_index is None and schema.shape is not None and prod(schema.shape) > 1:
+        return f"its output has {prod(schema.shape)} values a row and output_schema.score_index names none of them"
+    return None
+
+
+def scores_of(schema: OutputSchema, tensor: Tensor, rows: int) -> NDArray[Any]:
+    """Return the score of each row, shape ``(rows,)``, in the output's own datatype after the activation.
+
+    Raises:
+        BadAnswer: If the answer is not what the schema says, has no score, or has one that may not be.
+    """
+    matrix = _matrix_of(schema, tensor, rows, batch=True)
+    if tensor.datatype is Datatype.BYTES:
+        raise BadAnswer("the output is strings, which have no order")
+    if schema.score_index is None and matrix.shape[1] != 1:
+        raise BadAnswer(f"the output has {matrix.shape[1]} values a row; output_schema.score_index must name the score")
+    activated = _activate(schema.activation, matrix)
+    for row, defect in enumerate(_defects_of(schema, activated) or ()):
+        if defect is not None:
+            raise BadAnswer(f"{defect.detail} (row {row})")
+    scores: NDArray[Any] = activated[:, schema.score_index or 0]
+    return scores
+
+
 def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> NDArray[Any]:
     if schema.datatype is not None and tensor.datatype is not schema.datatype:
         raise BadAnswer(f"the output is {tensor.datatype.wire_name}, the schema says {schema.datatype.wire_name}")
     shape = tensor.shape[1:] if batch else tensor.shape
     if batch and (not tensor.shape or tensor.shape[0] != rows):
         raise BadAnswer(f"the output's shape is {list(tensor.shape)} for {rows} rows")
-    if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1)):
+    if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1), (1, *schema.shape)):
         raise BadAnswer(f"the output's shape is {list(shape)}, the schema says {list(schema.shape)}")
     size = prod(shape)
     if size == 0 or tensor.values.size != size * rows:

@@ -1,10 +1,13 @@
 """A predict request, read from its JSON body."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from understudy.core.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
+from understudy.core.policy import ModelVersion
+from understudy.core.schema import Assembled, single_values
 from understudy.core.strict_json import parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
 
@@ -20,16 +23,29 @@ class PredictRequest(NamedTuple):
     inputs: Mapping[str, Any]
     category: str | None = None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether assembling takes so long that other callers would wait for it."""
+        return False
 
-def parse_predict(body: bytes) -> PredictRequest:
-    """Read the body of one predict call.
+    def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
+        """Return the version's tensors; raises as :meth:`understudy.core.schema.InputSchema.assemble`."""
+        return version.input_schema.assemble(self.inputs, stored)
+
+    def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what may be logged of the inputs."""
+        return single_values(version.input_schema.features, self.inputs, stored)
+
+
+def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictRequest:
+    """Read the body of one predict call, its JSON by ``read``.
 
     Raises:
         MalformedBody: If it is not JSON, or not an object.
         EntityIdInvalid: If the entity id is missing, empty, too long or no string.
         InputInvalid: If another field is unknown or of a wrong type.
     """
-    return predict_request_of(parse(body))
+    return predict_request_of(read(body))
 
 
 def parse_batch(body: bytes) -> list[PredictRequest | UnderstudyError]:
@@ -72,12 +88,12 @@ def predict_request_of(document: Any) -> PredictRequest:
         or not (category is None or (type(category) is str and len(category) <= MAX_ENTITY_ID))
         or not document.keys() <= _FIELDS
     ):
-        _refuse(document)
-    return PredictRequest(entity_id, inputs, category)  # type: ignore[arg-type]  # _refuse never returns
+        refuse(document, envelope_violations(document, _FIELDS, "a predict request"))
+    return PredictRequest(entity_id, inputs, category)
 
 
-def _refuse(document: dict[str, Any]) -> None:
-    """Raise with everything that is wrong with the fields around the inputs."""
+def envelope_violations(document: dict[str, Any], fields: AbstractSet[str], kind: str) -> list[Violation]:
+    """Return everything that is wrong with entity id, inputs and category, and with the names of the fields."""
     entity_problem = _entity_problem(document)
     violations = [Violation("/entity_id", entity_problem)] if entity_problem else []
     if "inputs" not in document:
@@ -87,13 +103,18 @@ def _refuse(document: dict[str, Any]) -> None:
     category = document.get("category")
     if category is not None and not (isinstance(category, str) and len(category) <= MAX_ENTITY_ID):
         violations.append(Violation("/category", f"expected a string of at most {MAX_ENTITY_ID} characters"))
-    unknown = (name[:MAX_NAME_SHOWN] for name in document if name not in _FIELDS)
+    unknown = (name[:MAX_NAME_SHOWN] for name in document if name not in fields)
     violations.extend(
-        Violation("/" + name.replace("~", "~0").replace("/", "~1"), "is not a field of a predict request")
+        Violation("/" + name.replace("~", "~0").replace("/", "~1"), f"is not a field of {kind}")
         for name in islice(unknown, MAX_VIOLATIONS)
     )
+    return violations
+
+
+def refuse(document: dict[str, Any], violations: list[Violation]) -> NoReturn:
+    """Raise with these violations, of which the entity id's comes first."""
     count = f"{len(violations)} problem{'s' if len(violations) > 1 else ''}"
-    raise (EntityIdInvalid if entity_problem else InputInvalid)(count, tuple(violations))
+    raise (EntityIdInvalid if _entity_problem(document) else InputInvalid)(count, tuple(violations))
 
 
 def _entity_problem(document: dict[str, Any]) -> str | None:

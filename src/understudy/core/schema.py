@@ -1,7 +1,7 @@
 """``input_schema`` and ``output_schema`` as compiled values; ``schema_reader`` makes them from their documents."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -23,10 +23,23 @@ class Assembled(NamedTuple):
 
 
 class PackedTensor(NamedTuple):
-    """An input tensor and the features that lie in it side by side."""
+    """An input tensor and the features that lie in it side by side; one without any has the content ``constant``."""
 
     spec: TensorSpec
     features: tuple[Feature, ...]
+    constant: bytes = b""
+
+
+class TreatmentLayout(NamedTuple):
+    """Whose each feature is in a version that ranks treatments, and how the treatments lie in the tensors.
+
+    ``nested``: the entity's tensors once, the treatments' with a dimension of their own (``[1, m, n]``), and perhaps a
+    tensor ``counts`` of the treatments' number. Otherwise each treatment is a row, with the entity's features in it.
+    """
+
+    entity_features: tuple[Feature, ...]
+    nested: bool
+    counts: str | None
 
 
 class PlainInput(NamedTuple):
@@ -65,6 +78,7 @@ class InputSchema:
     by_name: Mapping[str, Feature]
     stored_names: tuple[str, ...]
     plain: PlainInput | None = None
+    treatments: TreatmentLayout | None = None
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -81,24 +95,7 @@ class InputSchema:
         if row is not None:
             return Assembled(row, digest_of(row), ())
         violations: list[Violation] = []
-        merged: dict[str, Any] = {}
-        defaulted: list[str] = []
-        own = 0
-        for feature in self.features:
-            name = feature.name
-            value = values.get(name, _MISSING)
-            if value is not _MISSING:
-                own += 1
-            elif stored is not None and name in stored:
-                value = stored[name]
-            elif feature.has_default:
-                value = feature.default
-                if feature.stored:
-                    defaulted.append(name)
-            else:
-                violations.append(_missing(feature, stored))
-                continue
-            merged[name] = checked(feature, value, violations)
+        merged, defaulted, own = merge(self.features, values, stored, violations)
         if own != len(values):
             unknown = (name for name in values if name not in self.by_name)
             violations.extend(
@@ -112,25 +109,8 @@ class InputSchema:
             _refuse(violations)
         return Assembled(row, digest_of(row), tuple(defaulted))
 
-    def single_values(self, values: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what :meth:`assemble` takes for each feature that is a single value and not private."""
-        found: dict[str, Any] = {}
-        for feature in self.features:
-            if not feature.shape and not feature.private:
-                name = feature.name
-                kept = stored[name] if stored is not None and name in stored else feature.default
-                found[name] = values.get(name, kept)
-        return found
-
     def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
-        parts: list[bytes] = []
-        for tensor in self.packed:
-            chunks = [
-                _pack_feature(feature, tensor.spec.datatype, merged[feature.name], violations)
-                for feature in tensor.features
-            ]
-            parts.append(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        return tuple(parts)
+        return tuple([packed_content(tensor, merged, violations) for tensor in self.packed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +125,59 @@ class OutputSchema:
     minimum: float | None = None
     maximum: float | None = None
     labels: tuple[str, ...] = ()
+
+
+def merge(
+    features: Sequence[Feature],
+    values: Mapping[str, Any],
+    stored: Mapping[str, Any] | None,
+    violations: list[Violation],
+) -> tuple[dict[str, Any], list[str], int]:
+    """Return each feature's value, the names of those that took their default, and how many ``values`` have."""
+    merged: dict[str, Any] = {}
+    defaulted: list[str] = []
+    own = 0
+    for feature in features:
+        name = feature.name
+        value = values.get(name, _MISSING)
+        if value is not _MISSING:
+            own += 1
+        elif stored is not None and name in stored:
+            value = stored[name]
+        elif feature.has_default:
+            value = feature.default
+            if feature.stored:
+                defaulted.append(name)
+        else:
+            violations.append(_missing(feature, stored))
+            continue
+        merged[name] = checked(feature, value, violations)
+    return merged, defaulted, own
+
+
+def single_values(
+    features: Sequence[Feature], values: Mapping[str, Any], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what :func:`merge` takes for each feature that is a single value and not private."""
+    found: dict[str, Any] = {}
+    for feature in features:
+        if not feature.shape and not feature.private:
+            name = feature.name
+            kept = stored[name] if stored is not None and name in stored else feature.default
+            found[name] = values.get(name, kept)
+    return found
+
+
+def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: list[Violation]) -> bytes:
+    """Return a tensor's content for one entity; what does not fit its datatype goes to ``violations``."""
+    datatype = tensor.spec.datatype
+    chunks = [packed_feature(feature, datatype, merged[feature.name], violations) for feature in tensor.features]
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks) or tensor.constant
+
+
+def counts_content(count: int) -> bytes:
+    """Return the content of the tensor that says how many treatments there are."""
+    return struct.pack("<q", count)
 
 
 def digest_of(row: Row) -> str:
@@ -167,7 +200,8 @@ def _missing(feature: Feature, stored: Mapping[str, Any] | None) -> Violation:
     return Violation(pointer_of(feature.name), f"missing; expected {expected(feature)}")
 
 
-def _pack_feature(feature: Feature, datatype: Datatype, value: Any, violations: list[Violation]) -> bytes:
+def packed_feature(feature: Feature, datatype: Datatype, value: Any, violations: list[Violation]) -> bytes:
+    """Return the elements of one feature's value, flat where it has a shape."""
     elements = value if feature.shape else (value,)
     if datatype is Datatype.BYTES:
         encoded = [str(element).encode() for element in elements]

@@ -11,6 +11,10 @@
 Without ``tensors`` each feature is a tensor of its own. With it, a tensor holds its features side by side, flattened in
 the order named. ``batch`` says that the server takes a leading batch dimension (default true).
 
+With ``"per": "treatment"`` a feature belongs to each of the treatments that a rank call brings, and not to the entity.
+``"treatments": {"layout": "nested", "counts": "treatment_counts"}`` sends them as ``[1, m, n]`` beside the entity's
+tensors; without it (``"layout": "rows"``) each treatment is a row of the batch.
+
 ``output_schema``::
 
     {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1, "activation": "none",
@@ -21,19 +25,42 @@ An empty ``output_schema`` takes the server's first output, any shape.
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from understudy.core.features import JSON_TYPES, Feature, checked, problem_of
-from understudy.core.schema import InputSchema, OutputSchema, PackedTensor, PlainInput
+from understudy.core.schema import (
+    InputSchema,
+    OutputSchema,
+    PackedTensor,
+    PlainInput,
+    TreatmentLayout,
+    counts_content,
+)
 from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.errors import SchemaInvalid, Violation
 
 MAX_TENSOR_ELEMENTS = 1_000_000
 MAX_DIMENSIONS = 32
 """Half of what numpy takes; a nested value is walked down by recursion, which must end before Python's limit."""
+
+
+_FEATURE_FIELDS = {
+    "name",
+    "dtype",
+    "shape",
+    "default",
+    "min",
+    "max",
+    "enum",
+    "source",
+    "private",
+    "per",
+    "description",
+}
 
 
 def compile_input_schema(document: Any) -> InputSchema:
@@ -44,7 +71,7 @@ def compile_input_schema(document: Any) -> InputSchema:
     """
     if not isinstance(document, Mapping):
         raise SchemaInvalid("input_schema: expected an object with 'features'")
-    _only(document, {"features", "tensors", "batch"}, "input_schema")
+    _only(document, {"features", "tensors", "batch", "treatments"}, "input_schema")
     listed = document.get("features")
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise SchemaInvalid("input_schema.features: expected a list of at least one feature")
@@ -61,6 +88,9 @@ def compile_input_schema(document: Any) -> InputSchema:
         packed = tuple(
             PackedTensor(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,)) for feature in features
         )
+    treatments = _compile_treatments(document.get("treatments"), features, batch=batch)
+    if treatments is not None and treatments.nested:
+        packed = _nested(packed, treatments.counts)
     if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
         raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
     return InputSchema(
@@ -70,6 +100,7 @@ def compile_input_schema(document: Any) -> InputSchema:
         by_name=by_name,
         stored_names=tuple(feature.name for feature in features if feature.stored),
         plain=_plain(features, packed),
+        treatments=treatments,
     )
 
 
@@ -117,11 +148,9 @@ def compile_output_schema(document: Any) -> OutputSchema:
 def _compile_feature(entry: Any, where: str) -> Feature:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
         raise SchemaInvalid(f"{where}: expected an object with a name")
-    _only(entry, {"name", "dtype", "shape", "default", "min", "max", "enum", "source", "private", "description"}, where)
+    _only(entry, _FEATURE_FIELDS, where)
     where = f"{where} ({entry['name']})"
-    source = entry.get("source", "request")
-    if source not in ("request", "store"):
-        raise SchemaInvalid(f"{where}.source: expected request or store")
+    stored, per_treatment = _origin_of(entry, where)
     private = entry.get("private", False)
     if not isinstance(private, bool):
         raise SchemaInvalid(f"{where}.private: expected true or false")
@@ -137,8 +166,9 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         minimum=_number(entry, "min", where),
         maximum=_number(entry, "max", where),
         enum=tuple(enum),
-        stored=source == "store",
+        stored=stored,
         private=private,
+        per_treatment=per_treatment,
     )
     if feature.datatype in (Datatype.BYTES, Datatype.BOOL) and (feature.minimum, feature.maximum) != (None, None):
         raise SchemaInvalid(f"{where}: min and max are for numbers")
@@ -153,6 +183,19 @@ def _compile_feature(entry: Any, where: str) -> Feature:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
     _check_representable(feature, where)
     return feature
+
+
+def _origin_of(entry: Mapping[str, Any], where: str) -> tuple[bool, bool]:
+    """Return whether the feature is a stored one, and whether it belongs to the treatments."""
+    source = entry.get("source", "request")
+    if source not in ("request", "store"):
+        raise SchemaInvalid(f"{where}.source: expected request or store")
+    per = entry.get("per", "entity")
+    if per not in ("entity", "treatment"):
+        raise SchemaInvalid(f"{where}.per: expected entity or treatment")
+    if per == "treatment" and source == "store":
+        raise SchemaInvalid(f"{where}.source: the store has values of entities; a treatment's come with the request")
+    return source == "store", per == "treatment"
 
 
 def _check_representable(feature: Feature, where: str) -> None:
@@ -204,6 +247,44 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
     if used != set(by_name):
         raise SchemaInvalid(f"{where}: in no tensor: {sorted(set(by_name) - used)}")
     return tuple(packed)
+
+
+def _compile_treatments(entry: Any, features: tuple[Feature, ...], *, batch: bool) -> TreatmentLayout | None:
+    where = "input_schema.treatments"
+    per_treatment = any(feature.per_treatment for feature in features)
+    if entry is None and not per_treatment:
+        return None
+    if not per_treatment:
+        raise SchemaInvalid(f'{where}: no feature has "per": "treatment"')
+    if not batch:
+        raise SchemaInvalid("input_schema.batch: treatments need a batch dimension; take false away")
+    entry = {} if entry is None else entry
+    if not isinstance(entry, Mapping):
+        raise SchemaInvalid(f"{where}: expected an object")
+    _only(entry, {"layout", "counts"}, where)
+    layout, counts = entry.get("layout", "rows"), entry.get("counts")
+    if layout not in ("rows", "nested"):
+        raise SchemaInvalid(f"{where}.layout: expected rows or nested")
+    if counts is not None and (not isinstance(counts, str) or not counts or layout != "nested"):
+        raise SchemaInvalid(f"{where}.counts: expected the name of an input, with the layout nested")
+    entity_features = tuple(feature for feature in features if not feature.per_treatment)
+    return TreatmentLayout(entity_features, layout == "nested", counts)
+
+
+def _nested(packed: tuple[PackedTensor, ...], counts: str | None) -> tuple[PackedTensor, ...]:
+    """Return the tensors with the treatments' own dimension, which is 1 in a predict call: it has one treatment."""
+    nested = []
+    for tensor in packed:
+        spec = tensor.spec
+        kinds = {feature.per_treatment for feature in tensor.features}
+        if len(kinds) > 1:
+            raise SchemaInvalid(f"input_schema.tensors: {spec.name} holds features of the entity and of treatments")
+        nested.append(tensor._replace(spec=replace(spec, shape=(1, *spec.shape))) if True in kinds else tensor)
+    if counts is not None:
+        if counts in {tensor.spec.name for tensor in packed}:
+            raise SchemaInvalid(f"input_schema.treatments.counts: there is another input named {counts!r}")
+        nested.append(PackedTensor(TensorSpec(counts, Datatype.INT64), (), counts_content(1)))
+    return tuple(nested)
 
 
 def _features_of(names: Any, by_name: Mapping[str, Feature], where: str) -> tuple[Feature, ...]:

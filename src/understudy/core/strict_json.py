@@ -9,16 +9,29 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from understudy.errors import MalformedBody
 
 MAX_DEPTH = 32
+LONG_BYTES = 16_384
+MOST_COLUMNS = 1_024
+"""A text longer than this that opens no more containers may be columns of numbers: they are looked at another way."""
 _BIG = 9.2e18
 """Just under 2**63: a float this large may be an integer that did not fit."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|-?\d[\d.eE+-]*|true|false|null')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class Doubtful(Exception):
+    """The text must be looked at token by token, which takes long; ``value`` is what orjson made of it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
 
 
 class _Suspicious(Exception):
@@ -32,17 +45,35 @@ def parse(body: bytes) -> Any:
         MalformedBody: With line, column and byte of the first problem; the text itself is never repeated.
     """
     try:
+        return parse_clean(body)
+    except Doubtful as doubt:
+        _scan(body)
+        return doubt.value
+
+
+def parse_clean(body: bytes) -> Any:
+    """Return the value of a JSON text that is good at the first look.
+
+    Raises:
+        MalformedBody: As :func:`parse`.
+        Doubtful: Only :func:`parse` can tell.
+    """
+    try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as problem:
         _refuse_undecodable(body, problem)
     try:
-        keys = _keys_of(value, 0)
+        keys = _keys_of_columns(value, body) if len(body) > LONG_BYTES else None
+        if keys is None:
+            keys = _keys_of(value, 0)
         # As many colons as keys: none came twice. Colons inside strings count only after that first, cheap look.
-        suspicious = (keys != body.count(b":") and keys != _STRING.sub(b"", body).count(b":")) or b"\\u0000" in body
+        suspicious = (keys != body.count(b":") and keys != _STRING.sub(b"", body).count(b":")) or (
+            b"\\" in body and b"\\u0000" in body  # one byte is found 40 times as fast
+        )
     except _Suspicious:
         suspicious = True
     if suspicious:
-        _scan(body)
+        raise Doubtful(value)
     return value
 
 
@@ -64,6 +95,47 @@ def _keys_of(value: Any, depth: int) -> int:
         elif kind is dict or kind is list:
             keys += _keys_of(member, depth + 1)
     return keys
+
+
+def _keys_of_columns(value: Any, body: bytes) -> int | None:
+    """Count the keys as :func:`_keys_of`, without a look at the elements of long lists of numbers or of strings.
+
+    Lists that begin with an element that is no container are taken to have none. That was right when as many containers
+    were met as the text opens; otherwise the answer is ``None``, as when a number may be an integer that did not fit.
+    """
+    text = np.frombuffer(body, np.uint8)
+    opened = np.count_nonzero(text == ord("{")) + np.count_nonzero(text == ord("["))
+    if opened > MOST_COLUMNS or type(value) is not dict or _has_long_number(text):
+        return None
+    keys, met = _keys_and_containers(value, 0)
+    return keys if met == opened else None
+
+
+def _has_long_number(text: NDArray[np.uint8]) -> bool:
+    """Whether 19 digits follow each other anywhere, as in every integer over 64 bits."""
+    digits = (text - np.uint8(ord("0"))) < 10  # noqa: PLR2004 - what is less than "0" has turned round to 208 and more
+    pairs = digits[:-1] & digits[1:]
+    fours = pairs[:-2] & pairs[2:]
+    eights = fours[:-4] & fours[4:]
+    sixteens = eights[:-8] & eights[8:]
+    return bool((sixteens[:-3] & sixteens[3:]).any())
+
+
+def _keys_and_containers(value: dict[str, Any] | list[Any], depth: int) -> tuple[int, int]:
+    if depth >= MAX_DEPTH:
+        raise _Suspicious
+    keys, met = 0, 1
+    members: Iterable[Any] = value
+    if type(value) is dict:
+        keys, members = len(value), value.values()
+    elif not value or type(value[0]) not in (dict, list):  # type: ignore[index]  # a list, then
+        return 0, 1
+    for member in members:
+        kind = type(member)
+        if kind is dict or kind is list:
+            inner = _keys_and_containers(member, depth + 1)
+            keys, met = keys + inner[0], met + inner[1]
+    return keys, met
 
 
 def _scan(body: bytes) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,13 @@ Row: TypeAlias = tuple[bytes, ...]
 
 ``BYTES`` elements are each a 4-byte little-endian length and then UTF-8, as in the protocol's ``raw_input_contents``.
 """
+
+
+class Block(NamedTuple):
+    """The input tensors of one call as they are sent: ``contents`` as in a :data:`Row`, and their whole ``shapes``."""
+
+    contents: Row
+    shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from understudy.core.outputs import Prediction, decode_cached, encode_cached
 from understudy.core.policy import ModelVersion
+from understudy.core.rank import AssembledTreatments
+from understudy.core.ranking import Ranking
 from understudy.core.schema import Assembled
 from understudy.errors import DeadlineExceeded
 from understudy.ports import PredictionCache, Telemetry
@@ -66,14 +68,17 @@ class Answers:
         self._callers.of(version).submit(assembled.row, deadline, settle)
 
     async def answer(
-        self, version: ModelVersion, assembled: Assembled, deadline: float
-    ) -> tuple[Prediction, CacheResult]:
-        """Return the version's prediction for this input.
+        self, version: ModelVersion, assembled: Assembled | AssembledTreatments, deadline: float
+    ) -> tuple[Prediction | Ranking, CacheResult]:
+        """Return the version's prediction for this input, or its ranking of these treatments; that is never cached.
 
         Raises:
             BackendUnavailable, BadAnswer, Overloaded: As the version's caller.
             DeadlineExceeded: The ``deadline`` passed first.
         """
+        if isinstance(assembled, AssembledTreatments):
+            tensor = await self._callers.of(version).call_block(assembled.block, deadline)
+            return assembled.ranking_of(version.output_schema, tensor), CacheResult.BYPASS
         if not self.looks_up(version):
             return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
         try:

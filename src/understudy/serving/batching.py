@@ -19,7 +19,7 @@ import structlog
 
 from understudy.core.outputs import Prediction, predictions_of
 from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Row, Tensor
+from understudy.core.tensors import Block, Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports import ModelBackend
 
@@ -27,6 +27,7 @@ _log = structlog.get_logger(__name__)
 
 MOST_CALLS = 128
 """Calls of one version in flight, however slow it is."""
+IDLE_POLL_SECONDS = 0.002
 SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
 
@@ -104,6 +105,7 @@ class BatchingCaller:
         self._gap_timer: asyncio.TimerHandle | None = None
         self._calls: dict[asyncio.Task[None], float] = {}
         """When each left, the oldest first."""
+        self._blocks = 0
 
     @property
     def in_flight(self) -> int:
@@ -112,8 +114,8 @@ class BatchingCaller:
 
     @property
     def rows_under_way(self) -> int:
-        """Rows that wait, and calls in flight."""
-        return len(self._queue) + len(self._calls)
+        """Rows that wait, and calls in flight, those of blocks included."""
+        return len(self._queue) + len(self._calls) + self._blocks
 
     async def call(self, row: Row, deadline: float) -> Prediction:
         """Return the prediction for one row.
@@ -150,6 +152,24 @@ class BatchingCaller:
         self._dispatch_if_due()
         return waiting
 
+    async def call_block(self, block: Block, deadline: float) -> Tensor:
+        """Return the answer to rows that are a call of their own: they never wait for company, nor for each other.
+
+        Raises:
+            BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend.
+            Overloaded: As many such calls are in flight as may be.
+        """
+        if self._blocks >= MOST_CALLS:
+            raise Overloaded(f"{self._blocks} rank calls wait for {self.version.model_name} {self.version.version}")
+        remaining = deadline - self._now()
+        if remaining <= 0:
+            raise DeadlineExceeded("queue")
+        self._blocks += 1
+        try:
+            return await self.backend.infer_block(block, remaining)
+        finally:
+            self._blocks -= 1
+
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether the version's model servers say that they serve it."""
         return await self.backend.ready(timeout_seconds)
@@ -158,8 +178,8 @@ class BatchingCaller:
         """Wait until no row waits and no call is in flight, at most ``timeout_seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while self._queue or self._calls:
-                    await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(self._gap_seconds))
+                while self._queue or self._calls or self._blocks:
+                    await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(IDLE_POLL_SECONDS))
 
     async def close(self) -> None:
         """Close the backend; rows that wait or are in flight fail."""

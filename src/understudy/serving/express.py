@@ -111,6 +111,7 @@ class _Run:
         if isinstance(assembled, Served):
             self._decide(assembled)
             return
+        assert isinstance(assembled, Assembled)  # what a predict request is assembled to
         self._version, self._assembled = version, assembled
         try:
             self._express.ask(version, assembled, deadline, self)

@@ -1,4 +1,4 @@
-"""THE request: from a parsed predict call to a logged answer, top to bottom.
+"""THE request: from a parsed predict or rank call to a logged answer, top to bottom.
 
 1. policy snapshot   2. route   3. features   4. validate and assemble   5. cache, then the version's model servers
 6. a failing challenger's call goes to the champion   7. log row, before the answer   8. shadow, after it
@@ -13,6 +13,8 @@ from understudy.core.ids import prediction_id
 from understudy.core.outputs import Prediction
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
+from understudy.core.rank import AssembledTreatments, RankRequest
+from understudy.core.ranking import Ranking
 from understudy.core.request import PredictRequest
 from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
 from understudy.core.sampling import encode_sample, is_sampled
@@ -41,8 +43,8 @@ class Served(NamedTuple):
     """
 
     version: ModelVersion
-    assembled: Assembled | None
-    prediction: Prediction | None
+    assembled: Assembled | AssembledTreatments | None
+    prediction: Prediction | Ranking | None
     error: UnderstudyError | None
     cache: CacheResult = CacheResult.BYPASS
     seconds: float = 0.0
@@ -65,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One predict call under way: when it began, when its route was known and when it ends, in monotonic seconds.
+    """One call under way: when it began, when its route was known and when it ends, in monotonic seconds.
 
     ``stored`` is what the feature store had, ``None`` if it was not asked or failed.
     """
@@ -73,7 +75,7 @@ class Call(NamedTuple):
     prediction_id: str
     policy: ServingPolicy
     route: Route
-    request: PredictRequest
+    request: PredictRequest | RankRequest
     started: float
     routed: float
     deadline: float
@@ -128,7 +130,7 @@ class Predictor:
     async def predict(
         self,
         model_name: str,
-        request: PredictRequest,
+        request: PredictRequest | RankRequest,
         *,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
@@ -137,7 +139,7 @@ class Predictor:
 
         Args:
             model_name: Whose policy decides.
-            request: The parsed body.
+            request: The parsed body: it knows what to ask of a version. All else is the same for both kinds.
             timeout_seconds: The caller's own limit; the version's limit holds if it is shorter.
             forced_version: The label of a version that answers instead of the route's; the caller's scope is checked
                 by the door.
@@ -157,7 +159,7 @@ class Predictor:
     def begin(
         self,
         model_name: str,
-        request: PredictRequest,
+        request: PredictRequest | RankRequest,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
     ) -> Call:
@@ -238,7 +240,8 @@ class Predictor:
         return now + (call.deadline - now) * self._limits.challenger_budget_ratio
 
     async def _serve_version(self, call: Call, version: ModelVersion, deadline: float) -> Served:
-        assembled = assembled_for(call, version)
+        is_large = call.request.is_large
+        assembled = await asyncio.to_thread(assembled_for, call, version) if is_large else assembled_for(call, version)
         if isinstance(assembled, Served):
             return assembled
         try:
@@ -276,7 +279,7 @@ class Predictor:
             assigned_version_id=served.version.id if role is Role.SHADOW else call.route.version.id,
             entity_id=call.request.entity_id,
             input_hash=assembled.digest if assembled is not None else "",
-            prediction=prediction.json if prediction is not None else b"null",
+            prediction=prediction.logged if prediction is not None else b"null",
             score=prediction.score if prediction is not None else None,
             latency_us=int(seconds * 1_000_000),
             role=role,
@@ -304,7 +307,7 @@ class Predictor:
             or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
         ):
             return None
-        text, outcome = encode_sample(served.version.input_schema.single_values(request.inputs, call.stored))
+        text, outcome = encode_sample(request.logged_values(served.version, call.stored))
         self._telemetry.count("input_samples_total", policy.model_name, outcome)
         return text
 
@@ -332,15 +335,17 @@ class Predictor:
         self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
 
 
-def assembled_for(call: Call, version: ModelVersion) -> Assembled | Served:
+def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:
     """Return the version's inputs, or what it makes of a call without them."""
     try:
-        return version.input_schema.assemble(call.request.inputs, call.stored)
+        return call.request.assemble(version, call.stored)
     except InputInvalid as problem:
         return Served(version, None, None, _blame(problem, version, call.feature_error))
 
 
-def failure_of(call: Call, version: ModelVersion, assembled: Assembled, problem: ServingError) -> Served:
+def failure_of(
+    call: Call, version: ModelVersion, assembled: Assembled | AssembledTreatments, problem: ServingError
+) -> Served:
     """Return what a version made of a call when asking it ended in ``problem``."""
     if isinstance(problem, DeadlineExceeded):
         problem = DeadlineExceeded(problem.stage, call.budget_seconds)

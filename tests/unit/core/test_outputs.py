@@ -150,3 +150,10 @@ def test_a_cached_string_is_held_to_the_rules_of_a_servers_string():
 def test_a_well_formed_cache_value_of_something_else_is_a_miss(value):
     assert value != GOOD
     assert decode_cached(TWO_CLASSES, 7, "d" * 64, value) is None
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 2, 1), (3, 1, 2)])
+def test_one_more_dimension_of_one_is_accepted_at_either_end(shape):
+    tensor = fp32(shape, 0.25, 0.75, 0.5, 0.5, 0.125, 0.875)
+
+    assert read(TWO_CLASSES, tensor, rows=3) == [{"score": 0.75}, {"score": 0.5}, {"score": 0.875}]

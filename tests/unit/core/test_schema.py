@@ -7,7 +7,7 @@ from builders import an_input_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.schema import InputSchema
+from understudy.core.schema import InputSchema, single_values
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.core.tensors import Datatype, split_bytes_elements
 from understudy.errors import InputInvalid, SchemaInvalid
@@ -136,13 +136,13 @@ def test_single_values_are_those_that_were_assembled_and_private_ones_are_not_am
     )
     given = {"age": 41, "email": "dana@example.org", "history": [1, 2]}
 
-    assert schema.single_values(given, {"visits": 7}) == {"age": 41, "plan": "free", "visits": 7}
-    assert schema.single_values({**given, "visits": 9, "plan": "pro"}, {"visits": 7}) == {
+    assert single_values(schema.features, given, {"visits": 7}) == {"age": 41, "plan": "free", "visits": 7}
+    assert single_values(schema.features, {**given, "visits": 9, "plan": "pro"}, {"visits": 7}) == {
         "age": 41,
         "plan": "pro",
         "visits": 9,
     }
-    assert schema.single_values(given) == {"age": 41, "plan": "free", "visits": 0}
+    assert single_values(schema.features, given) == {"age": 41, "plan": "free", "visits": 0}
 
 
 def test_a_stored_value_of_the_wrong_type_is_a_violation_too():

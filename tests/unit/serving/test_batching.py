@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory_backend import MemoryBackend
-from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.core.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.batching import MOST_CALLS, BatchingCaller
 
 SPOILT = -1.0
 
@@ -202,3 +202,59 @@ async def test_more_rows_than_may_wait_are_refused():
 
     assert sum(isinstance(answer, Overloaded) for answer in answers) == 4
     assert sum(isinstance(answer, float) for answer in answers) == 6
+
+
+def block_of(*values: float) -> Block:
+    return Block((b"".join(row_of(value)[0] for value in values),), ((len(values), 2),))
+
+
+async def test_a_block_of_rows_is_a_call_of_its_own_that_waits_for_none():
+    backend = MemoryBackend(echo, delay_seconds=0.01)
+    caller = a_caller(backend, concurrency=1)
+    deadline = time.monotonic() + 5
+    rows = [asyncio.ensure_future(caller.call(row_of(value), deadline)) for value in (1, 2)]
+    await asyncio.sleep(0)
+
+    tensor = await caller.call_block(block_of(7, 8, 9), deadline)
+
+    assert tensor.values.tolist() == [7, 8, 9]
+    assert not rows[1].done()
+    assert sorted(len(call) for call in backend.calls) == [1, 3]
+    rows[1].cancel()
+    await rows[0]
+
+
+async def test_only_so_many_blocks_are_under_way_and_all_are_counted():
+    backend = MemoryBackend(echo, delay_seconds=0.1)
+    caller = a_caller(backend)
+    deadline = time.monotonic() + 30
+    blocks = [asyncio.ensure_future(caller.call_block(block_of(1), deadline)) for _ in range(MOST_CALLS)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded, match="128 rank calls wait"):
+        await caller.call_block(block_of(1), deadline)
+
+    assert caller.rows_under_way == MOST_CALLS
+    await asyncio.gather(*blocks)
+    assert caller.rows_under_way == 0
+
+
+async def test_a_caller_is_idle_when_its_blocks_are_answered():
+    backend = MemoryBackend(echo, delay_seconds=0.05)
+    caller = a_caller(backend)
+    block = asyncio.ensure_future(caller.call_block(block_of(1), time.monotonic() + 30))
+    await asyncio.sleep(0)
+
+    await caller.idle(30)
+
+    assert block.done()
+    assert backend.in_flight == 0
+
+
+async def test_a_block_without_time_left_is_not_sent():
+    backend = MemoryBackend(echo)
+
+    with pytest.raises(DeadlineExceeded):
+        await a_caller(backend).call_block(block_of(1), time.monotonic() - 1)
+
+    assert backend.calls == []

@@ -24,8 +24,8 @@ from understudy.entrypoints.proxy.door import HttpCall, PredictDoor
 from understudy.entrypoints.proxy.edge import Edge
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane
 from understudy.entrypoints.proxy.gate import Gate, methods_of
-from understudy.entrypoints.proxy.lane import App, PredictLane, http_call
-from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDICT, READ
+from understudy.entrypoints.proxy.lane import App, PredictLane, http_call, read_body
+from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
 from understudy.entrypoints.proxy.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.problems import STATUS
 from understudy.entrypoints.proxy.views import model_detail, model_summary, readiness
@@ -130,8 +130,10 @@ def create_api(proxy: Proxy) -> FastAPI:
 
 
 def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
+    settings = proxy.settings
+
     def call_of(request: Request) -> HttpCall:
-        return http_call(request.scope, request.receive, proxy.settings)
+        return http_call(request.scope, request.receive, settings)
 
     @api.post("/v1/models/{model}/predict", **PREDICT)
     async def predict(model: Name, request: Request) -> Response:
@@ -144,6 +146,18 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.post("/v1/models/{model}/versions/{version}/predict", **FORCED)
     async def predict_forced(model: Name, version: Name, request: Request) -> Response:
         return response_of(await proxy.door.predict(call_of(request), model, forced_version=version))
+
+    def rank_call_of(request: Request) -> HttpCall:
+        read = partial(read_body, request.receive, settings.rank_body_limit_bytes, settings.receive_seconds)
+        return call_of(request)._replace(read_body=read)
+
+    @api.post("/v1/models/{model}/rank", **RANK)
+    async def rank(model: Name, request: Request) -> Response:
+        return response_of(await proxy.door.rank(rank_call_of(request), model))
+
+    @api.post("/v1/models/{model}/versions/{version}/rank", **RANK_FORCED)
+    async def rank_forced(model: Name, version: Name, request: Request) -> Response:
+        return response_of(await proxy.door.rank(rank_call_of(request), model, forced_version=version))
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:

@@ -17,7 +17,9 @@ OPEN: Final = None
 ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("POST", "/v1/models/{model}/predict"): Scope.PREDICT,
     ("POST", "/v1/models/{model}/predict:batch"): Scope.PREDICT,
+    ("POST", "/v1/models/{model}/rank"): Scope.PREDICT,
     ("POST", "/v1/models/{model}/versions/{version}/predict"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/versions/{version}/rank"): Scope.OPERATE,
     ("POST", "/v1/outcomes"): Scope.OUTCOMES,
     ("GET", "/v1/models"): Scope.READ,
     ("GET", "/v1/models/{model}"): Scope.READ,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from understudy.core.outcomes import MAX_EVENTS
+from understudy.core.rank import MAX_TREATMENT_ID, MAX_TREATMENTS
 
 _PROBLEM = {
     "type": "object",
@@ -53,7 +54,7 @@ _REQUEST = {
     },
     "examples": [{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
 }
-_ANSWER = {
+_ANSWER: dict[str, Any] = {
     "type": "object",
     "required": ["prediction", "model", "version", "role", "prediction_id", "generation"],
     "properties": {
@@ -73,7 +74,7 @@ _BATCH_REQUEST = {
     "additionalProperties": False,
     "properties": {"entities": {"type": "array", "minItems": 1, "maxItems": 256, "items": _REQUEST}},
 }
-_BATCH_ANSWER = {
+_BATCH_ANSWER: dict[str, Any] = {
     "type": "object",
     "required": ["model", "predictions", "failed"],
     "properties": {
@@ -85,6 +86,82 @@ _BATCH_ANSWER = {
         },
     },
 }
+_TREATMENT_INPUTS = "Features of a treatment by name: those that input_schema marks with per: treatment."
+_TREATMENT_ID = {"type": "string", "minLength": 1, "maxLength": MAX_TREATMENT_ID}
+_RANK_REQUEST = {
+    "type": "object",
+    "required": ["entity_id", "inputs", "treatments"],
+    "additionalProperties": False,
+    "properties": {
+        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "inputs": {"type": "object", "description": "The entity's features by name."},
+        "category": {"type": ["string", "null"], "maxLength": 255},
+        "treatments": {
+            "oneOf": [
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MAX_TREATMENTS,
+                    "items": {
+                        "type": "object",
+                        "required": ["id", "inputs"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "id": _TREATMENT_ID,
+                            "inputs": {"type": "object", "description": _TREATMENT_INPUTS},
+                        },
+                    },
+                },
+                {
+                    "type": "object",
+                    "required": ["ids", "inputs"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "ids": {"type": "array", "minItems": 1, "maxItems": MAX_TREATMENTS, "items": _TREATMENT_ID},
+                        "inputs": {
+                            "type": "object",
+                            "description": "For each feature a list of values in the order of the ids.",
+                            "additionalProperties": {"type": "array"},
+                        },
+                    },
+                },
+            ]
+        },
+        "top_k": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_TREATMENTS},
+    },
+    "examples": [
+        {
+            "entity_id": "customer-42",
+            "inputs": {"age": 41.0},
+            "treatments": [{"id": "mail-7", "inputs": {"price": 9.5}}, {"id": "push-2", "inputs": {"price": 4.0}}],
+            "top_k": 1,
+        },
+        {
+            "entity_id": "customer-42",
+            "inputs": {"age": 41.0},
+            "treatments": {"ids": ["mail-7", "push-2"], "inputs": {"price": [9.5, 4.0]}},
+        },
+    ],
+}
+_RANKING = {
+    "type": "object",
+    "required": ["treatments"],
+    "oneOf": [{"required": ["scores"]}, {"required": ["best"]}],
+    "properties": {
+        "treatments": {"type": "integer", "description": "How many there were."},
+        "scores": {"type": "array", "items": {"type": "number"}, "description": "In the order of the request."},
+        "best": {
+            "type": "array",
+            "description": "With top_k: the best first, equal ones in the order of the request.",
+            "items": {
+                "type": "object",
+                "required": ["id", "score"],
+                "properties": {"id": {"type": "string"}, "score": {"type": "number"}},
+            },
+        },
+    },
+}
+_RANK_ANSWER = {**_ANSWER, "properties": {**_ANSWER["properties"], "prediction": _RANKING}}
 
 _OUTCOMES = {
     "type": "object",
@@ -127,7 +204,7 @@ _OUTCOMES = {
         }
     ],
 }
-_OUTCOMES_ANSWER = {
+_OUTCOMES_ANSWER: dict[str, Any] = {
     "type": "object",
     "required": ["results", "new", "known"],
     "properties": {
@@ -176,6 +253,8 @@ def _post(
 
 PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER, 502)
 BATCH = _post("predictBatch", "Predict for up to 256 entities", _BATCH_REQUEST, _BATCH_ANSWER)
+RANK = _post("rank", f"Rank up to {MAX_TREATMENTS:,} treatments for one entity", _RANK_REQUEST, _RANK_ANSWER, 409, 502)
+RANK_FORCED = _post("rankForced", "Rank with a given version (scope operate)", _RANK_REQUEST, _RANK_ANSWER, 409, 502)
 FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER, 502)
 
 OUTCOMES: dict[str, Any] = {

@@ -18,6 +18,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.QueryInvalid: 400,
     errors.RequestTimedOut: 408,
     errors.BodyInvalid: 422,
+    errors.NotRankable: 409,
     errors.UnknownModel: 404,
     errors.UnknownVersion: 404,
     errors.UnknownRoute: 404,

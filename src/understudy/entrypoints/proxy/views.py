@@ -68,6 +68,8 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
         detail["enum"] = list(feature.enum)
     if feature.stored:
         detail["source"] = "store"
+    if feature.per_treatment:
+        detail["per"] = "treatment"
     detail["required"] = not feature.has_default and not feature.stored
     if feature.has_default:
         detail["default"] = feature.default

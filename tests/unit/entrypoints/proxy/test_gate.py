@@ -54,6 +54,8 @@ def test_nothing_is_open_but_health_and_the_documentation():
         ("POST", "/v1/models/a%2Fb/predict", (Scope.PREDICT, "a/b")),
         ("POST", "/v1/models/visits/predict:batch", (Scope.PREDICT, "visits")),
         ("POST", "/v1/models/visits/versions/7%2Fx/predict", (Scope.OPERATE, "visits")),
+        ("POST", "/v1/models/a%2Fb/rank", (Scope.PREDICT, "a/b")),
+        ("POST", "/v1/models/visits/versions/7%2Fx/rank", (Scope.OPERATE, "visits")),
         ("GET", "/v1/models/visits", (Scope.READ, "visits")),
         ("GET", "/livez", (OPEN, None)),
         ("POST", "/livez", (Scope.READ, None)),

@@ -13,13 +13,17 @@ from understudy.errors import BackendUnavailable, BadAnswer
 
 ONE = b'{"entity_id":"a","inputs":{"age":1,"income":2}}'
 MANY = b'{"entities":[' + ONE + b"]}"
+RANKED = b'{"entity_id":"a","inputs":{"age":1},"treatments":{"ids":["t"],"inputs":{"price":[2]}}}'
 OPS, VISITOR = (b"authorization", b"Bearer ops.secret"), (b"authorization", b"Bearer visitor.secret")
 BAD_DEADLINE, NO_TIME = (b"x-request-timeout-ms", b"soon"), (b"grpc-timeout", b"1n")
 POSTS = {
     "predict": ("/v1/models/{}/predict", ONE),
     "predictBatch": ("/v1/models/{}/predict:batch", MANY),
+    "rank": ("/v1/models/{}/rank", RANKED),
+    "rankForced": ("/v1/models/{}/versions/9/rank", RANKED),
     "predictForced": ("/v1/models/{}/versions/1/predict", ONE),
 }
+MODELS = {"rank": "offers", "rankForced": "offers"}
 EVENT = b'{"event_id":"e1","model":"visits","entity_id":"a","name":"n","value":1,"occurred_at":"2026-11-20T13:02:11Z"}'
 READS = {
     "listModels": "/v1/models",
@@ -37,7 +41,8 @@ async def described(proxy: Any) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 async def up(start):
-    return await start(auth=True, docs=True, receive_seconds=0.05, body_limit_bytes=1_024)
+    limits = {"body_limit_bytes": 1_024, "rank_body_limit_bytes": 1_024}
+    return await start(auth=True, docs=True, receive_seconds=0.05, offers=True, **limits)
 
 
 @pytest.fixture
@@ -50,8 +55,8 @@ async def reached(up, start):
         found[operation][str(answer.status)] = answer.headers[b"content-type"].decode()
 
     for operation, (pattern, good) in POSTS.items():
-        path = pattern.format("visits")
-        other = "a%2Fb" if operation != "predictForced" else "visits"
+        path = pattern.format(MODELS.get(operation, "visits"))
+        other = "a%2Fb" if not operation.endswith("Forced") else "visits"
         await ask(operation, path, good, headers=[OPS])
         await ask(operation, path, good, headers=[OPS, BAD_DEADLINE])
         await ask(operation, path, good)
@@ -82,13 +87,16 @@ async def reached(up, start):
     await ask("getAssignment", "/v1/models/nobody/assignment?entity_id=a", method="GET", headers=[OPS])
     await ask("getAssignment", "/v1/models/visits/assignment", method="GET", headers=[OPS])
     await ask("getProblem", "/problems/E999", method="GET", headers=[OPS])
+    await ask("rank", "/v1/models/visits/rank", RANKED, headers=[OPS])
+    await ask("rankForced", "/v1/models/visits/versions/1/rank", RANKED, headers=[OPS])
     for operation in ("livez", "readyz"):
         await ask(operation, f"/{operation}", method="GET")
     for error in (BadAnswer("INTERNAL"), BackendUnavailable("no replica answers")):
-        up.backends["1"].error = error
-        for operation in ("predict", "predictForced"):
-            body = ONE.replace(b"2", error.code[1:].encode())
-            await ask(operation, POSTS[operation][0].format("visits"), body, headers=[OPS])
+        up.backends["1"].error = up.backends["9"].error = error
+        for operation in ("predict", "predictForced", "rank", "rankForced"):
+            pattern, good = POSTS[operation]
+            body = good.replace(b"2", error.code[1:].encode())
+            await ask(operation, pattern.format(MODELS.get(operation, "visits")), body, headers=[OPS])
 
     starting = await start(auth=True, registry_answers=False)
     await ask("predictBatch", POSTS["predictBatch"][0].format("visits"), MANY, proxy=starting, headers=[OPS])
