@@ -1,5 +1,7 @@
 """A model server that computes nothing: constant answers of the right shape after a chosen latency.
 
+With ``--slots`` it works on so many calls at a time and lets the others wait, as a server with so many workers does.
+
 It speaks the Open Inference Protocol and TF Serving's ``Predict``, and counts calls and rows under :data:`COUNTS`.
 """
 
@@ -7,6 +9,7 @@ import argparse
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
 from math import prod
 
@@ -61,8 +64,9 @@ def _rows(shape: Sequence[int]) -> int:
 class Stub:
     """The methods of one stub; bytes in, bytes out."""
 
-    def __init__(self, latency_seconds: float) -> None:
+    def __init__(self, latency_seconds: float, slots: int | None = None) -> None:
         self._latency_seconds = latency_seconds
+        self._slots: AbstractAsyncContextManager[object] = asyncio.Semaphore(slots) if slots else nullcontext()
         self._calls = 0
         self._rows = 0
 
@@ -84,7 +88,8 @@ class Stub:
             self._calls += 1
             self._rows += rows
             if self._latency_seconds:
-                await asyncio.sleep(self._latency_seconds)
+                async with self._slots:
+                    await asyncio.sleep(self._latency_seconds)
             return answer_of(rows)
 
         return infer
@@ -115,10 +120,10 @@ def counts_of(port: int) -> tuple[int, int]:
     return int(calls), int(rows)
 
 
-async def serve(port: int, latency_seconds: float) -> None:
+async def serve(port: int, latency_seconds: float, slots: int | None) -> None:
     """Serve until SIGTERM."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((_ByPath(Stub(latency_seconds).handlers()),))
+    server.add_generic_rpc_handlers((_ByPath(Stub(latency_seconds, slots).handlers()),))
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     stopped = asyncio.Event()
@@ -131,9 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--slots", type=int, help="calls that it works on at a time; by default all")
     parser.add_argument("--hang", action="store_true", help="take every call and answer none")
     asked = parser.parse_args()
-    asyncio.run(serve(asked.port, HANGING_SECONDS if asked.hang else asked.latency_ms / 1000))
+    asyncio.run(serve(asked.port, HANGING_SECONDS if asked.hang else asked.latency_ms / 1000, asked.slots))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             price = {"name": "price", "dtype": "float32", "min": 0, "per": "treatment"}
             tensor = {"name": "input", "features": ["age", "price"]}
             rankable = a_version_row("9", input_schema=an_input_schema(features=[age, price], tensors=[tensor]))
-            versions = [a_version_row(label, input_schema=schema) for label in ("1", "2", "3")]
+            versions = [a_version_row(label, input_schema=schema, timeout_ms=10_000) for label in ("1", "2", "3")]
             document: dict[str, Any] = {
                 "models": {
                     "visits": policy_rows(versions=versions),

@@ -57,6 +57,12 @@ class Settings(BaseSettings):
     backend_batch_rows: int = Field(default=128, ge=1)
     backend_queue_rows: int = Field(default=4_096, ge=1)
     """Rows of one version that may wait; more are refused with 503."""
+    backend_calls: int = Field(default=128, ge=1)
+    """Calls of one version in flight, per worker."""
+    backend_wait_seconds: float = Field(default=0.2, gt=0)
+    """Longest wait of a row for a call when that many are in flight; a 503 comes after that time, not at once."""
+    hedge_ratio: float = Field(default=0.05, ge=0, le=0.5)
+    """Hedges for each call to a version with several replicas, at most; 0 turns hedging off."""
     challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)
     """Share of the deadline that a challenger may use before the champion answers instead."""
     shadow_limit: int = Field(default=64, ge=0)

@@ -33,6 +33,8 @@ class Behaviour:
     typed: bool = False
     """Answer in typed lists instead of raw bytes."""
     delay_seconds: float = 0.0
+    delay_of: Callable[[int], float] | None = None
+    """The delay of a call by its number, counted from 1; instead of ``delay_seconds``."""
     code: grpc.StatusCode | None = None
     details: str = "secret-path/model.bin"
     failures: int | None = None
@@ -118,7 +120,8 @@ class ModelServer:
             behaviour = self.behaviour
             self.calls += 1
             self.last_metadata = dict(context.invocation_metadata() or ())
-            await asyncio.sleep(behaviour.delay_seconds)
+            delay_of = behaviour.delay_of
+            await asyncio.sleep(behaviour.delay_seconds if delay_of is None else delay_of(self.calls))
             if behaviour.code is not None and (behaviour.failures is None or behaviour.failures > 0):
                 if behaviour.failures is not None:
                     behaviour.failures -= 1

@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
+from understudy.adapters.grpc_race import NO_HEDGING, Hedging, Race
+from understudy.core.hedging import HedgeBudget, RecentTimes, choose_hedge
 from understudy.core.replicas import (
     HEALTHY,
     Health,
@@ -100,20 +102,32 @@ class _NotTaken(Exception):
 
 
 class _Replica:
-    """One endpoint's channel and its callables by method."""
+    """One endpoint's channel, and by method its callables and how long it took of late."""
 
-    __slots__ = ("_calls", "channel")
+    __slots__ = ("_calls", "_times", "channel")
 
     def __init__(self, endpoint: str) -> None:
         # With the scheme said, an endpoint can name no other (unix:, xds:).
         self.channel = grpc.aio.insecure_channel(f"dns:///{endpoint}", options=CHANNEL_OPTIONS)
         self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._times: dict[str, RecentTimes] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a call would leave at once; not so at a server that drains, which has said goodbye (GOAWAY)."""
+        return self.channel.get_state() is grpc.ChannelConnectivity.READY
 
     def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
         """Return the callable of a method; bytes go in and out as they are."""
         if method not in self._calls:
             self._calls[method] = self.channel.unary_unary(method)
         return self._calls[method]
+
+    def times(self, method: str) -> RecentTimes:
+        """Return how long the calls of a method took."""
+        if method not in self._times:
+            self._times[method] = RecentTimes()
+        return self._times[method]
 
 
 class ReplicaSet:
@@ -126,6 +140,7 @@ class ReplicaSet:
         *,
         traits: ServerTraits = USUAL_TRAITS,
         metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -141,6 +156,11 @@ class ReplicaSet:
         self._healths: list[Health] = self._all_healthy.copy()
         self._in_flight: list[int] = [0] * len(self._endpoints)
         self._retries = RetryBudget()
+        self._hedging = hedging
+        # The call that loses must be broken off: where that cannot be done it would hold a worker for nothing.
+        self._can_hedge = hedging.ratio > 0 and traits.cancels_cleanly and len(self._endpoints) > 1
+        self._hedges = HedgeBudget(hedging.ratio)
+        self._hedge_tasks: set[asyncio.Task[bytes]] = set()
         self._probes: dict[int, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[bytes]] = set()
 
@@ -157,6 +177,9 @@ class ReplicaSet:
     async def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
         """Return the answer of one replica; one that is down or cannot serve the version is replaced by another once.
 
+        With ``hedging``, a replica that has not answered after its own 95th percentile gets company: the first of both
+        answers is returned.
+
         Raises:
             BackendUnavailable: No replica took the call; the message carries the last one's gRPC code.
             DeadlineExceeded: ``timeout_seconds`` passed.
@@ -166,6 +189,8 @@ class ReplicaSet:
         self._retries = self._retries.after_call()
         index = self._choose()
         try:
+            if self._can_hedge:
+                return await self._race(index, method, request, deadline, timeout_seconds)
             return await self._attempt(index, method, request, deadline, timeout_seconds)
         except _NotTaken as not_taken:
             index = self._choose_again(index, not_taken)
@@ -184,7 +209,7 @@ class ReplicaSet:
     async def close(self) -> None:
         """Close every channel; calls in flight fail, calls to come are refused."""
         self._closed = True
-        tasks = [*self._probes.values(), *self._abandoned]
+        tasks = [*self._probes.values(), *self._abandoned, *self._hedge_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -242,12 +267,22 @@ class ReplicaSet:
         raise DeadlineExceeded("upstream", budget_seconds)
 
     async def _exchange(
-        self, index: int, method: str, request: bytes, timeout_seconds: float, budget_seconds: float
+        self,
+        index: int,
+        method: str,
+        request: bytes,
+        timeout_seconds: float,
+        budget_seconds: float,
+        *,
+        race: Race | None = None,
     ) -> bytes:
         replica = self._open()[index]
         self._in_flight[index] += 1
         try:
-            answer = await replica.method(method)(request, timeout=timeout_seconds, metadata=self._metadata)
+            call = replica.method(method)(request, timeout=timeout_seconds, metadata=self._metadata)
+            if race is not None:
+                race.first = call
+            answer = await call
         except grpc.aio.AioRpcError as error:
             outcome = self._outcome_of(error)
             self._record(index, outcome)
@@ -283,6 +318,60 @@ class ReplicaSet:
         if outcome is Outcome.ANSWERED and self._healths == self._all_healthy:
             return
         self._healths = healths_after(self._healths, index, outcome, self._now())
+
+    # -- hedging -------------------------------------------------------------------------------------------------------
+
+    async def _race(self, index: int, method: str, request: bytes, deadline: float, budget_seconds: float) -> bytes:
+        """Ask one replica, and a second one as well when the first has not answered after its 95th percentile."""
+        started = self._now()
+        if started >= deadline:
+            raise DeadlineExceeded("upstream", budget_seconds)
+        self._hedges = self._hedges.after_call()
+        times = self._open()[index].times(method)
+        race = Race(index, method, request, deadline, budget_seconds)
+        patience = times.patience_seconds
+        if patience is not None and started + 2 * patience < deadline:
+            # Nearly always cancelled. A wait with a time-out costs several times as much.
+            race.timer = asyncio.get_running_loop().call_later(patience, self._hedge, race, patience)
+        try:
+            answer = await self._exchange(index, method, request, deadline - started, budget_seconds, race=race)
+        except asyncio.CancelledError:
+            if race.answer is None or _is_cancelled():
+                raise
+            self._record(index, Outcome.OVERTAKEN)
+            answer = race.answer
+        except _NotTaken:
+            if not race.is_hedged:
+                raise
+            return await race.rest_on_hedge()
+        finally:
+            outcome = race.end()
+            if outcome is not None:
+                self._hedging.on_hedge(outcome)
+        # Of a call that was overtaken this is less than it would have taken, and more than the percentile: enough.
+        times.add(self._now() - started)
+        return answer
+
+    def _hedge(self, race: Race, waited: float) -> None:
+        """Send the call to a second replica, if one is well and likely to answer in time, and the budget allows it."""
+        index = choose_hedge(self._healths, self._in_flight, race.index)
+        if index is None or self._closed or self.in_flight >= self._hedging.most_calls:
+            return
+        replica = self._open()[index]
+        remaining = race.deadline - self._now()
+        patience = replica.times(race.method).patience_seconds
+        if patience is None or patience > remaining or not replica.is_connected:
+            return
+        if not self._hedges.allows(urgent=race.is_refused):
+            # Whoever still waits when as much time again is over needs one most.
+            race.is_refused = True
+            race.timer = asyncio.get_running_loop().call_later(waited, self._hedge, race, 2 * waited)
+            return
+        self._hedges = self._hedges.after_hedge()
+        hedge = asyncio.ensure_future(self._exchange(index, race.method, race.request, remaining, race.budget_seconds))
+        self._hedge_tasks.add(hedge)
+        hedge.add_done_callback(self._hedge_tasks.discard)
+        race.start_hedge(hedge)
 
     # -- probing -------------------------------------------------------------------------------------------------------
 

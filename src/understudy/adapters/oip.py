@@ -18,6 +18,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyRequest,
     ModelReadyResponse,
 )
+from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import USUAL_TRAITS, Metadata, Probe, ReplicaSet
 from understudy.adapters.torchserve import TORCHSERVE_TRAITS
 from understudy.core.contents import array_of_content, block_of, tensor_of_content, tensor_of_values
@@ -48,7 +49,7 @@ class OipBackend:
 
     rows_per_call: int | None = None
 
-    def __init__(self, version: ModelVersion, metadata: Metadata = ()) -> None:
+    def __init__(self, version: ModelVersion, metadata: Metadata = (), hedging: Hedging = NO_HEDGING) -> None:
         service_path = str(version.backend.get("service_path", OIP_SERVICE))
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
         self.replicas = ReplicaSet(
@@ -56,6 +57,7 @@ class OipBackend:
             _ready_probe(version, service_path),
             traits=TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
             metadata=metadata,
+            hedging=hedging,
         )
         self._method = oip_method(service_path, OIP_MODEL_INFER)
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))

@@ -24,6 +24,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),
     "feature_fetch_total": ("Feature store look-ups.", ("outcome",)),
+    "hedges_total": ("Second calls to another replica, by what became of them.", ("model", "version", "outcome")),
     "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
     "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
     "policy_snapshot_failures_total": ("Policies that could not be saved on disk.", ()),

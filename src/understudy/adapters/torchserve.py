@@ -13,6 +13,7 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
     PredictionsRequest,
     TorchServeHealthResponse,
 )
+from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet, ServerTraits
 from understudy.core.contents import array_of_content, tensor_of_values
 from understudy.core.policy import ModelVersion
@@ -41,9 +42,11 @@ class TorchServeBackend:
 
     rows_per_call: int | None = 1
 
-    def __init__(self, version: ModelVersion, metadata: Metadata = ()) -> None:
+    def __init__(self, version: ModelVersion, metadata: Metadata = (), hedging: Hedging = NO_HEDGING) -> None:
         probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
-        self.replicas = ReplicaSet(version.endpoints, probe, traits=TORCHSERVE_TRAITS, metadata=metadata)
+        self.replicas = ReplicaSet(
+            version.endpoints, probe, traits=TORCHSERVE_TRAITS, metadata=metadata, hedging=hedging
+        )
         self._inputs = version.input_schema.tensors
         self._batch = version.input_schema.batch
         self._output = version.output_schema.tensor

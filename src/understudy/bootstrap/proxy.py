@@ -10,6 +10,7 @@ from functools import partial
 from uuid import uuid4
 
 from understudy.adapters.backends import connect, replicas_of
+from understudy.adapters.grpc_race import Hedging
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.postgres_log import PostgresPredictionStore
@@ -78,7 +79,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
-        callers = Callers(partial(_make_caller, settings))
+        callers = Callers(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(callers.close)
         feed = await _open_feed(settings, telemetry, callers, stack)
         spool = Spool(
@@ -132,14 +133,17 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         yield parts
 
 
-def _make_caller(settings: Settings, version: ModelVersion) -> BatchingCaller:
+def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: ModelVersion) -> BatchingCaller:
+    count_hedge = partial(telemetry.count, "hedges_total", version.model_name, version.version)
     return BatchingCaller(
         version,
-        connect(version),
+        connect(version, hedging=Hedging(settings.hedge_ratio, settings.backend_calls, count_hedge)),
         concurrency=settings.backend_concurrency,
         gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,
         queue_rows=settings.backend_queue_rows,
+        most_calls=settings.backend_calls,
+        wait_seconds=settings.backend_wait_seconds,
         now=time.monotonic,
     )
 

@@ -1,8 +1,8 @@
 """Which replica gets a call, which one is left out for a while, and whether a failed call may be repeated.
 
-A replica is *ejected* after failures in a row, or after refusals in a row while the others answer, and is *due* for a
-probe when its time is over. A probe that succeeds puts it back *on probation*: one more failure or refusal ejects it
-again, for longer; one answer forgets everything.
+A replica is *ejected* after failures in a row, after calls in a row that a hedge overtook, or after refusals in a row
+while the others answer, and is *due* for a probe when its time is over. A probe that succeeds puts it back *on
+probation*: one more failure or refusal ejects it again, for longer; one answer forgets everything.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,9 @@ from enum import Enum
 from typing import NamedTuple
 
 FAILURES_TO_EJECT = 3
+OVERTAKEN_TO_EJECT = 5
+"""Calls in a row that another replica answered first, after this one had its 95th percentile of time. A replica that
+hangs is found by them before a caller's deadline is; one that is well is overtaken in at most every twentieth call."""
 REFUSALS_TO_EJECT = 5
 ANSWERS_TO_BLAME = 3
 """Answers in a row that the other replicas must have given since the first refusal. One replica that refuses everything
@@ -33,6 +36,8 @@ class Outcome(Enum):
     """The replica is alive and cannot take this version's calls: it lost the model, or is full. Another one may."""
     UNAVAILABLE = "unavailable"
     LATE = "late"
+    OVERTAKEN = "overtaken"
+    """A hedge was answered first, and this call was broken off."""
 
     @property
     def is_failure(self) -> bool:
@@ -49,6 +54,8 @@ class Health(NamedTuple):
     """Refused calls since the last answer."""
     answers_elsewhere: int = 0
     """Answers that the other replicas gave in a row while this one refuses."""
+    overtaken: int = 0
+    """Calls since it last answered or refused that a hedge overtook."""
     ejections: int = 0
     """Ejections and failed probes since the last answer; the next ejection is twice as long."""
     ejected_until: float | None = None
@@ -121,13 +128,15 @@ def _after_own(health: Health, outcome: Outcome) -> Health:
     if health.ejected:
         return health
     if outcome is Outcome.REFUSED:
-        return health._replace(failures=0, refusals=health.refusals + 1)
+        return health._replace(failures=0, overtaken=0, refusals=health.refusals + 1)
+    if outcome is Outcome.OVERTAKEN:
+        return health._replace(overtaken=health.overtaken + 1)
     return health._replace(failures=health.failures + 1)
 
 
 def _after_another(health: Health, outcome: Outcome) -> Health:
     """Count the answers of the others, which tell a replica that refuses everything from a call that all refuse."""
-    if not health.refusals or outcome.is_failure:
+    if not health.refusals or outcome.is_failure or outcome is Outcome.OVERTAKEN:
         return health
     answers = health.answers_elsewhere + 1 if outcome is Outcome.ANSWERED else 0
     return health._replace(answers_elsewhere=answers)
@@ -139,6 +148,8 @@ def _is_due(health: Health, outcome: Outcome) -> bool:
         return False
     if outcome is Outcome.REFUSED:
         return health.refusals >= REFUSALS_TO_EJECT and health.answers_elsewhere >= ANSWERS_TO_BLAME
+    if outcome is Outcome.OVERTAKEN:
+        return health.overtaken >= OVERTAKEN_TO_EJECT
     return outcome.is_failure and health.failures >= FAILURES_TO_EJECT
 
 

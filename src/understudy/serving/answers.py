@@ -63,7 +63,7 @@ class Answers:
         """Have ``settle`` called with what :meth:`answer` returns or raises, for a version that is not looked up.
 
         Raises:
-            DeadlineExceeded, Overloaded: At once; ``settle`` is not called then.
+            DeadlineExceeded: There is no time left; ``settle`` is not called then.
         """
         self._callers.of(version).submit(assembled.row, deadline, settle)
 

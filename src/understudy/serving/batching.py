@@ -5,6 +5,9 @@ A row goes out at once while fewer than ``concurrency`` calls of its version are
 with it whatever else waits. While a version is slow the gap is a share of what its slowest call has taken so far, so
 that one that hangs is asked by few calls of many rows. An idle proxy adds no latency, a slow model adds at most the gap
 or that share, and a busy proxy makes fewer and larger calls.
+
+When ``most_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
+the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work.
 """
 
 import asyncio
@@ -25,8 +28,6 @@ from understudy.ports import ModelBackend
 
 _log = structlog.get_logger(__name__)
 
-MOST_CALLS = 128
-"""Calls of one version in flight, however slow it is."""
 IDLE_POLL_SECONDS = 0.002
 SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
@@ -39,12 +40,13 @@ Settle: TypeAlias = Callable[[Prediction | ServingError], None]
 class _Waiting:
     """A row that has no answer yet; afterwards it waits for nothing, whoever still holds it."""
 
-    __slots__ = ("_settle", "deadline", "row", "timer")
+    __slots__ = ("_settle", "deadline", "row", "since", "timer")
 
     timer: asyncio.TimerHandle
 
-    def __init__(self, row: Row, deadline: float, settle: Settle) -> None:
+    def __init__(self, row: Row, deadline: float, since: float, settle: Settle) -> None:
         self.row = row
+        self.since = since
         self.deadline = deadline
         self._settle: Settle | None = settle
 
@@ -78,6 +80,8 @@ class BatchingCaller:
         gap_seconds: Longest wait of a row for company.
         batch_rows: Most rows in one call.
         queue_rows: Most rows that may wait; further ones are refused.
+        most_calls: Most calls in flight, however slow the version is.
+        wait_seconds: Longest wait of a row for a call, when none is free; what is refused is refused after that time.
         now: The monotonic clock, in seconds, that deadlines are given in.
     """
 
@@ -91,6 +95,8 @@ class BatchingCaller:
         batch_rows: int,
         queue_rows: int,
         now: Callable[[], float],
+        most_calls: int = 128,
+        wait_seconds: float = 0.2,
     ) -> None:
         self.version = version
         self.backend = backend
@@ -98,11 +104,14 @@ class BatchingCaller:
         self._concurrency = concurrency
         self._batch_rows = min(batch_rows, backend.rows_per_call or batch_rows) if self._batches else 1
         self._queue_rows = queue_rows
+        self._most_calls = most_calls
+        self._wait_seconds = wait_seconds
         self._now = now
         self._gap_seconds = gap_seconds
         self._queue: deque[_Waiting] = deque()
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
+        self._refusal_timer: asyncio.TimerHandle | None = None
         self._calls: dict[asyncio.Task[None], float] = {}
         """When each left, the oldest first."""
         self._blocks = 0
@@ -122,7 +131,7 @@ class BatchingCaller:
 
         Raises:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend, for this row alone.
-            Overloaded: More rows wait than may.
+            Overloaded: No call was free in time, or there are more rows than may wait.
         """
         answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
         waiting = self._enqueue(row, deadline, partial(_set, answer))
@@ -135,19 +144,22 @@ class BatchingCaller:
         """Have ``settle`` called with the row's prediction, or with the error that :meth:`call` would raise for it.
 
         Raises:
-            DeadlineExceeded, Overloaded: At once; ``settle`` is not called then.
+            DeadlineExceeded: There is no time left; ``settle`` is not called then.
         """
         self._enqueue(row, deadline, settle)
 
     def _enqueue(self, row: Row, deadline: float, settle: Settle) -> _Waiting:
-        if len(self._queue) >= self._queue_rows:
-            raise Overloaded(f"{len(self._queue)} rows wait for {self.version.model_name} {self.version.version}")
-        remaining = deadline - self._now()
+        since = self._now()
+        remaining = deadline - since
         if remaining <= 0:
             raise DeadlineExceeded("queue")
-        waiting = _Waiting(row, deadline, settle)
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(row, deadline, since, settle)
+        if len(self._queue) >= self._queue_rows:
+            waiting.timer = loop.call_later(min(self._wait_seconds, remaining), waiting.end, self._overloaded())
+            return waiting
         # A timer on the row, not a timeout around the wait: a fifth of the cost (measured: 0.8 against 4.1 µs).
-        waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
+        waiting.timer = loop.call_later(remaining, waiting.expire)
         self._queue.append(waiting)
         self._dispatch_if_due()
         return waiting
@@ -159,7 +171,7 @@ class BatchingCaller:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend.
             Overloaded: As many such calls are in flight as may be.
         """
-        if self._blocks >= MOST_CALLS:
+        if self._blocks >= self._most_calls:
             raise Overloaded(f"{self._blocks} rank calls wait for {self.version.model_name} {self.version.version}")
         remaining = deadline - self._now()
         if remaining <= 0:
@@ -186,17 +198,38 @@ class BatchingCaller:
         await self.backend.close()
 
     def _dispatch_if_due(self) -> None:
-        """Send what is due, and see to it that the rest leaves when the gap is over."""
-        while self._queue and len(self._calls) < MOST_CALLS:
-            wait_seconds = self._wait_seconds()
-            if wait_seconds <= 0:
+        """Send what is due, and see to it that the rest leaves when the gap is over and does not wait for ever."""
+        while self._queue and len(self._calls) < self._most_calls:
+            gap_seconds = self._gap_seconds_left()
+            if gap_seconds > 0:
+                if self._gap_timer is None:
+                    self._gap_timer = asyncio.get_running_loop().call_later(gap_seconds, self._gap_is_over)
+                break
+            self._dispatch()
+        if self._queue and self._refusal_timer is None:
+            self._refuse_later()
+
+    def _refuse_later(self) -> None:
+        """Look again when the row that came first has waited long enough: one timer for all rows."""
+        remaining = self._queue[0].since + self._wait_seconds - self._now()
+        self._refusal_timer = asyncio.get_running_loop().call_later(max(remaining, 0.0), self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        """Refuse the rows that have waited long enough; those that only waited for company are sent."""
+        self._refusal_timer = None
+        now = self._now()
+        while self._queue and self._queue[0].since + self._wait_seconds <= now:
+            if len(self._calls) < self._most_calls:
                 self._dispatch()
                 continue
-            if self._gap_timer is None:
-                self._gap_timer = asyncio.get_running_loop().call_later(wait_seconds, self._gap_is_over)
-            return
+            self._queue.popleft().end(self._overloaded())
+        if self._queue:
+            self._refuse_later()
 
-    def _wait_seconds(self) -> float:
+    def _overloaded(self) -> Overloaded:
+        return Overloaded(f"{len(self._queue)} rows wait for {self.version.model_name} {self.version.version}")
+
+    def _gap_seconds_left(self) -> float:
         if len(self._calls) < self._concurrency or len(self._queue) >= self._batch_rows:
             return 0.0
         now = self._now()

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from understudy.errors import Overloaded
+
 Value = TypeVar("Value")
 
 
@@ -20,7 +22,7 @@ class SingleFlight(Generic[Value]):
         """Return the value of ``call``, and whether it was made here rather than by a caller before.
 
         A failed call is not shared: whoever waited makes its own, since a deadline or a cancelled caller is the first
-        caller's bad luck and not the others'.
+        caller's bad luck and not the others'. An overload is everybody's, and nobody waits for it twice.
         """
         flight = self._flights.get(key)
         if flight is not None:
@@ -32,9 +34,9 @@ class SingleFlight(Generic[Value]):
         self._flights[key] = flight
         try:
             value = await call()
-        except BaseException:
+        except BaseException as problem:
             self._end(key, flight)
-            flight.set_exception(_Failed())
+            flight.set_exception(problem if isinstance(problem, Overloaded) else _Failed())
             flight.exception()  # nobody may be waiting; that is no error
             raise
         self._end(key, flight)

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from understudy.errors import Overloaded
 from understudy.serving.single_flight import SingleFlight
 
 
@@ -38,6 +39,22 @@ async def test_a_failure_is_not_shared():
     assert isinstance(first, ValueError)
     assert others == [(7, True), (7, True)]
     assert len(flights) == 0
+
+
+async def test_an_overload_is_shared_so_that_nobody_waits_for_it_twice():
+    flights: SingleFlight[int] = SingleFlight()
+    calls = 0
+
+    async def call() -> int:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.01)
+        raise Overloaded
+
+    outcomes = await asyncio.gather(*(flights.run("key", call) for _ in range(5)), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [Overloaded] * 5
+    assert (calls, len(flights)) == (1, 0)
 
 
 async def test_a_first_caller_that_goes_away_leaves_the_others_their_answer():

@@ -1,0 +1,101 @@
+"""One call and the hedge that may overtake it: whichever answers first is used, the other one is broken off."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc.aio
+
+WON = "won"
+LOST = "lost"
+REFUSED = "refused"
+
+
+class Hedging(NamedTuple):
+    """How a version's calls are hedged."""
+
+    ratio: float
+    """Hedges for each call, at most; 0: none."""
+    most_calls: int
+    """Calls of the version in flight at which there are no more hedges."""
+    on_hedge: Callable[[str], None]
+    """Told what became of a call that was late: its hedge ``won`` or ``lost``, or the budget ``refused`` it one."""
+
+
+NO_HEDGING = Hedging(0.0, 0, lambda _result: None)
+
+
+class Race:
+    """A call, and perhaps its hedge.
+
+    The first call runs in its caller's own task; the hedge, which few calls need, in one of its own. So a call that is
+    not hedged costs no task: a hedge that wins breaks the first call off, and its caller, who wakes up, finds
+    :attr:`answer`.
+    """
+
+    __slots__ = (
+        "_hedge",
+        "answer",
+        "budget_seconds",
+        "deadline",
+        "first",
+        "index",
+        "is_refused",
+        "method",
+        "request",
+        "timer",
+    )
+
+    def __init__(self, index: int, method: str, request: bytes, deadline: float, budget_seconds: float) -> None:
+        self.index = index
+        """The replica that has the first call."""
+        self.method = method
+        self.request = request
+        self.deadline = deadline
+        self.budget_seconds = budget_seconds
+        self.first: grpc.aio.UnaryUnaryCall[bytes, bytes] | None = None
+        """The first call, from the moment that it was sent."""
+        self.answer: bytes | None = None
+        """The hedge's answer, if it came first."""
+        self.timer: asyncio.TimerHandle | None = None
+        """When a hedge is due."""
+        self.is_refused = False
+        """Whether a hedge was due and the budget had none."""
+        self._hedge: asyncio.Task[bytes] | None = None
+
+    @property
+    def is_hedged(self) -> bool:
+        """Whether a hedge was sent."""
+        return self._hedge is not None
+
+    def start_hedge(self, hedge: "asyncio.Task[bytes]") -> None:
+        """Let a second call run."""
+        self._hedge = hedge
+        hedge.add_done_callback(self._hedge_ended)
+
+    async def rest_on_hedge(self) -> bytes:
+        """Return the answer of the hedge, after the first call failed.
+
+        Raises:
+            Exception: As the hedge.
+        """
+        assert self._hedge is not None
+        self.answer = await self._hedge
+        return self.answer
+
+    def end(self) -> str | None:
+        """Break off what still runs, and return what became of the hedge; ``None`` when none was due."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self._hedge is None:
+            return REFUSED if self.is_refused else None
+        self._hedge.cancel()
+        return LOST if self.answer is None else WON
+
+    def _hedge_ended(self, hedge: "asyncio.Task[bytes]") -> None:
+        # A hedge that failed changes nothing: the first call goes on. Looking at its exception keeps asyncio silent.
+        if hedge.cancelled() or hedge.exception() is not None or self.first is None:
+            return
+        # False when the first call was answered in the same moment: then its answer is the caller's.
+        if self.first.cancel():
+            self.answer = hedge.result()

@@ -1,0 +1,322 @@
+"""More rows than a version can take: how long they wait, how they are refused, and whom that disturbs."""
+
+import asyncio
+import struct
+from collections.abc import Coroutine, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+from builders import KeptRows, a_policy, a_version
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_time import run_in_virtual_time
+
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.prediction import Status
+from understudy.core.request import PredictRequest
+from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.errors import BadAnswer, DeadlineExceeded, Overloaded
+from understudy.serving.answers import Answers
+from understudy.serving.batching import BatchingCaller
+from understudy.serving.callers import Callers
+from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
+from understudy.serving.shadows import ShadowSet
+
+SPOILT = -1.0
+WAIT_SECONDS = 0.2
+A_MOMENT = 0.001
+
+
+def row_of(value: float) -> Row:
+    return (struct.pack("<2f", value, 0.0),)
+
+
+def value_of(row: Row) -> float:
+    return float(struct.unpack("<2f", row[0])[0])
+
+
+def echo(rows: Sequence[Row]) -> Tensor:
+    """Answer each row with its first value; one spoilt row spoils the whole call, as with a real server."""
+    values = [value_of(row) for row in rows]
+    if SPOILT in values:
+        raise BadAnswer("INVALID_ARGUMENT")
+    return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def a_caller(backend: MemoryBackend, version: ModelVersion | None = None, **changed: Any) -> BatchingCaller:
+    sizes: dict[str, Any] = {
+        "concurrency": 1,
+        "gap_seconds": 0.002,
+        "batch_rows": 1,
+        "queue_rows": 1_000,
+        "most_calls": 2,
+        "wait_seconds": WAIT_SECONDS,
+        **changed,
+    }
+    return BatchingCaller(version or a_version(), backend, now=now, **sizes)
+
+
+class Ended:
+    """How one caller's call ended, and how long that took."""
+
+    def __init__(self, result: object, seconds: float) -> None:
+        self.result, self.seconds = result, seconds
+
+
+async def ended(call: Coroutine[Any, Any, Any]) -> Ended:
+    started = now()
+    try:
+        result: object = (await call).score
+    except (BadAnswer, DeadlineExceeded, Overloaded, asyncio.CancelledError) as problem:
+        result = problem
+    return Ended(result, now() - started)
+
+
+def all_ended(backend: MemoryBackend, rows: int, deadline_seconds: float = 5.0, **changed: Any) -> list[Ended]:
+    """Send ``rows`` rows at the same moment."""
+
+    async def scenario() -> list[Ended]:
+        caller = a_caller(backend, **changed)
+        return await asyncio.gather(
+            *(ended(caller.call(row_of(float(n)), now() + deadline_seconds)) for n in range(rows))
+        )
+
+    return run_in_virtual_time(scenario())
+
+
+def test_a_row_for_which_no_call_is_free_waits_for_its_bound_and_is_then_refused():
+    calls = all_ended(MemoryBackend(echo, delay_seconds=0.15), rows=10)
+
+    served = [call for call in calls if not isinstance(call.result, Overloaded)]
+    refused = [call for call in calls if isinstance(call.result, Overloaded)]
+    assert [call.result for call in served] == [0.0, 1.0, 2.0, 3.0]  # two at once, two after 0.15 s, none after 0.2 s
+    assert len(refused) == 6
+    assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
+
+
+def test_rows_that_come_one_after_the_other_each_wait_for_their_own_bound():
+    backend = MemoryBackend(echo, delay_seconds=3.0)
+
+    async def scenario() -> list[Ended]:
+        caller = a_caller(backend)
+        calls = []
+        for number in range(50):
+            calls.append(asyncio.create_task(ended(caller.call(row_of(float(number)), now() + 5))))
+            await asyncio.sleep(0.013)
+        return await asyncio.gather(*calls)
+
+    refused = run_in_virtual_time(scenario())[2:]
+
+    assert all(isinstance(call.result, Overloaded) for call in refused)
+    assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
+
+
+def test_a_row_that_finds_the_queue_full_is_refused_after_the_same_wait_and_takes_no_place():
+    calls = all_ended(MemoryBackend(echo, delay_seconds=0.05), rows=10, queue_rows=3)
+
+    refused = [call for call in calls if isinstance(call.result, Overloaded)]
+    assert [call.result for call in calls[:5]] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert [call.seconds for call in refused] == [WAIT_SECONDS] * 5
+
+
+def test_a_deadline_that_comes_first_ends_the_wait():
+    calls = all_ended(MemoryBackend(echo, delay_seconds=3.0), rows=6, deadline_seconds=0.05, queue_rows=2)
+
+    assert {type(call.result) for call in calls} == {DeadlineExceeded, Overloaded}
+    assert all(abs(call.seconds - 0.05) < A_MOMENT for call in calls)
+
+
+def test_rows_that_only_wait_for_company_are_sent_and_not_refused():
+    backend = MemoryBackend(echo, delay_seconds=1.0)
+
+    calls = all_ended(backend, rows=4, gap_seconds=30.0, batch_rows=8, most_calls=3)
+
+    assert [call.result for call in calls] == [0.0, 1.0, 2.0, 3.0]
+    assert [len(rows) for rows in backend.calls] == [1, 3]
+
+
+def test_what_can_be_served_is_served_while_ten_times_as_much_is_asked_for():
+    backend = MemoryBackend(echo, delay_seconds=0.05)  # two calls at once: 40 a second
+
+    async def scenario() -> list[Ended]:
+        caller = a_caller(backend)
+        calls: list[Ended] = []
+
+        async def connection() -> None:
+            while now() < 10:
+                calls.append(await ended(caller.call(row_of(1.0), now() + 0.5)))
+
+        await asyncio.gather(*(connection() for _ in range(20)))
+        return calls
+
+    calls = run_in_virtual_time(scenario())
+
+    served = [call for call in calls if call.result == 1.0]
+    assert len(served) >= 0.95 * 10 * 40
+    assert max(call.seconds for call in calls) <= WAIT_SECONDS + 0.05 + A_MOMENT
+    assert len(served) + sum(isinstance(call.result, Overloaded) for call in calls) == len(calls)
+
+
+# -- each caller its own row -------------------------------------------------------------------------------------------
+
+callers = st.lists(
+    st.tuples(
+        st.booleans(),  # spoilt
+        st.sampled_from([None, None, 0.0, 0.004, 0.004, 0.25]),  # goes away after so many seconds
+        st.sampled_from([5.0, 5.0, 0.02, 0.3]),  # deadline
+        st.sampled_from([0.0, 0.0, 0.0, 0.05]),  # pause before the next one
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    callers,
+    st.integers(2, 9),
+    st.integers(1, 3),
+    st.sampled_from([0.0, 0.01, 0.01, 0.15]),
+    st.sampled_from([3, 1_000]),
+)
+def test_whoever_goes_away_is_late_or_spoils_a_call_each_other_caller_gets_its_own_row(
+    asked, batch_rows, most_calls, delay_seconds, queue_rows
+):
+    backend = MemoryBackend(echo, delay_seconds=delay_seconds)
+
+    async def scenario() -> tuple[list[Ended], list[bool], int]:
+        caller = a_caller(backend, batch_rows=batch_rows, most_calls=most_calls, queue_rows=queue_rows)
+        calls, went = [], []
+        for number, (spoilt, goes_after, deadline_seconds, pause) in enumerate(asked):
+            row = row_of(SPOILT if spoilt else float(number))
+            calls.append(asyncio.create_task(ended(caller.call(row, now() + deadline_seconds))))
+            went.append(goes_after is not None)
+            if goes_after is not None:
+                asyncio.get_running_loop().call_later(goes_after, calls[-1].cancel)
+            await asyncio.sleep(pause)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await caller.idle(60)
+        # A call that is cancelled before it began has nothing that could note how it ended.
+        noted = [one if isinstance(one, Ended) else Ended(one, 0.0) for one in answers]
+        return noted, went, caller.rows_under_way
+
+    calls, went, left = run_in_virtual_time(scenario())
+
+    assert left == 0
+    assert len(calls) == len(asked)
+    for number, (call, has_gone, (spoilt, _, deadline_seconds, _)) in enumerate(zip(calls, went, asked, strict=True)):
+        permitted: tuple[type, ...] = (Overloaded, *([asyncio.CancelledError] if has_gone else []))
+        if delay_seconds or deadline_seconds < 1:
+            permitted += (DeadlineExceeded,)
+        if not isinstance(call.result, permitted):
+            assert isinstance(call.result, BadAnswer) if spoilt else call.result == float(number)
+        if isinstance(call.result, Overloaded):
+            assert abs(call.seconds - min(WAIT_SECONDS, deadline_seconds)) < A_MOMENT
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 3))
+def test_rows_leave_in_the_order_in_which_they_came_and_once_and_those_of_callers_who_have_gone_not_at_all(
+    gone, batch_rows, most_calls
+):
+    backend = MemoryBackend(echo, delay_seconds=0.01)
+
+    async def scenario() -> set[float]:
+        caller = a_caller(backend, batch_rows=batch_rows, most_calls=most_calls, wait_seconds=10)
+        calls = [asyncio.create_task(caller.call(row_of(float(n)), now() + 5)) for n in range(len(gone))]
+        await asyncio.sleep(0.001)
+        left_before = {value_of(row) for rows in backend.calls for row in rows}
+        for call, is_gone in zip(calls, gone, strict=True):
+            if is_gone:
+                call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        return left_before
+
+    left_before = run_in_virtual_time(scenario())
+
+    sent = [value_of(row) for rows in backend.calls for row in rows]
+    stayed = [float(number) for number, is_gone in enumerate(gone) if not is_gone]
+    assert sent == sorted(set(sent))
+    assert set(sent) >= set(stayed)
+    assert set(sent) <= set(stayed) | left_before
+
+
+# -- by role -----------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """A predictor whose version ``busy`` has one call, which somebody else has taken."""
+
+    def __init__(self, policy: ServingPolicy, busy: str) -> None:
+        self.rows = KeptRows()
+        self.telemetry = MemoryTelemetry()
+        self.shadows = ShadowSet(64, lambda model: self.telemetry.count("shadow_dropped_total", model))
+        self._busy = busy
+        self.callers = Callers(self._make)
+        identifiers = count(1)
+        self._predictor = Predictor(
+            snapshot=lambda: PolicySnapshot({policy.model_name: policy}),
+            answers=Answers(self.callers, memory_cache=None, shared_cache=None, telemetry=self.telemetry, now=now),
+            features=None,
+            spool=self.rows,
+            shadows=self.shadows,
+            telemetry=self.telemetry,
+            limits=Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.6, shadow_timeout_seconds=0.5),
+            clocks=Clocks(monotonic=now, unix=now, random_bits=lambda: next(identifiers)),
+        )
+        self._policy = policy
+
+    def _make(self, version: ModelVersion) -> BatchingCaller:
+        delay_seconds = 30.0 if version.version == self._busy else 0.01
+        return a_caller(MemoryBackend(echo, delay_seconds=delay_seconds), version, most_calls=1)
+
+    async def ask(self) -> Outcome:
+        """Call while the busy version's only call is taken, and wait for the shadow's."""
+        taken = asyncio.create_task(self.callers.of(self._policy.versions[self._busy]).call(row_of(0.0), now() + 60))
+        await asyncio.sleep(0.001)
+        outcome = await self._predictor.predict("visits", PredictRequest("entity", {"age": 7.0, "income": 0.0}, None))
+        await self.shadows.drain(1)
+        taken.cancel()
+        return outcome
+
+
+def run_stage(policy: ServingPolicy, busy: str) -> tuple[Stage, Outcome]:
+    async def scenario() -> tuple[Stage, Outcome]:
+        stage = Stage(policy, busy)
+        return stage, await stage.ask()
+
+    return run_in_virtual_time(scenario())
+
+
+def test_the_champion_answers_for_a_challenger_that_is_overloaded():
+    stage, outcome = run_stage(a_policy(challenger_weight=100), "2")
+
+    assert outcome.served.prediction is not None
+    assert (outcome.role, type(outcome.fallback_from)) == (Role.CHAMPION, Overloaded)
+    assert stage.telemetry.counts["fallbacks_total", "visits", "E507"] == 1
+
+
+def test_an_overloaded_champion_is_the_callers_503():
+    stage, outcome = run_stage(a_policy(), "1")
+
+    assert isinstance(outcome.served.error, Overloaded)
+    assert outcome.served.error.retry_after_seconds == 1
+    assert stage.telemetry.counts["predict_requests_total", "visits", "1", "champion", "unavailable"] == 1
+
+
+def test_an_overloaded_shadow_is_counted_and_costs_its_caller_nothing():
+    stage, outcome = run_stage(a_policy(shadow=a_version("4")), "4")
+
+    assert outcome.served.prediction is not None
+    assert sum(outcome.seconds.values()) < WAIT_SECONDS
+    assert stage.telemetry.counts["predict_requests_total", "visits", "4", "shadow", "unavailable"] == 1
+    assert [(row.role, row.status, row.error_code) for row in stage.rows.rows[1:]] == [
+        (Role.SHADOW, Status.UNAVAILABLE, "E507")
+    ]
