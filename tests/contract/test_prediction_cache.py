@@ -26,8 +26,8 @@ class Errors:
         self.count += 1
 
 
-def a_redis_cache(url: str, errors: Errors | None = None) -> RedisCache:
-    return RedisCache(url, timeout_seconds=TIMEOUT_SECONDS, now=time.monotonic, on_error=errors or Errors())
+def a_redis_cache(url: str, errors: Errors | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> RedisCache:
+    return RedisCache(url, timeout_seconds=timeout_seconds, now=time.monotonic, on_error=errors or Errors())
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -39,7 +39,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[PredictionCache
         url = request.getfixturevalue("valkey_url")
         async with Redis.from_url(url) as server:
             await server.flushall()
-        made = a_redis_cache(url)
+        made = a_redis_cache(url, timeout_seconds=5)
     yield made
     await made.close()
 

@@ -110,7 +110,7 @@ class Stack:
             self.wait_ready(name)
         return self.proxy_port
 
-    def wait_ready(self, name: str = "proxy", seconds: float = 30) -> None:
+    def wait_ready(self, name: str = "proxy", seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while get(f"http://127.0.0.1:{self.proxy_port}/readyz")[0] != 200:
             process = self.processes[name]
@@ -123,7 +123,7 @@ class Stack:
             process.stop()
 
 
-def wait_for_port(port: int, seconds: float = 20) -> None:
+def wait_for_port(port: int, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
