@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.spool import Spool
@@ -57,6 +58,22 @@ def test_the_next_worker_adopts_what_the_last_one_left(tmp_path):
         assert second.own.spool_id == first.own.spool_id
         assert good_ids(read_all(second.own)) == [a_prediction_id(1), a_prediction_id(2)]
         assert second.own.unshipped_bytes >= 2 * len(encode_row(a_row(1)))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_row_that_comes_after_the_end_is_dropped_and_counted_and_not_given_to_whoever_has_the_spool_next(
+    tmp_path, before
+):
+    dropped: list[int] = []
+    with a_spool(tmp_path, on_drop=lambda: dropped.append(1)) as first:
+        for number in range(before):
+            first.append(a_row(number))
+
+    with a_spool(tmp_path) as second:
+        assert not first.append(a_row(2))
+
+        assert dropped == [1]
+        assert good_ids(read_all(second.own)) == [a_prediction_id(number) for number in range(before)]
 
 
 def test_workers_at_the_same_time_have_different_spools(tmp_path):

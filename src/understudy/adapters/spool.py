@@ -285,7 +285,12 @@ class Spool:
         self.own.writing += 1
 
     def _open_segment(self) -> int | None:
-        """Begin the next segment; the current one goes on when the disk refuses or syncing is far behind."""
+        """Begin the next segment; the current one goes on when the disk refuses or syncing is far behind.
+
+        There is none any more once the spool is closed: somebody else may hold its lock.
+        """
+        if self._stop.is_set():
+            return None
         assert self.own.writing is not None
         if len(self._retired) >= _RETIRED_LIMIT:
             return self._segment
