@@ -40,6 +40,7 @@ from understudy.serving.reachability import ChampionWatch
 from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
+LIMITS = Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1)
 VISITOR = {"id": "visitor", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict:visits"]}
 KEY = {"id": "ops", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "outcomes", "read", "operate"]}
 
@@ -126,6 +127,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             models: Mapping[str, Any] = MappingProxyType({}),
             functions: Mapping[str, Callable[[Sequence[Row]], Tensor]] = MappingProxyType({}),
             folder: Path = tmp_path,
+            most_shadows: int = 4,
+            limits: Limits = LIMITS,
             **options: Any,
         ) -> Running:
             backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x", "9")}
@@ -166,7 +169,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     on_swap=callers.reconcile,
                     in_flight=callers.in_flight,
                 )
-                shadows = ShadowSet(4, partial(telemetry.count, "shadow_dropped_total"))
+                shadows = ShadowSet(most_shadows, partial(telemetry.count, "shadow_dropped_total"))
                 answers = Answers(
                     callers,
                     memory_cache=MemoryCache(100_000),
@@ -181,7 +184,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     spool=spool,
                     shadows=shadows,
                     telemetry=telemetry,
-                    limits=Limits(0.05, 0.4, 0.1),
+                    limits=limits,
                     clocks=Clocks(time.monotonic, time.time, lambda: 1),
                 )
                 await feed.start()

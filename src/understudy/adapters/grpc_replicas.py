@@ -343,7 +343,7 @@ class ReplicaSet:
         except _NotTaken:
             if not race.is_hedged:
                 raise
-            return await race.rest_on_hedge()
+            return await self._rest_on_hedge(race)
         finally:
             outcome = race.end()
             if outcome is not None:
@@ -351,6 +351,14 @@ class ReplicaSet:
         # Of a call that was overtaken this is less than it would have taken, and more than the percentile: enough.
         times.add(self._now() - started)
         return answer
+
+    async def _rest_on_hedge(self, race: Race) -> bytes:
+        try:
+            return await race.rest_on_hedge()
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise _closed() from None  # closing cancelled the hedge, and nobody its caller
 
     def _hedge(self, race: Race, waited: float) -> None:
         """Send the call to a second replica, if one is well and likely to answer in time, and the budget allows it."""

@@ -18,6 +18,8 @@ MAX_TREATMENTS = 2_000
 MAX_TREATMENT_ID = 255
 LARGE_BYTES = 524_288
 """Of a body; the tensors of a longer one take more than a millisecond to make."""
+LARGE_ELEMENTS = 200_000
+"""Of a call's tensors: a short body has many when an entity's long feature is repeated for each treatment."""
 _FIELDS = frozenset({"entity_id", "inputs", "category", "treatments", "top_k"})
 _TREATMENT = frozenset({"id", "inputs"})
 _COLUMNS = frozenset({"ids", "inputs"})
@@ -53,7 +55,12 @@ class RankRequest(NamedTuple):
     category: str | None
     treatments: Treatments
     top_k: int | None
-    is_large: bool
+    has_long_body: bool
+
+    def is_large(self, version: ModelVersion) -> bool:
+        """Whether assembling takes so long that other callers would wait for it."""
+        row = sum(spec.size for spec in version.input_schema.tensors)
+        return self.has_long_body or row * len(self.treatments.ids) > LARGE_ELEMENTS
 
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> AssembledTreatments:
         """Return the version's tensors.

@@ -23,8 +23,7 @@ class PredictRequest(NamedTuple):
     inputs: Mapping[str, Any]
     category: str | None = None
 
-    @property
-    def is_large(self) -> bool:
+    def is_large(self, _version: ModelVersion) -> bool:
         """Whether assembling takes so long that other callers would wait for it."""
         return False
 

@@ -17,8 +17,9 @@ from understudy.errors import MalformedBody
 
 MAX_DEPTH = 32
 LONG_BYTES = 16_384
+"""A longer text may be columns of numbers, which are looked at another way."""
 MOST_COLUMNS = 1_024
-"""A text longer than this that opens no more containers may be columns of numbers: they are looked at another way."""
+"""Containers that columns of numbers open at most."""
 _BIG = 9.2e18
 """Just under 2**63: a float this large may be an integer that did not fit."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|-?\d[\d.eE+-]*|true|false|null')

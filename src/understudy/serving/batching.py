@@ -57,9 +57,13 @@ class _Waiting:
     def end(self, outcome: Prediction | ServingError) -> None:
         """Give the row its answer or its error, unless it has one."""
         settle = self._settle
-        if settle is not None:
-            self.leave()
+        if settle is None:
+            return
+        self.leave()
+        try:
             settle(outcome)
+        except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
+            _log.exception("answer.failed")
 
     def expire(self) -> None:
         self.end(DeadlineExceeded("upstream"))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from understudy.core.policy import ModelVersion, PolicySnapshot
+from understudy.errors import BackendUnavailable
 from understudy.serving.batching import BatchingCaller
 
 DRAIN_SECONDS = 30.0
@@ -20,15 +21,22 @@ class Callers:
     def __init__(self, make: Callable[[ModelVersion], BatchingCaller]) -> None:
         self._make = make
         self._open: dict[ModelVersion, BatchingCaller] = {}
+        self._is_closed = False
         self._closing: dict[asyncio.Task[None], BatchingCaller] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def of(self, version: ModelVersion) -> BatchingCaller:
-        """Return the version's caller; use it before the next await, since a later snapshot may retire it."""
+        """Return the version's caller; use it before the next await, since a later snapshot may retire it.
+
+        Raises:
+            BackendUnavailable: Everything is closed already.
+        """
         caller = self._open.get(version)
         if caller is None:
+            if self._is_closed:
+                raise BackendUnavailable("the proxy is stopping")
             caller = self._open[version] = self._make(version)
         return caller
 
@@ -55,7 +63,8 @@ class Callers:
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
-        for caller in self._open.values():
+        self._is_closed = True
+        for caller in tuple(self._open.values()):
             await caller.close()
         self._open.clear()
 

@@ -240,7 +240,7 @@ class Predictor:
         return now + (call.deadline - now) * self._limits.challenger_budget_ratio
 
     async def _serve_version(self, call: Call, version: ModelVersion, deadline: float) -> Served:
-        is_large = call.request.is_large
+        is_large = call.request.is_large(version)
         assembled = await asyncio.to_thread(assembled_for, call, version) if is_large else assembled_for(call, version)
         if isinstance(assembled, Served):
             return assembled

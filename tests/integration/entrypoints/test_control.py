@@ -450,12 +450,14 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
     for path in MOVES:
         method = "PATCH" if path.endswith("/policy") else "POST"
         for name, headers in {"nobody": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
-            request = proxy.build_request(method, path.format(model="visits", rollout_id=1), headers=headers)
+            request = proxy.build_request(
+                method, path.format(model="visits", rollout_id=1, version="2"), headers=headers
+            )
             if name == "nobody":
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 7
+    assert len(MOVES) == 8
     assert told == {"nobody": {403}, "eye": {403}, "shop": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403

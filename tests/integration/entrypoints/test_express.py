@@ -20,10 +20,11 @@ from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.core.prediction import PredictionRow
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.connection import Connection
-from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane
+from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
 from understudy.entrypoints.proxy.lane import App
 from understudy.entrypoints.proxy.single import uvicorn_options
 from understudy.errors import BadAnswer
+from understudy.serving.predict import Limits
 from understudy.settings import Settings
 
 ROUNDS, REQUESTS = 320, 16
@@ -33,28 +34,30 @@ INCOME = {"name": "income", "dtype": "float32"}
 SCHEMA = an_input_schema(features=[AGE, INCOME])
 STORED = an_input_schema(features=[AGE, {**INCOME, "source": "store"}])
 UNANSWERABLE = 13.0
+RECEIVE_SECONDS = 1.0
 RESET = b"the connection was reset"
 """A server that closes before it has read everything may take its last answer with it."""
 ANSWER = re.compile(rb"HTTP/1\.1 [2-5]")
 LAST = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
-def versions(schema: dict[str, Any] = SCHEMA, **changes: Any) -> list[dict[str, Any]]:
-    options = {"input_schema": schema, "deterministic": False, **changes}
-    return [a_version_row(label, **options) for label in ("1", "2", "3")]
+def a_model(number: int, schema: dict[str, Any] = SCHEMA, *, caches: bool = False, **policy: Any) -> dict[str, Any]:
+    """Return a model's part of a document: versions 1, 2 and 3 under ids of their own; 1 is champion."""
+    options = {"input_schema": schema, "deterministic": caches, "timeout_ms": 30_000}
+    versions = [a_version_row(label, **options, id=10 * number + int(label)) for label in ("1", "2", "3")]
+    named = {name: 10 * number + label for name, label in policy.items() if name.endswith("_version")}
+    return policy_rows(versions=versions, **{**policy, "champion_version": 10 * number + 1, **named})
 
 
 MODELS = {
-    "plain": policy_rows(versions=versions()),
-    "split": policy_rows(challenger_version=2, challenger_weight=50, shadow_version=3, versions=versions()),
-    "strict": policy_rows(challenger_version=2, challenger_weight=50, fallback=False, versions=versions()),
-    "groups": policy_rows(
-        challenger_version=2, challenger_weight=10, category_roles={"vip": "challenger"}, versions=versions()
-    ),
-    "sampled": policy_rows(input_sample_percent=60, versions=versions()),
-    "cached": policy_rows(versions=versions(deterministic=True)),
-    "stored": policy_rows(versions=versions(STORED)),
-    "single": policy_rows(versions=versions(an_input_schema(features=[AGE, INCOME], batch=False))),
+    "plain": a_model(1),
+    "split": a_model(2, challenger_version=2, challenger_weight=50, shadow_version=3),
+    "strict": a_model(3, challenger_version=2, challenger_weight=50, fallback=False),
+    "groups": a_model(4, challenger_version=2, challenger_weight=10, category_roles={"vip": "challenger"}),
+    "sampled": a_model(5, input_sample_percent=60),
+    "cached": a_model(6, caches=True),
+    "stored": a_model(7, STORED),
+    "single": a_model(8, an_input_schema(features=[AGE, INCOME], batch=False)),
 }
 
 
@@ -79,20 +82,24 @@ class Counted:
 
 
 @asynccontextmanager
-async def serving(app: App, state: Mapping[str, Any]) -> AsyncIterator[int]:
+async def serving(app: App, state: Mapping[str, Any], **changes: Any) -> AsyncIterator[uvicorn.Server]:
     """Serve on a port of its own, as the proxy is served; ``state`` is what connections find."""
 
     def connection(**arguments: Any) -> Connection:
-        return Connection(receive_seconds=1, **{**arguments, "app_state": dict(state)})
+        return Connection(receive_seconds=RECEIVE_SECONDS, **{**arguments, "app_state": dict(state)})
 
-    options = {**uvicorn_options(Settings()), "lifespan": "off", "http": connection}
+    options = {**uvicorn_options(Settings()), "lifespan": "off", "http": connection, **changes}
     server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
     task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     while not server.started:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
+    yield server
     server.should_exit = True
     await task
+
+
+def port_of(server: uvicorn.Server) -> int:
+    return int(server.servers[0].sockets[0].getsockname()[1])
 
 
 class Pair(NamedTuple):
@@ -109,12 +116,21 @@ async def pair(start: Any, tmp_path: Path) -> AsyncIterator[Pair]:
     for name in ("express", "ordinary"):
         (tmp_path / name).mkdir()
     one, other = [
-        await start(spool=KeptRows(), models=MODELS, functions={"2": picky}, folder=tmp_path / name)
+        await start(
+            spool=KeptRows(),
+            models=MODELS,
+            functions={"2": picky},
+            folder=tmp_path / name,
+            most_shadows=10_000,
+            limits=Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30),
+        )
         for name in ("express", "ordinary")
     ]
     lane = Counted(one.state[EXPRESS])
     async with serving(one.app, {EXPRESS: lane}) as express, serving(other.app, {}) as ordinary:
-        yield Pair((express, ordinary), (one.spool, other.spool), (one.telemetry, other.telemetry), lane)
+        yield Pair(
+            (port_of(express), port_of(ordinary)), (one.spool, other.spool), (one.telemetry, other.telemetry), lane
+        )
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------------
@@ -244,11 +260,11 @@ async def until_closed(port: int, pieces: Sequence[bytes]) -> bytes:
         writer.close()
 
 
-def evidence(pair: Pair, number: int) -> tuple[Counter[PredictionRow], list[str]]:
+def evidence(pair: Pair, number: int) -> tuple[Counter[PredictionRow], set[str]]:
     """Return the rows of one server, and what it counted; of what it measured, how often."""
     rows = Counter(row._replace(prediction_id="", predicted_at=0.0, latency_us=0) for row in pair.spools[number].rows)
     lines = pair.telemetries[number].exposition()[0].decode().splitlines()
-    return rows, [line for line in lines if "_total{" in line or "_count{" in line]
+    return rows, {line for line in lines if "_total{" in line or "_count{" in line}
 
 
 @pytest.mark.timeout(300)
@@ -274,11 +290,84 @@ async def compare(pair: Pair, sent: Sequence[bytes], way: str, seed: int) -> Non
         assert one == other or RESET in (one, other), f"seed {seed}: {asked!r}"
     ours, theirs = evidence(pair, 0), evidence(pair, 1)
     assert (ours[0] - theirs[0], theirs[0] - ours[0]) == (Counter(), Counter()), f"seed {seed}"
-    assert sorted(set(ours[1]) ^ set(theirs[1])) == [], f"seed {seed}"
+    assert (ours[1] - theirs[1], theirs[1] - ours[1]) == (set(), set()), f"seed {seed}"
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what comes after the answers: shadows, and answers that nobody reads any more."""
-    give_up = asyncio.get_running_loop().time() + 3
+    give_up = asyncio.get_running_loop().time() + 20
     while not condition() and asyncio.get_running_loop().time() < give_up:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
+
+
+# -- a connection's life -----------------------------------------------------------------------------------------------
+
+GOOD = {"entity_id": "a", "inputs": {"age": 1, "income": 2}}
+
+
+def a_call(model: str = "plain", document: object = GOOD) -> bytes:
+    body = json.dumps(document).encode()
+    head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def next_head(reader: asyncio.StreamReader) -> bytes:
+    """Return the head of the next answer, past its body."""
+    async with asyncio.timeout(20):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert length is not None
+        await reader.readexactly(int(length.group(1)))
+        return head
+
+
+async def test_a_connection_whose_last_call_was_refused_lasts_as_long_as_any_other(pair: Pair):
+    reader, writer = await asyncio.open_connection("127.0.0.1", pair.ports[0])
+
+    for _ in range(4):
+        writer.write(a_call(document={}))
+        assert b" 422 " in await next_head(reader)
+        await asyncio.sleep(RECEIVE_SECONDS / 2)
+    writer.write(a_call())
+
+    assert b" 200 " in await next_head(reader)
+    writer.close()
+
+
+async def test_a_server_that_stops_gives_the_answer_under_way_and_begins_nothing_more(start: Any):
+    world = await start(spool=KeptRows(), models=MODELS)
+    world.backends["1"].delay_seconds = 1.0
+    async with serving(world.app, {EXPRESS: world.state[EXPRESS]}) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(a_call())
+        while not world.backends["1"].calls:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
+        server.should_exit = True
+        await asyncio.sleep(0.3)
+        writer.write(a_call("cached"))
+
+        head = await next_head(reader)
+        rest = await reader.read()
+        writer.close()
+
+    assert b" 200 " in head
+    assert b"connection: close" in head
+    assert rest == b""
+    assert len(world.spool.rows) == 1
+
+
+async def test_the_keep_alive_of_a_refused_call_does_not_end_the_call_that_came_with_it(start: Any):
+    world = await start(spool=KeptRows(), models=MODELS)
+    world.backends["1"].delay_seconds = 0.5
+    async with serving(world.app, {EXPRESS: world.state[EXPRESS]}, timeout_keep_alive=0.2) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(a_call(document={}) + a_call())
+
+        assert b" 422 " in await next_head(reader)
+        assert b" 200 " in await next_head(reader)
+        writer.close()
+
+
+def test_a_target_of_any_length_is_looked_at_and_only_short_ones_are_remembered():
+    assert model_of(b"/v1/models/visits/predict") == "visits"
+    assert model_of(b"/v1/models/" + b"x" * 1_000 + b"/predict") is None

@@ -124,7 +124,7 @@ def test_a_body_that_is_no_object_is_malformed():
 def test_only_a_long_body_is_large():
     short, long = orjson.dumps(ROWS), orjson.dumps(ROWS) + b" " * LARGE_BYTES
 
-    assert [parse_rank(body).is_large for body in (short, long)] == [False, True]
+    assert [parse_rank(body).has_long_body for body in (short, long)] == [False, True]
 
 
 @pytest.mark.parametrize(

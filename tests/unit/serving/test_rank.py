@@ -187,7 +187,7 @@ async def test_a_large_request_is_assembled_beside_the_loop_and_means_the_same()
 
     outcomes = [await rank(stage, request) for request in (small, large)]
 
-    assert (small.is_large, large.is_large) == (False, True)
+    assert [one.is_large(rankable()) for one in (small, large)] == [False, True]
     assert answer_of(outcomes[0]) == answer_of(outcomes[1])
 
 

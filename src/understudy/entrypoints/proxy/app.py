@@ -1,5 +1,6 @@
 """The proxy's ASGI application: FastAPI for documentation and reading, the predict lane around it."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -43,6 +44,7 @@ from understudy.errors import (
 )
 from understudy.settings import Settings
 
+LAST_CALLS_SECONDS = 1.0
 OpenParts = Callable[[Settings], AbstractAsyncContextManager[Parts]]
 
 
@@ -81,10 +83,19 @@ class Proxy:
             with closing(ControlDoor(parts.control)) as self.control:
                 self._on_open()
                 yield {EXPRESS: ExpressLane(door, self.new_id, settings.body_limit_bytes)}
+                await _last_calls(door)
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
         return self.parts.feed.snapshot
+
+
+async def _last_calls(door: PredictDoor) -> None:
+    """Wait for the calls whose callers have gone, which no connection waits for any more; their rows are still due."""
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + LAST_CALLS_SECONDS
+    while door.in_flight and clock() < give_up:  # noqa: ASYNC110 - asked once in the life of a process
+        await asyncio.sleep(0.01)
 
 
 def create_app(

@@ -84,8 +84,8 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         return (
             self._express is not None
-            and model_of(self.url) is not None
             and self.parser.get_method() == b"POST"
+            and model_of(self.url) is not None
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
             and not self.parser.should_upgrade()
@@ -110,6 +110,7 @@ class Connection(HttpToolsProtocol):
 
     def _go_express(self, body: bytes) -> bool:
         assert self._express is not None
+        self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
         before, cycle = self.cycle, ExpressCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
         if self._express.offer(self.url, self.headers, body, cycle.answer):
@@ -119,6 +120,7 @@ class Connection(HttpToolsProtocol):
 
     def _hand_over(self) -> None:
         """Let uvicorn have the request whose headers are complete, and the application a short way to answer."""
+        self._unset_keepalive_if_required()  # as above
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -133,11 +135,16 @@ class Connection(HttpToolsProtocol):
         """Start the clock when bytes have come that do not make a request yet, stop it when they do."""
         super().data_received(data)
         if self._held is not None:
+            is_whole = self._held_is_whole
             self._let_go()
+            if is_whole:
+                # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
+                self._stop_clock()
+                return
         if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
             if self._receiving is None:
                 self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
-        elif self._receiving is not None:
+        else:
             self._stop_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -190,7 +197,7 @@ class ExpressCycle:
 
     def answer(self, reply: Reply) -> None:
         """Write the answer, unless nobody is there any more."""
-        if self.disconnected or self.transport.is_closing():
+        if self.response_complete or self.disconnected or self.transport.is_closing():
             self.response_complete = True
             return
         headers = ((b"content-length", b"%d" % len(reply.body)), *reply.headers)
@@ -200,6 +207,7 @@ class ExpressCycle:
         else:
             _write(self, reply.status, (*headers, _CLOSE), reply.body)
             self.transport.close()
+        self.on_response()  # begins the next request, unless this was the last
 
 
 def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
@@ -211,6 +219,7 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
         return False
     _write(cycle, status, headers, body)
+    cycle.on_response()
     return True
 
 
@@ -222,4 +231,3 @@ def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, headers: Ite
     cycle.transport.write(b"".join(parts))
     cycle.response_started = cycle.response_complete = True
     cycle.message_event.set()
-    cycle.on_response()

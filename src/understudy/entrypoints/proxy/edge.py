@@ -51,6 +51,8 @@ class Edge:
             _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
             if not started:
                 await send_reply(send_identified, self._door().refuse(InternalFault(), scope["path"]))
+        finally:
+            scope.pop(WRITE_WHOLE, None)  # it leads back to the scope: only the garbage collector would end that
 
 
 def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:

@@ -20,6 +20,8 @@ EXPRESS = "understudy.express"
 """Where the server's state has the lane, once the lifespan has begun."""
 _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only names that are the same however a path is read."""
+_LONGEST_TARGET = 512
+"""Bytes of a target that is remembered: its length is the caller's choice."""
 
 
 class ExpressLane:
@@ -65,9 +67,13 @@ class ExpressLane:
         return self._door.refuse(InternalFault(), path)
 
 
-@lru_cache(maxsize=4_096)
 def model_of(target: bytes) -> str | None:
     """Return the model that a target asks to predict; ``None`` for any other target."""
+    return _model_of(target) if len(target) <= _LONGEST_TARGET else None
+
+
+@lru_cache(maxsize=4_096)
+def _model_of(target: bytes) -> str | None:
     match = _TARGET.fullmatch(target)
     return match.group(1).decode() if match is not None else None
 
