@@ -82,6 +82,7 @@ async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twic
         await sql(
             database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion
         )
+        stack.start_proxy()  # a step waits for somebody who confirms it
         for name in ("first", "second"):
             start_monitor(stack, name, tmp_path)
         leader = await leader_of(stack)
