@@ -4,7 +4,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from uuid import uuid4
 import asyncpg
 import hypothesis
 import pytest
+from standstill import MachineStoodStill, Standstills
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
@@ -27,6 +29,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("shared machine")
 
+STANDSTILLS = Standstills()
+
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
 
 
@@ -37,6 +41,19 @@ class PostgresServer(NamedTuple):
 
     def url_of(self, database: str) -> str:
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Say of a failure that the machine stood still meanwhile: pytest runs only those again (see pyproject.toml)."""
+    began = time.monotonic()
+    try:
+        return (yield)
+    except Exception as failure:
+        seconds = STANDSTILLS.longest_since(began)
+        if seconds == 0:
+            raise
+        raise MachineStoodStill(f"for {seconds:.1f} s during this test") from failure
 
 
 @pytest.fixture

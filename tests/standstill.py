@@ -1,0 +1,40 @@
+"""Notices when the machine stands still: a virtual one may be taken off its cores for seconds, with all that runs."""
+
+import threading
+import time
+from collections import deque
+
+LONGEST_SECONDS = 0.4
+"""Beyond what three workers on two cores cost a thread that only wants to wake."""
+STEP_SECONDS = 0.05
+
+
+class MachineStoodStill(Exception):
+    """A test failed while nothing ran, this process's own clock watch included; only that is run again."""
+
+
+class Standstills:
+    """A thread that sleeps in short steps and keeps when it was woken much too late.
+
+    It needs no event loop, and a test that blocks its own does not delay it: what blocks waits, and lets threads run.
+    """
+
+    def __init__(self) -> None:
+        self._found: deque[tuple[float, float]] = deque(maxlen=100)
+        self._slept_at = time.monotonic()
+        threading.Thread(target=self._watch, name="standstills", daemon=True).start()
+
+    def longest_since(self, began: float) -> float:
+        """Return the longest standstill that ended after ``began`` (monotonic seconds), in seconds, or 0."""
+        now = time.monotonic()
+        this_one = (now, now - self._slept_at)  # whoever asks may have been woken before the watch
+        late = [seconds for ended, seconds in [*self._found, this_one] if ended > began and seconds > LONGEST_SECONDS]
+        return max(late, default=0.0)
+
+    def _watch(self) -> None:
+        while True:
+            self._slept_at = before = time.monotonic()
+            time.sleep(STEP_SECONDS)
+            now = time.monotonic()
+            if now - before > LONGEST_SECONDS:
+                self._found.append((now, now - before))
