@@ -174,3 +174,44 @@ async def test_requests_sent_together_are_answered_in_order(call):
     answer, _ = await caller.rest()
 
     assert re.findall(rb"\r\n\r\n(\d\d)", answer) == bodies
+
+
+WISHES = (
+    b"connection: upgrade\r\nupgrade: h2c",
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
+    b"connection: keep-alive\r\nconnection: upgrade\r\nupgrade: websocket",
+)
+
+
+@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("piece_bytes", [1, 30, 10_000])
+async def test_a_caller_that_would_like_another_protocol_is_answered_in_this_one_with_its_body(
+    call, wish, chunked, piece_bytes
+):
+    caller = await call()
+    asking = WHOLE.replace(b"host: x", b"host: x\r\n" + wish)
+    if chunked:
+        asking = asking.replace(b"content-length: 2", b"transfer-encoding: chunked").replace(
+            b"{}", b"2\r\n{}\r\n0\r\n\r\n"
+        )
+    last = WHOLE.replace(b"host: x", b"host: x\r\nconnection: close").replace(b"{}", b"[]")
+
+    data = asking * 3 + last
+    for start in range(0, len(data), piece_bytes):
+        await caller.send(data[start : start + piece_bytes])
+        await asyncio.sleep(0)
+    answer, _ = await caller.rest()
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200"] * 4
+    assert re.findall(rb"\r\n\r\n(..)", answer) == [b"{}"] * 3 + [b"[]"]
+
+
+async def test_a_thousand_wishes_in_one_piece_are_read_one_after_another(call):
+    caller = await call()
+    asking = b"POST / HTTP/1.1\r\nupgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 2\r\n\r\n{}"
+
+    await caller.send(asking * 1_000 + WHOLE.replace(b"host: x", b"host: x\r\nconnection: close"))
+    answer, _ = await caller.rest()
+
+    assert answer.count(b"HTTP/1.1 200 ") == 1_001

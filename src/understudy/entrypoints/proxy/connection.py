@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -17,6 +18,8 @@ Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
 _CLOSE: Header = (b"connection", b"close")
+_WISHES = frozenset((b"upgrade", b"http2-settings"))
+"""Header fields by which a caller asks for another protocol, and what it names in ``connection`` then."""
 
 
 class Connection(HttpToolsProtocol):
@@ -25,6 +28,9 @@ class Connection(HttpToolsProtocol):
     uvicorn bounds only the pause between two requests, and forgets that with the first byte of the next. The body's own
     bound is where it is read: the first message is what has come with the headers, so that only a body in pieces costs
     a timer.
+
+    A caller that would like another protocol, as Java's own client does with its first call, is answered in this one
+    (RFC 9110 §7.8), with its body: uvicorn's parser takes such a request to end with its headers.
 
     A predict call that arrives in one piece is offered to the express lane before there is anything of ASGI. What that
     declines, and what comes in several pieces or asks for more than an answer, is handed over to uvicorn as if nothing
@@ -43,6 +49,8 @@ class Connection(HttpToolsProtocol):
         self._held: list[bytes] | None = None
         """Pieces of the body of a request that may go express; ``None`` for any other request."""
         self._held_is_whole = False
+        self._asks_for_another = False
+        """Whether the request that is read would like another protocol: it is read again as if it had not asked."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
@@ -58,9 +66,13 @@ class Connection(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
+        self._asks_for_another = False
 
     def on_headers_complete(self) -> None:
         """Hold what may go express until it is there as a whole."""
+        self._asks_for_another = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._asks_for_another:
+            return
         if self._may_go_express():
             self._held = []
         else:
@@ -75,10 +87,10 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Go on holding what may go express: what follows it in the same piece may be no request."""
-        if self._held is None:
-            super().on_message_complete()
-        else:
+        if self._held is not None:
             self._held_is_whole = True
+        elif not self._asks_for_another:
+            super().on_message_complete()
 
     def _may_go_express(self) -> bool:
         cycle = self.cycle
@@ -88,7 +100,6 @@ class Connection(HttpToolsProtocol):
             and model_of(self.url) is not None
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
-            and not self.parser.should_upgrade()
             and not self.expect_100_continue
             and not self.flow.write_paused
             and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
@@ -133,7 +144,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Start the clock when bytes have come that do not make a request yet, stop it when they do."""
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._held is not None:
             is_whole = self._held_is_whole
             self._let_go()
@@ -146,6 +158,36 @@ class Connection(HttpToolsProtocol):
                 self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
         else:
             self._stop_clock()
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as wish:
+                if not self._asks_for_another:
+                    return  # CONNECT, which is answered; what follows is not for this server
+                data = self._head_without_wish() + data[wish.args[0] :]
+            except HttpParserError:
+                message = "Invalid HTTP request received."
+                self.logger.warning(message)
+                self.send_400_response(message)
+                return
+            else:
+                return
+
+    def _head_without_wish(self) -> bytes:
+        """Return the request's head as if it asked for no other protocol, and begin anew with reading."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token for token in value.split(b",") if token.strip().lower() not in _WISHES]
+                lines.append(b"connection:" + b",".join(tokens))
+            elif name not in _WISHES:
+                lines.append(b"%b: %b" % (name, value))
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return b"\r\n".join((*lines, b"", b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
