@@ -1,6 +1,6 @@
 """Values that tests are about, with everything unimportant filled in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.core.policy import ModelVersion, Role, ServingPolicy, version_from_row
@@ -92,3 +92,7 @@ class KeptRows:
     def append(self, row: PredictionRow) -> bool:
         self.rows.append(row)
         return True
+
+    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+        for row in rows:
+            self.append(row)

@@ -34,6 +34,7 @@ from understudy.serving.answers import Answers
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.express import ExpressPredictor
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.reachability import ChampionWatch
@@ -158,7 +159,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
-                callers = Callers(lambda version: _make_caller(version, backends[version.version]))
+                log = GroupCommit(spool)
+                callers = Callers(lambda version: _make_caller(version, backends[version.version], log))
                 feed = PolicyFeed(
                     source,
                     JsonSnapshotFile(folder / "policy.json"),
@@ -181,7 +183,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     snapshot=lambda: feed.snapshot,
                     answers=answers,
                     features=None,
-                    spool=spool,
+                    log=log,
                     shadows=shadows,
                     telemetry=telemetry,
                     limits=limits,
@@ -191,7 +193,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 champions = ChampionWatch(callers, time.monotonic)
                 yield Parts(
                     predictor,
-                    ExpressPredictor(predictor, answers, time.monotonic),
+                    ExpressPredictor(predictor, answers, log, time.monotonic),
                     feed,
                     callers,
                     champions,
@@ -212,7 +214,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         yield run
 
 
-def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCaller:
+def _make_caller(version: ModelVersion, backend: MemoryBackend, log: GroupCommit) -> BatchingCaller:
     return BatchingCaller(
-        version, backend, concurrency=2, gap_seconds=0.002, batch_rows=32, queue_rows=1000, now=time.monotonic
+        version,
+        backend,
+        concurrency=2,
+        gap_seconds=0.002,
+        batch_rows=32,
+        queue_rows=1000,
+        now=time.monotonic,
+        together=log,
     )

@@ -437,6 +437,13 @@ class PredictionSpool(Protocol):
         """Write one row; ``False`` when it was dropped because the spool or the disk is full (counted)."""
         ...
 
+    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+        """Write several rows at the cost of one; each that does not fit is dropped (and counted) by itself.
+
+        A row that cannot be encoded is a defect: it is raised, and nothing of the others is written.
+        """
+        ...
+
 
 class SpooledBatch(NamedTuple):
     """Rows of one spool segment that follow each other: from ``start`` to ``end``, offsets in bytes of that segment."""

@@ -109,3 +109,26 @@ def test_what_is_forgotten_no_longer_counts_as_unshipped(make_spool):
     assert left[-1] == 0
     spool.own.forget(batches[0].segment, batches[0].end)
     assert spool.own.unshipped_bytes == 0
+
+
+def test_several_rows_are_written_in_their_order_like_one_after_another(make_spool):
+    spool = make_spool(segment_bytes=1_000)
+
+    for first in range(0, 20, 4):
+        spool.append_all([a_row(number) for number in range(first, first + 4)])
+    batches = read_all(spool.own)
+
+    assert ids_in(row for batch in batches for row in batch.rows) == list(map(a_prediction_id, range(20)))
+    assert len({batch.segment for batch in batches}) > 3
+
+
+def test_of_several_rows_those_are_kept_that_fit(make_spool):
+    spool = make_spool(limit_bytes=2_000)
+
+    spool.append_all([a_row(number) for number in range(40)])
+    spool.append_all([a_row(99)])
+    batches = read_all(spool.own)
+
+    kept = ids_in(row for batch in batches for row in batch.rows)
+    assert 2 < len(kept) < 20
+    assert kept == list(map(a_prediction_id, range(len(kept))))

@@ -55,6 +55,11 @@ class MemorySpool:
         self._segments[last] += frame
         return True
 
+    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+        """Keep several rows."""
+        for row in rows:
+            self.append(row)
+
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         """Return rows that follow this place, or ``None``."""
         for number, stored in sorted(self._segments.items()):

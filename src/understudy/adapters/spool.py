@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -221,19 +221,33 @@ class Spool:
     def append(self, row: PredictionRow) -> bool:
         """Write one row, in the page cache when this returns; ``False`` when it was dropped (and counted)."""
         frame = encode_row(row)
-        size = len(frame)
+        if not self._append(frame, len(frame)):
+            self._on_drop()
+            return False
+        return True
+
+    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+        """Write several rows by one call to the system; when they cannot all be written, each for itself."""
+        frames = [encode_row(row) for row in rows]
+        if self._append(b"".join(frames), max(map(len, frames))):
+            return
+        for frame in frames:
+            if not self._append(frame, len(frame)):
+                self._on_drop()
+
+    def _append(self, frames: bytes, longest: int) -> bool:
+        """Write whole frames; ``False`` when nothing of them is there."""
+        size = len(frames)
         own = self.own
         if (
             own.appended_bytes - own.forgotten_bytes + size > self._limit_bytes
-            or size > MAX_PAYLOAD_BYTES + FRAME_BYTES
+            or longest > MAX_PAYLOAD_BYTES + FRAME_BYTES
         ):
-            self._on_drop()
             return False
         segment = self._segment
         if segment is None or self._offset >= self._segment_bytes:
             segment = self._open_segment()
-        if segment is None or not self._write(segment, frame):
-            self._on_drop()
+        if segment is None or not self._write(segment, frames):
             return False
         own.appended_bytes += size
         self._offset += size
@@ -265,9 +279,9 @@ class Spool:
             self._sync()
         self.own.release()
 
-    def _write(self, segment: int, frame: bytes) -> bool:
+    def _write(self, segment: int, frames: bytes) -> bool:
         try:
-            if os.write(segment, frame) == len(frame):
+            if os.write(segment, frames) == len(frames):
                 return True
         except OSError:
             pass

@@ -32,6 +32,7 @@ from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.express import ExpressPredictor
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
@@ -79,9 +80,6 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
-        callers = Callers(partial(_make_caller, settings, telemetry))
-        stack.push_async_callback(callers.close)
-        feed = await _open_feed(settings, telemetry, callers, stack)
         spool = Spool(
             settings.state_dir / "spool",
             limit_bytes=settings.spool_limit_bytes,
@@ -90,6 +88,10 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             on_drop=partial(telemetry.count, "prediction_log_rows_total", "dropped"),
         )
         stack.callback(spool.close)
+        log = GroupCommit(spool)
+        callers = Callers(partial(_make_caller, settings, telemetry, log))
+        stack.push_async_callback(callers.close)
+        feed = await _open_feed(settings, telemetry, callers, stack)
         await _open_shipper(settings, spool, feed, telemetry, stack)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
         features = _open_features(settings, stack)
@@ -116,7 +118,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             snapshot=lambda: feed.snapshot,
             answers=answers,
             features=features,
-            spool=spool,
+            log=log,
             shadows=shadows,
             telemetry=telemetry,
             limits=Limits(
@@ -127,13 +129,15 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         champions = ChampionWatch(callers, time.monotonic)
-        express = ExpressPredictor(predictor, answers, time.monotonic)
+        express = ExpressPredictor(predictor, answers, log, time.monotonic)
         parts = Parts(predictor, express, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         yield parts
 
 
-def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: ModelVersion) -> BatchingCaller:
+def _make_caller(
+    settings: Settings, telemetry: PrometheusTelemetry, log: GroupCommit, version: ModelVersion
+) -> BatchingCaller:
     count_hedge = partial(telemetry.count, "hedges_total", version.model_name, version.version)
     return BatchingCaller(
         version,
@@ -144,6 +148,7 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
         queue_rows=settings.backend_queue_rows,
         most_calls=settings.backend_calls,
         wait_seconds=settings.backend_wait_seconds,
+        together=log,
         now=time.monotonic,
     )
 

@@ -13,7 +13,7 @@ the queue full. A refusal at once would be a request to try again at once: such 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -31,7 +31,9 @@ _log = structlog.get_logger(__name__)
 IDLE_POLL_SECONDS = 0.002
 SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
-
+SWEEP_ROWS = 1_024
+TIMER_SECONDS = 0.001
+"""How early a timer of the event loop may come."""
 
 Settle: TypeAlias = Callable[[Prediction | ServingError], None]
 """Takes what became of a row; called once, from the event loop, and raises nothing."""
@@ -42,13 +44,12 @@ class _Waiting:
 
     __slots__ = ("_settle", "deadline", "row", "since", "timer")
 
-    timer: asyncio.TimerHandle
-
     def __init__(self, row: Row, deadline: float, since: float, settle: Settle) -> None:
         self.row = row
         self.since = since
         self.deadline = deadline
         self._settle: Settle | None = settle
+        self.timer: asyncio.TimerHandle | None = None
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +72,8 @@ class _Waiting:
     def leave(self) -> None:
         """Want no answer any more."""
         self._settle = None
-        self.timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class BatchingCaller:
@@ -85,6 +87,7 @@ class BatchingCaller:
         batch_rows: Most rows in one call.
         queue_rows: Most rows that may wait; further ones are refused.
         most_calls: Most calls in flight, however slow the version is.
+        together: Entered while the rows of one call get their answers.
         wait_seconds: Longest wait of a row for a call, when none is free; what is refused is refused after that time.
         now: The monotonic clock, in seconds, that deadlines are given in.
     """
@@ -99,6 +102,7 @@ class BatchingCaller:
         batch_rows: int,
         queue_rows: int,
         now: Callable[[], float],
+        together: AbstractContextManager[None] | None = None,
         most_calls: int = 128,
         wait_seconds: float = 0.2,
     ) -> None:
@@ -111,8 +115,13 @@ class BatchingCaller:
         self._most_calls = most_calls
         self._wait_seconds = wait_seconds
         self._now = now
+        self._together = together if together is not None else nullcontext()
         self._gap_seconds = gap_seconds
         self._queue: deque[_Waiting] = deque()
+        self._expiring: deque[_Waiting] = deque()
+        """Rows under way by deadline; those that are over leave it from the front."""
+        self._sweep_rows = SWEEP_ROWS
+        self._expiry_timer: asyncio.TimerHandle | None = None
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
         self._refusal_timer: asyncio.TimerHandle | None = None
@@ -162,11 +171,40 @@ class BatchingCaller:
         if len(self._queue) >= self._queue_rows:
             waiting.timer = loop.call_later(min(self._wait_seconds, remaining), waiting.end, self._overloaded())
             return waiting
-        # A timer on the row, not a timeout around the wait: a fifth of the cost (measured: 0.8 against 4.1 µs).
-        waiting.timer = loop.call_later(remaining, waiting.expire)
+        self._watch(waiting, remaining)
         self._queue.append(waiting)
         self._dispatch_if_due()
         return waiting
+
+    def _watch(self, waiting: _Waiting, remaining: float) -> None:
+        """See to it that a row is over at its deadline.
+
+        One timer serves all rows whose deadlines come in their own order, which is nearly all: a timer of its own is a
+        fiftieth of what a call costs, and a time-out around the wait five times that.
+        """
+        expiring = self._expiring
+        while expiring and expiring[0].is_over:
+            expiring.popleft()
+        if len(expiring) >= self._sweep_rows:  # one slow row stands before many that are over
+            self._expiring = expiring = deque(one for one in expiring if not one.is_over)
+            self._sweep_rows = 2 * len(expiring) + SWEEP_ROWS
+        if expiring and waiting.deadline < expiring[-1].deadline:
+            waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
+            return
+        expiring.append(waiting)
+        if self._expiry_timer is None:
+            self._expiry_timer = asyncio.get_running_loop().call_later(remaining, self._expire)
+
+    def _expire(self) -> None:
+        """End the rows whose deadline has come, and look again when the next one comes."""
+        self._expiry_timer = None
+        now = self._now()
+        due = now + TIMER_SECONDS
+        while self._expiring and (self._expiring[0].is_over or self._expiring[0].deadline <= due):
+            self._expiring.popleft().expire()
+        if self._expiring:
+            remaining = self._expiring[0].deadline - now
+            self._expiry_timer = asyncio.get_running_loop().call_later(remaining, self._expire)
 
     async def call_block(self, block: Block, deadline: float) -> Tensor:
         """Return the answer to rows that are a call of their own: they never wait for company, nor for each other.
@@ -279,8 +317,9 @@ class BatchingCaller:
         except ServingError as problem:
             _fail(batch, problem)
         else:
-            for waiting, prediction in zip(batch, predictions, strict=True):
-                waiting.end(prediction)
+            with self._together:
+                for waiting, prediction in zip(batch, predictions, strict=True):
+                    waiting.end(prediction)
 
     async def _answer_halves(self, batch: list[_Waiting], retries: "_Retries", problem: BadAnswer) -> None:
         """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""

@@ -15,6 +15,7 @@ from understudy.core.routing import falls_back
 from understudy.core.schema import Assembled
 from understudy.errors import ServingError
 from understudy.serving.answers import Answers
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Call, Outcome, Predictor, Served, assembled_for, failure_of, names_for
 
 Tell: TypeAlias = Callable[[Outcome | Exception], None]
@@ -27,12 +28,14 @@ class ExpressPredictor:
     Args:
         predictor: Whose steps they are.
         answers: What the predictor asks, too.
+        log: Where the predictor's rows go: an answer is told when its row is written.
         now: The monotonic clock, in seconds.
     """
 
-    def __init__(self, predictor: Predictor, answers: Answers, now: Callable[[], float]) -> None:
+    def __init__(self, predictor: Predictor, answers: Answers, log: GroupCommit, now: Callable[[], float]) -> None:
         self._predictor = predictor
         self._answers = answers
+        self._log = log
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,7 +65,7 @@ class ExpressPredictor:
         except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
             run.tell(defect)
         else:
-            run.tell(outcome)
+            self._log.answer(run.tell, outcome)
 
     def fall_back(self, run: "_Run", first: Served) -> None:
         """Let the champion answer for a run, which is rare enough for a task."""

@@ -31,8 +31,9 @@ from understudy.errors import (
     UnderstudyError,
     UnknownVersion,
 )
-from understudy.ports import FeatureStore, PredictionSpool, Telemetry
+from understudy.ports import FeatureStore, Telemetry
 from understudy.serving.answers import Answers, CacheResult
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.shadows import ShadowSet
 
 
@@ -112,7 +113,7 @@ class Predictor:
         snapshot: Callable[[], PolicySnapshot | None],
         answers: Answers,
         features: FeatureStore | None,
-        spool: PredictionSpool,
+        log: GroupCommit,
         shadows: ShadowSet,
         telemetry: Telemetry,
         limits: Limits,
@@ -121,7 +122,7 @@ class Predictor:
         self._snapshot = snapshot
         self._answers = answers
         self._features = features
-        self._spool = spool
+        self._log = log
         self._shadows = shadows
         self._telemetry = telemetry
         self._limits = limits
@@ -186,7 +187,7 @@ class Predictor:
         self._count(call, role, served, failed, ended - call.started)
         if not isinstance(served.error, RequestError):
             # What its caller must correct is counted, but is no exposure.
-            self._spool.append(self._row(call, role, served, fallback_from, ended - call.started))
+            self._log.append(self._row(call, role, served, fallback_from, ended - call.started))
         if self._wants_shadow(call, served):
             self._shadows.offer(call.policy.model_name, lambda: self._shadow(call))
         seconds = {"route": call.routed - call.started, "features": fetched - call.routed, "upstream": ended - fetched}
@@ -332,7 +333,7 @@ class Predictor:
         served = await self._serve_version(shadow_call, version, shadow_call.deadline)
         seconds = self._clocks.monotonic() - started
         self._count_one(served, Role.SHADOW, seconds, _outcome_word(served.error))
-        self._spool.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
+        self._log.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
 
 
 def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:

@@ -135,6 +135,19 @@ async def test_a_connection_without_a_request_lasts_as_long_as_one_between_two(c
     assert 1.5 < seconds < 6
 
 
+async def test_a_connection_that_was_busy_lasts_as_long_after_its_last_answer(call):
+    caller = await call()
+    for _ in range(3):
+        await caller.send(WHOLE)
+        assert (await caller.reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")
+        await asyncio.sleep(0.8)  # all together longer than a connection may be idle
+
+    answer, seconds = await caller.rest()
+
+    assert answer == b""
+    assert 0.9 < seconds < 6
+
+
 async def test_a_request_in_pieces_is_answered_and_the_next_one_on_the_same_connection_too(call):
     caller = await call()
 

@@ -22,6 +22,7 @@ from understudy.errors import BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.answers import Answers
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
 from understudy.serving.shadows import ShadowSet
 
@@ -265,7 +266,7 @@ class Stage:
             snapshot=lambda: PolicySnapshot({policy.model_name: policy}),
             answers=Answers(self.callers, memory_cache=None, shared_cache=None, telemetry=self.telemetry, now=now),
             features=None,
-            spool=self.rows,
+            log=GroupCommit(self.rows),
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.6, shadow_timeout_seconds=0.5),

@@ -36,6 +36,7 @@ from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.express import ExpressPredictor
+from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
 from understudy.serving.shadows import ShadowSet
 
@@ -91,6 +92,7 @@ class Stage:
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
+        log = GroupCommit(self.spool)
         answers = Answers(
             Callers(self._make),
             memory_cache=self.memory_cache if caches else None,
@@ -102,13 +104,13 @@ class Stage:
             snapshot=lambda: self.snapshot,
             answers=answers,
             features=features,
-            spool=self.spool,
+            log=log,
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.express = ExpressPredictor(self.predictor, answers, time.monotonic)
+        self.express = ExpressPredictor(self.predictor, answers, log, time.monotonic)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from understudy.entrypoints.proxy.door import Reply
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
+from understudy.serving.batching import TIMER_SECONDS
 
 WRITE_WHOLE = "understudy.write_whole"
 """Where a request's scope has :data:`WriteWhole`, on this server."""
@@ -49,13 +50,15 @@ class Connection(HttpToolsProtocol):
         self._held: list[bytes] | None = None
         """Pieces of the body of a request that may go express; ``None`` for any other request."""
         self._held_is_whole = False
+        self._idle_since: float | None = None
+        """Since when there is no request, in the event loop's time."""
         self._asks_for_another = False
         """Whether the request that is read would like another protocol: it is read again as if it had not asked."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._await_request()
 
     # -- what the parser calls -----------------------------------------------------------------------------------------
 
@@ -190,9 +193,44 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clocks."""
         self._stop_clock()
         super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
+    # -- waiting for a next request ------------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """Begin the next request, or wait for one: as uvicorn does, but without a timer for each."""
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._await_request()
+
+    def _await_request(self) -> None:
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self._end_if_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Wait no more; the timer goes on and finds out when it comes."""
+        self._idle_since = None
+
+    def _end_if_idle(self) -> None:
+        """Close when there was no request for long enough, else look again when that may be so."""
+        self.timeout_keep_alive_task = None
+        if self.transport.is_closing():
+            return
+        idle_seconds = self.loop.time() - self._idle_since if self._idle_since is not None else 0.0
+        left = self.timeout_keep_alive - idle_seconds
+        if left > TIMER_SECONDS:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self._end_if_idle)
+        else:
+            self.transport.close()
 
     def _stop_clock(self) -> None:
         if self._receiving is not None:

@@ -7,13 +7,13 @@ the same.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import orjson
 
 from understudy.core.access import Scope, admit
-from understudy.core.policy import PolicySnapshot
+from understudy.core.policy import PolicySnapshot, Role
 from understudy.core.rank import RankRequest, parse_rank
 from understudy.core.request import PredictRequest, parse_batch, parse_predict
 from understudy.core.strict_json import Doubtful, parse_clean
@@ -115,7 +115,10 @@ class PredictDoor:
     def predict_express(
         self, headers: RawHeaders, path: str, model_name: str, body: bytes, tell: Callable[[Reply | Exception], None]
     ) -> None:
-        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` its answer or a defect."""
+        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` its answer or a defect.
+
+        Raises nothing; ``tell`` is called once.
+        """
         arrived = self._now()
         self.in_flight += 1
         try:
@@ -123,21 +126,21 @@ class PredictDoor:
             self.admit(asked, Scope.PREDICT, model_name)
             request = parse_predict(body)
             self._express.predict(model_name, request, self._left(asked, arrived), partial(self._tell, path, tell))
-        except UnderstudyError as problem:
-            self.in_flight -= 1
-            tell(self.refuse(problem, path))
-        except Exception:
-            self.in_flight -= 1
-            raise
+        except Exception as problem:  # noqa: BLE001 - whoever is told answers for it, and logs it
+            self._tell(path, tell, problem)
 
     def _tell(self, path: str, tell: Callable[[Reply | Exception], None], found: Outcome | Exception) -> None:
         self.in_flight -= 1
-        reply: Reply | Exception
         try:
-            reply = self._reply(found, path) if isinstance(found, Outcome) else found
-        except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
-            reply = defect
-        tell(reply)
+            told = self._reply_to(found, path)
+        except Exception as defect:  # noqa: BLE001 - as above
+            told = defect
+        tell(told)
+
+    def _reply_to(self, found: Outcome | Exception, path: str) -> Reply | Exception:
+        if isinstance(found, Outcome):
+            return self._reply(found, path)
+        return self.refuse(found, path) if isinstance(found, UnderstudyError) else found
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
         """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
@@ -219,11 +222,9 @@ async def _parse_long(parse: Parse, body: bytes) -> PredictRequest | RankRequest
 def _answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
     served = outcome.served
     prediction = served.prediction.json if served.prediction is not None else b"null"
-    body = b'{"prediction":%s,"model":%s,"version":%s,"role":"%s","prediction_id":"%s","generation":%d' % (
+    body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (
         prediction,
-        orjson.dumps(served.version.model_name),
-        orjson.dumps(served.version.version),
-        outcome.role.value.encode(),
+        _who(served.version.model_name, served.version.version, outcome.role),
         outcome.prediction_id.encode(),
         outcome.generation,
     )
@@ -237,3 +238,8 @@ def _answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
     if extra:
         return body + b"," + orjson.dumps(extra)[1:]
     return body + b"}"
+
+
+@lru_cache(maxsize=4_096)
+def _who(model_name: str, label: str, role: Role) -> bytes:
+    return b'"model":%b,"version":%b,"role":"%b"' % (orjson.dumps(model_name), orjson.dumps(label), role.value.encode())

@@ -56,10 +56,7 @@ class ExpressLane:
         def tell(found: Reply | Exception) -> None:
             answer(_identified(found if isinstance(found, Reply) else self._fault(found, identity, path), identity))
 
-        try:
-            self._door.predict_express(headers, path, model_name, body, tell)
-        except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge
-            tell(defect)
+        self._door.predict_express(headers, path, model_name, body, tell)
         return True
 
     def _fault(self, defect: Exception, identity: Identity, path: str) -> Reply:

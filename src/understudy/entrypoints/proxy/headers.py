@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
+from understudy.core.policy import Role
 from understudy.errors import HeaderInvalid
 from understudy.serving.answers import CacheResult
 from understudy.serving.predict import Outcome
@@ -28,6 +29,7 @@ _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _LABEL_CHARACTERS = "/:+@,;=!*'() "
 MAX_TIMEOUT_MS = 3_600_000
+_CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResult}
 
 
 class Identity(NamedTuple):
@@ -107,26 +109,33 @@ def receipt_headers(outcome: Outcome, *, name_version: bool) -> list[tuple[bytes
     A version's label is percent-encoded where it holds more than a header may.
     """
     served, seconds = outcome.served, outcome.seconds
-    timing = (
-        f"route;dur={seconds['route'] * 1000:.2f}, features;dur={seconds['features'] * 1000:.2f}, "
-        f"cache;desc={served.cache}, upstream;dur={seconds['upstream'] * 1000:.2f}"
+    stages = (
+        seconds["route"] * 1000,
+        seconds["features"] * 1000,
+        _CACHE_STAGES[served.cache],
+        seconds["upstream"] * 1000,
     )
-    headers = [
+    label = served.version.version if name_version else None
+    ttl_seconds = served.version.cache_ttl_seconds if served.prediction is not None else None
+    return [
         (b"x-prediction-id", outcome.prediction_id.encode()),
-        (b"x-policy-generation", b"%d" % outcome.generation),
-        (b"server-timing", timing.encode()),
+        (b"server-timing", b"route;dur=%.2f, features;dur=%.2f, %b, upstream;dur=%.2f" % stages),
+        *_constant_headers(outcome.generation, label, outcome.role, served.cache, ttl_seconds),
     ]
-    if name_version:
-        headers.append((b"x-model-version", _header_of(served.version.version)))
-        headers.append((b"x-model-role", outcome.role.value.encode()))
-    if served.prediction is not None:
-        headers.append((b"cache-status", _cache_status(served.cache, served.version.cache_ttl_seconds)))
-    return headers
 
 
 @lru_cache(maxsize=4_096)
-def _header_of(label: str) -> bytes:
-    return quote(label, safe=_LABEL_CHARACTERS).encode()
+def _constant_headers(
+    generation: int, label: str | None, role: Role, cache: CacheResult, ttl_seconds: int | None
+) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what is the same for many answers; without ``label`` no version is named, without a TTL no cache."""
+    headers = [(b"x-policy-generation", b"%d" % generation)]
+    if label is not None:
+        headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
+        headers.append((b"x-model-role", role.value.encode()))
+    if ttl_seconds is not None:
+        headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
+    return tuple(headers)
 
 
 def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:
