@@ -85,6 +85,14 @@ class PredictionCache(Protocol):
         ...
 
 
+class LocalCache(PredictionCache, Protocol):
+    """A cache in this process, which can be asked without a wait."""
+
+    def peek(self, key: str) -> bytes | None:
+        """Return the stored value, or ``None``."""
+        ...
+
+
 class FeatureStore(Protocol):
     """Online features by entity."""
 

@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
 
 
 class MemoryCache:
-    """A :class:`understudy.ports.PredictionCache` in this process: least recently used goes first, bounded in bytes."""
+    """A :class:`understudy.ports.LocalCache`: least recently used goes first, bounded in bytes."""
 
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
@@ -33,6 +33,10 @@ class MemoryCache:
 
     async def get(self, key: str) -> bytes | None:
         """See :class:`understudy.ports.PredictionCache`."""
+        return self.peek(key)
+
+    def peek(self, key: str) -> bytes | None:
+        """See :class:`understudy.ports.LocalCache`."""
         entry = self._entries.get(key)
         if entry is None:
             return None

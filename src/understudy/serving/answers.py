@@ -10,7 +10,7 @@ from understudy.core.rank import AssembledTreatments
 from understudy.core.ranking import Ranking
 from understudy.core.schema import Assembled
 from understudy.errors import DeadlineExceeded
-from understudy.ports import PredictionCache, Telemetry
+from understudy.ports import LocalCache, PredictionCache, Telemetry
 from understudy.serving.batching import Settle
 from understudy.serving.callers import Callers
 from understudy.serving.single_flight import SingleFlight
@@ -42,7 +42,7 @@ class Answers:
         self,
         callers: Callers,
         *,
-        memory_cache: PredictionCache | None,
+        memory_cache: LocalCache | None,
         shared_cache: PredictionCache | None,
         telemetry: Telemetry,
         now: Callable[[], float],
@@ -58,6 +58,16 @@ class Answers:
     def looks_up(self, version: ModelVersion) -> bool:
         """Whether a cache is asked before the version is."""
         return version.caches and self._has_cache
+
+    def hit(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
+        """Return what is cached in this process, and count it; ``None`` leaves everything to :meth:`answer`."""
+        if self._memory_cache is None or not version.caches:
+            return None
+        value = self._memory_cache.peek(_key_of(version, assembled))
+        found = decode_cached(version.output_schema, version.id, assembled.digest, value) if value is not None else None
+        if found is not None:
+            self._telemetry.count("cache_requests_total", version.model_name, "hit")
+        return found
 
     def answer_soon(self, version: ModelVersion, assembled: Assembled, deadline: float, settle: Settle) -> None:
         """Have ``settle`` called with what :meth:`answer` returns or raises, for a version that is not looked up.
@@ -91,7 +101,7 @@ class Answers:
         self, version: ModelVersion, assembled: Assembled, deadline: float
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction; concurrent misses ask the model servers once."""
-        key = f"infer:{version.id}:{assembled.digest}"
+        key = _key_of(version, assembled)
         cached = await self._cached(version, key, assembled.digest)
         if cached is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
@@ -104,7 +114,7 @@ class Answers:
 
     async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
         if self._memory_cache is not None:
-            value = await self._memory_cache.get(key)
+            value = self._memory_cache.peek(key)
             if value is not None:
                 return decode_cached(version.output_schema, version.id, digest, value)
         if self._shared_cache is None:
@@ -123,3 +133,7 @@ class Answers:
             await self._memory_cache.set(key, value, version.cache_ttl_seconds)
         if self._shared_cache is not None:
             await self._shared_cache.set(key, value, version.cache_ttl_seconds)
+
+
+def _key_of(version: ModelVersion, assembled: Assembled) -> str:
+    return f"infer:{version.id}:{assembled.digest}"

@@ -14,7 +14,7 @@ from understudy.core.request import PredictRequest
 from understudy.core.routing import falls_back
 from understudy.core.schema import Assembled
 from understudy.errors import ServingError
-from understudy.serving.answers import Answers
+from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Call, Outcome, Predictor, Served, assembled_for, failure_of, names_for
 
@@ -46,13 +46,23 @@ class ExpressPredictor:
             PolicyNotLoaded, UnknownModel: There is no route; nobody is told anything then.
         """
         call = self._predictor.begin(model_name, request, timeout_seconds)
-        if names_for(call.policy, call.route) or self._answers.looks_up(call.route.version):
+        version = call.route.version
+        if names_for(call.policy, call.route):
             self._start(self._finish(call, tell))
             return
         began = self._now()
         may_fall_back = falls_back(call.policy, call.route)
+        run = _Run(self, call, began, tell, may_fall_back=may_fall_back)
+        if self._answers.looks_up(version):
+            if not run.hit(version):
+                self._start(self._finish(call, tell))
+            return
         deadline = self._predictor.challengers_deadline(call, began) if may_fall_back else call.deadline
-        _Run(self, call, began, tell, may_fall_back=may_fall_back).ask(call.route.version, deadline)
+        run.ask(version, deadline)
+
+    def cached(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
+        """Return what this process has in its cache."""
+        return self._answers.hit(version, assembled)
 
     def ask(self, version: ModelVersion, assembled: Assembled, deadline: float, run: "_Run") -> None:
         """Ask a version for a run."""
@@ -110,16 +120,25 @@ class _Run:
 
     def ask(self, version: ModelVersion, deadline: float) -> None:
         """Ask the route's version, until ``deadline``."""
-        assembled = assembled_for(self.call, version)
-        if isinstance(assembled, Served):
-            self._decide(assembled)
+        assembled = self._assemble(version)
+        if assembled is None:
             return
-        assert isinstance(assembled, Assembled)  # what a predict request is assembled to
         self._version, self._assembled = version, assembled
         try:
             self._express.ask(version, assembled, deadline, self)
         except ServingError as problem:
             self.settle(problem)
+
+    def hit(self, version: ModelVersion) -> bool:
+        """Answer from this process's cache, or with what is wrong with the inputs; ``False``: nothing has happened."""
+        assembled = self._assemble(version)
+        if assembled is None:
+            return True
+        found = self._express.cached(version, assembled)
+        if found is None:
+            return False
+        self._decide(Served(version, assembled, found, None, CacheResult.HIT))
+        return True
 
     def settle(self, found: Prediction | ServingError) -> None:
         """Take the version's answer, or its error."""
@@ -127,6 +146,15 @@ class _Run:
             self._decide(failure_of(self.call, self._version, self._assembled, found))
         else:
             self._decide(Served(self._version, self._assembled, found, None))
+
+    def _assemble(self, version: ModelVersion) -> Assembled | None:
+        """Return the version's inputs, or ``None``: then what is wrong with them has been decided on."""
+        assembled = assembled_for(self.call, version)
+        if isinstance(assembled, Served):
+            self._decide(assembled)
+            return None
+        assert isinstance(assembled, Assembled)  # what a predict request is assembled to
+        return assembled
 
     def _decide(self, served: Served) -> None:
         if served.error is None or not self._may_fall_back:
