@@ -1,20 +1,21 @@
 """Metrics for Prometheus. One process keeps them in memory; gunicorn's workers share files (multiprocess mode)."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Mapping
-from typing import TypeVar
+from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from understudy import __version__
+from understudy.adapters.prometheus_slots import CounterSlot, HistogramSlot, Slots
 from understudy.core.policy import ModelVersion
 
 EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 ROLLBACK_EDGES = (0.5, 1, 2.5, 5, 10, 15, 20, 30, 60)
 SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
-Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 _CALL = ("model", "version", "role")
 _CHECK = ("model", "version", "check")
 
@@ -69,53 +70,60 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
 
 
 class PrometheusTelemetry:
-    """Implements ``ports.Telemetry``; children are bound once per label set, which the registry's rows bound."""
+    """Implements ``ports.Telemetry``: counts in slots, of which the library learns when a page is made.
+
+    With several workers the page is made of files that they share. What this one counted gets there by :meth:`share`,
+    which somebody has to call now and then and at the end.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._counters = {
-            name: Counter(name, text, labels, registry=self.registry) for name, (text, labels) in COUNTERS.items()
+            name: Slots(Counter(name, text, labels, registry=self.registry), CounterSlot)
+            for name, (text, labels) in COUNTERS.items()
         }
         self._gauges = {
             name: Gauge(name, text, labels, registry=self.registry, multiprocess_mode="liveall")
             for name, (text, labels) in GAUGES.items()
         }
         self._histograms = {
-            name: Histogram(name, text, labels, registry=self.registry, buckets=edges)
+            name: Slots(Histogram(name, text, labels, registry=self.registry, buckets=edges), HistogramSlot)
             for name, (text, labels, edges) in HISTOGRAMS.items()
         }
         build = Gauge("build_info", "1, with the version.", ("version",), registry=self.registry)
         build.labels(__version__).set(1)
-        self._calls: dict[tuple[int, str, str], tuple[Counter, Histogram, Histogram]] = {}
+        self._calls: dict[tuple[int, str, str], tuple[CounterSlot, HistogramSlot, HistogramSlot]] = {}
+        self._sharing = Lock()
 
     def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
         """Count one call of a version, its duration and its score."""
-        bound = self._calls.get((version.id, role, outcome))
-        if bound is None:
-            labels = (version.model_name, version.version, role)
-            bound = (
-                self._counters["predict_requests_total"].labels(*labels, outcome),
-                self._histograms["predict_duration_seconds"].labels(*labels),
-                self._histograms["prediction_score"].labels(*labels),
-            )
-            self._calls[version.id, role, outcome] = bound
-        requests, durations, scores = bound
-        requests.inc()
-        durations.observe(seconds)
+        requests, durations, scores = self._calls.get((version.id, role, outcome)) or self._bind(version, role, outcome)
+        # Twice the body of HistogramSlot.observe, without the calls: every predict call passes here.
+        requests.total += 1
+        durations.total += seconds
+        if seconds == seconds:  # noqa: PLR0124
+            durations.counts[bisect_left(durations.edges, seconds)] += 1
         if score is not None:
-            scores.observe(score)
+            scores.total += score
+            if score == score:  # noqa: PLR0124
+                scores.counts[bisect_left(scores.edges, score)] += 1
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter."""
-        _child(self._counters[name], labels).inc(by)
+        if by < 0:
+            raise ValueError(f"the counter {name} cannot go down (by {by}); use a gauge")
+        slots = self._counters[name]
+        (slots.find(labels) or slots.bind(labels)).total += by
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add to a histogram."""
-        _child(self._histograms[name], labels).observe(value)
+        slots = self._histograms[name]
+        (slots.find(labels) or slots.bind(labels)).observe(value)
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
-        _child(self._gauges[name], labels).set(value)
+        gauge = self._gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
 
     def forget(self, name: str, *labels: str) -> None:
         """Drop a gauge's series; in multiprocess mode, where the library cannot, it stays and is 0."""
@@ -124,18 +132,39 @@ class PrometheusTelemetry:
         else:
             self._gauges[name].remove(*labels)
 
+    def share(self) -> None:
+        """Let the pages of all workers have what this one counted; any thread may."""
+        # One at a time: an older number written last would be a counter that went down.
+        with self._sharing:
+            for counter in self._counters.values():
+                counter.share()
+            for histogram in self._histograms.values():
+                histogram.share()
+
     def exposition(self) -> tuple[bytes, str]:
         """Return the page for a scrape and its content type; in multiprocess mode of all workers together."""
+        self.share()
         if _is_multiprocess():
             together = CollectorRegistry()
             multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
             return generate_latest(together), CONTENT_TYPE_LATEST
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
+    def _bind(self, version: ModelVersion, role: str, outcome: str) -> tuple[CounterSlot, HistogramSlot, HistogramSlot]:
+        labels = (version.model_name, version.version, role)
+        requests, durations, scores = (
+            self._counters["predict_requests_total"],
+            self._histograms["predict_duration_seconds"],
+            self._histograms["prediction_score"],
+        )
+        counted = (*labels, outcome)
+        bound = self._calls[version.id, role, outcome] = (
+            requests.find(counted) or requests.bind(counted),
+            durations.find(labels) or durations.bind(labels),
+            scores.find(labels) or scores.bind(labels),
+        )
+        return bound
+
 
 def _is_multiprocess() -> bool:
     return "PROMETHEUS_MULTIPROC_DIR" in os.environ
-
-
-def _child(metric: Metric, labels: tuple[str, ...]) -> Metric:
-    return metric.labels(*labels) if labels else metric

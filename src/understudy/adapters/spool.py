@@ -93,7 +93,8 @@ class SpoolFolder:
         number, start = self._forgotten
         if (segment, offset) <= (number, start):
             return
-        for old in self.segments():
+        # Within a segment there is nothing to free, and looking for others costs more than all else here.
+        for old in self.segments() if segment > number else ():
             if old >= segment:
                 break
             if old >= number:

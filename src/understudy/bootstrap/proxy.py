@@ -41,6 +41,7 @@ from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
 GAUGE_SECONDS = 1.0
+"""Also what a worker that is killed loses of its counters at most."""
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class Parts:
     in_flight: Callable[[], int] = lambda: 0
 
     def publish(self) -> None:
-        """Set the gauges that nobody else sets."""
+        """Set the gauges that nobody else sets, and let other workers' pages have what this one counted."""
         self.telemetry.set("requests_in_flight", self.in_flight())
         self.telemetry.set("shadow_in_flight", len(self.shadows))
         self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)
@@ -69,6 +70,7 @@ class Parts:
                 labels = (caller.version.model_name, caller.version.version)
                 self.telemetry.set("replicas_ejected", replicas.ejected, *labels)
                 self.telemetry.set("upstream_in_flight", replicas.in_flight, *labels)
+        self.telemetry.share()
 
 
 @asynccontextmanager
@@ -80,6 +82,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     """
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
+        stack.callback(telemetry.share)  # at the very end: draining counts, too
         spool = Spool(
             settings.state_dir / "spool",
             limit_bytes=settings.spool_limit_bytes,

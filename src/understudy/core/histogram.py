@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil, exp, log
 
+import numpy as np
+from numpy.typing import NDArray
+
 GAMMA = 1.02
 """Statistics page, §2: any quantile within 2 %."""
 SMALLEST = 1e-9
@@ -40,6 +43,21 @@ def cell_of(value: float) -> int:
 def cell_of_log(logarithm: float) -> int:
     """Return the cell of a value from :data:`SMALLEST` to :data:`LARGEST` whose natural logarithm is known."""
     return int(logarithm * _PER_LOG + _OFFSET)
+
+
+def cells_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what :func:`cell_of` says of each of finite values, shape ``(n,)``, to the same cell."""
+    sizes = np.minimum(np.abs(values), LARGEST)
+    cells = np.zeros(values.shape, np.int64)
+    is_far = sizes >= SMALLEST
+    # Not numpy's logarithm: it may differ in the last bit, and then in the cell.
+    cells[is_far] = cells_of_logs(np.array(list(map(log, sizes[is_far].tolist()))))
+    return np.where(values < 0, -cells, cells)
+
+
+def cells_of_logs(logarithms: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return what :func:`cell_of_log` says of each logarithm."""
+    return (logarithms * _PER_LOG + _OFFSET).astype(np.int64)
 
 
 def value_of(cell: int) -> float:

@@ -12,7 +12,7 @@ from understudy.core.drift_hours import input_subject
 from understudy.core.drift_sums import RARE_RATIO
 from understudy.core.drift_windows import IntArray, SubjectWindow, categorical_window, numeric_window
 from understudy.core.sampling import InputSample
-from understudy.core.window_builder import analysis_hash
+from understudy.core.window_rows import analysis_hash
 from understudy.core.windows import ANALYSIS_BUCKETS
 
 MOST_ROWS = 20_000

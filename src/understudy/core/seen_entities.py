@@ -1,12 +1,18 @@
 """Which entities were met before, in a bounded place."""
 
 from array import array
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
 
 WORDS = 131_072
 """Of 64 bits: 1 MiB."""
 
 _FIRST_CHOICE = 17
 """Bits of a hash that choose the word; what follows chooses four of its bits."""
+_FEW = 64
+"""Fewer hashes are remembered one by one: that costs less than to begin with arrays (measured)."""
 
 
 class SeenEntities:
@@ -29,11 +35,31 @@ class SeenEntities:
         bits = _bits_of(entity_hash)
         return self._words[entity_hash % WORDS] & bits == bits
 
-    def remember(self, entity_hash: int) -> None:
-        """Have met the hash from now on."""
-        self._words[entity_hash % WORDS] |= _bits_of(entity_hash)
+    def have(self, entity_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """What :meth:`has` says of each hash."""
+        bits = _all_bits_of(entity_hashes)
+        known: NDArray[np.bool_] = np.frombuffer(self._words, np.uint64)[entity_hashes % WORDS] & bits == bits
+        return known
+
+    def remember(self, entity_hashes: Collection[int]) -> None:
+        """Have met the hashes from now on."""
+        if len(entity_hashes) < _FEW:
+            for entity_hash in entity_hashes:
+                self._words[entity_hash % WORDS] |= _bits_of(entity_hash)
+            return
+        hashes = np.fromiter(entity_hashes, np.uint64, len(entity_hashes))
+        words = np.frombuffer(self._words, np.uint64)
+        np.bitwise_or.at(words, hashes % WORDS, _all_bits_of(hashes))
 
 
 def _bits_of(entity_hash: int) -> int:
     rest = entity_hash >> _FIRST_CHOICE
     return 1 << (rest & 63) | 1 << (rest >> 6 & 63) | 1 << (rest >> 12 & 63) | 1 << (rest >> 18 & 63)
+
+
+def _all_bits_of(entity_hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    rest = entity_hashes >> np.uint64(_FIRST_CHOICE)
+    bits = np.zeros_like(rest)
+    for shift in (0, 6, 12, 18):
+        bits |= np.uint64(1) << (rest >> np.uint64(shift) & np.uint64(63))
+    return bits

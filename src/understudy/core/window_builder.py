@@ -4,26 +4,38 @@ The shipper stages a batch, writes the rows and the staged windows in one transa
 the database has: what is written is each changed window's whole new state, so writing it again changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
-from operator import itemgetter
-from re import compile as pattern
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.core.policy import Role
-from understudy.core.prediction import Status
 from understudy.core.routing import Reason
 from understudy.core.seen_entities import SeenEntities
+from understudy.core.window_rows import (
+    NULL,
+    OK,
+    SECOND,
+    TRUE,
+    Columns,
+    Shared,
+    analysis_hash,
+    layout_of,
+    read_columns,
+    unescaped,
+)
 from understudy.core.window_tally import WindowTally
 from understudy.core.windows import WINDOW_SECONDS, Window, WindowKey
 
 OPEN_SECONDS = 180
 """A window is kept open until rows this much younger were committed."""
 MAX_OPEN_WINDOWS = 256
+FEW_ROWS = 128
+"""Fewer are added row by row: before their first number arrays cost more than that (measured)."""
 MAX_ROLLOUTS = 8
 """Rollouts whose entities are remembered; the one that was met longest ago is forgotten, and its entities are new."""
 
@@ -33,28 +45,16 @@ SlowThreshold = Callable[[int], int | None]
 _AS_CHALLENGER = 0x9E37_79B9_7F4A_7C15
 """2**64 divided by the golden ratio. Any constant would do that changes many bits of a hash, which then stands for the
 entity as a challenger's."""
-_ESCAPED = pattern(rb"\\(.)")
-_ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
-_NULL = b"\\N"
-_OK = Status.OK.encode()
 _FORCED = Reason.FORCED.encode()
 _CATEGORY = Reason.CATEGORY.encode()
-_NEEDED = (
-    "predicted_at",
-    "model_version_id",
-    "assigned_version_id",
-    "role",
-    "reason",
-    "policy_generation",
-    "rollout_id",
-    "entity_id",
-    "score",
-    "latency_us",
-    "cache_hit",
-    "status",
+_REASON = 4
+"""Its place in :data:`understudy.core.window_rows.Shared`."""
+_NO_TALLY = -1
+_NO_ROLLOUT = -1
+_GROUP_FACTS = np.dtype(
+    [("tally", np.intp), ("rollout", np.intp), ("is_challenger", "?"), ("is_compared", "?"), ("is_fallback", "?")]
 )
-"""The columns that windows need: first those that decide whose window it is."""
-_SECOND = len("2025-11-20T18:01:40")
+"""A :class:`_Group`, its tally and rollout being places in lists."""
 
 
 class Staged(NamedTuple):
@@ -94,10 +94,12 @@ class WindowBuilder:
     Args:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
+        few_rows: How many rows a batch must have to be added in columns. That is faster and gives the same windows.
     """
 
-    def __init__(self, shipper: str) -> None:
+    def __init__(self, shipper: str, *, few_rows: int = FEW_ROWS) -> None:
         self._shipper = shipper
+        self._few_rows = few_rows
         self._open: dict[WindowKey, _Open] = {}
         self._seen: dict[int, SeenEntities] = {}
         self._closed_before = 0
@@ -114,13 +116,16 @@ class WindowBuilder:
             slow_us_of: Without a threshold no call is slow.
         """
         batch = _Batch(self, slow_us_of)
-        if not set(_NEEDED).issubset(columns):
+        layout = layout_of(tuple(columns))
+        if layout is None:
             return Staged((), len(rows), batch)
-        needed_of = itemgetter(*map(columns.index, _NEEDED))
+        read = read_columns(rows, layout) if len(rows) >= self._few_rows else None
+        if read is not None and batch.add_columns(read):
+            return Staged(batch.windows(), 0, batch)
         unreadable_rows = 0
         for row in rows:
             try:
-                batch.add(needed_of(row.split(b"\t")))
+                batch.add(layout.facts_of(row.split(b"\t")))
             except (ValueError, IndexError):
                 unreadable_rows += 1
         return Staged(batch.windows(), unreadable_rows, batch)
@@ -155,6 +160,11 @@ class WindowBuilder:
         seen = self._seen.get(rollout_id)
         return seen is not None and seen.has(entity)
 
+    def have_seen(self, rollout_id: int, entities: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether a rollout has met what each of the hashes stands for."""
+        seen = self._seen.get(rollout_id)
+        return np.zeros(entities.shape, np.bool_) if seen is None else seen.have(entities)
+
     def key_of(self, version_id: int, role: Role, rollout_id: int, generation: int, start: int) -> WindowKey:
         """Return the key of the window that gets a row."""
         epoch = self._late_epoch if start < self._closed_before else 0
@@ -168,8 +178,7 @@ class WindowBuilder:
     def _remember(self, rollout_id: int, entities: set[int]) -> None:
         seen = self._seen.pop(rollout_id) if rollout_id in self._seen else SeenEntities()
         self._seen[rollout_id] = seen  # now the last one
-        for entity in entities:
-            seen.remember(entity)
+        seen.remember(entities)
         if len(self._seen) > MAX_ROLLOUTS:
             del self._seen[next(iter(self._seen))]
 
@@ -190,7 +199,7 @@ class _Batch:
     def __init__(self, builder: WindowBuilder, slow_us_of: SlowThreshold) -> None:
         self._builder = builder
         self._slow_us_of = slow_us_of
-        self._groups: dict[tuple[bytes, ...], _Group] = {}
+        self._groups: dict[Shared, _Group] = {}
         self.tallies: dict[WindowKey, WindowTally] = {}
         self.fresh: dict[int, set[int]] = {}
         """New entities of each rollout."""
@@ -200,37 +209,69 @@ class _Batch:
         return tuple(tally.window() for tally in self.tallies.values())
 
     def add(self, facts: tuple[bytes, ...]) -> None:
-        """Add a row, given its fields of :data:`_NEEDED`; a ``ValueError`` leaves everything as it was."""
+        """Add a row, given its fields that windows need; a ``ValueError`` leaves everything as it was."""
         at, version, assigned, role, reason, generation, rollout, entity_id, score, latency_us, cache_hit, status = (
             facts
         )
         if reason == _FORCED:
             return
-        shared = (at[:_SECOND], version, assigned, role, reason, generation, rollout)
+        # Everything that can be wrong with a row is read before anything is counted.
+        latency, value = int(latency_us), None if score == NULL else float(score)
+        if latency < 0:
+            raise ValueError(f"latency_us is {latency}")
+        shared = (at[:SECOND], version, assigned, role, reason, generation, rollout)
         group = self._groups.get(shared)
         tally, rollout_id, is_challenger, is_compared, is_fallback = group or self._new_group(shared)
-        is_hit = cache_hit == b"t" and not is_fallback
-        # Everything that can be wrong with a row is read before anything is counted.
-        latency, value = int(latency_us), None if score == _NULL else float(score)
+        is_hit = cache_hit == TRUE and not is_fallback
         tally.volume += 1
         tally.cache_hits += is_hit
         if not is_compared:
             return
-        entity = analysis_hash(_unescaped(entity_id) if b"\\" in entity_id else entity_id)
+        entity = analysis_hash(unescaped(entity_id))
         if rollout_id:
             self._meet(rollout_id, entity, tally, is_challenger=is_challenger)
         if is_hit:
             return
-        if is_fallback or status != _OK:
+        if is_fallback or status != OK:
             tally.add_failure(entity)
         else:
             tally.add_answer(entity, latency, value)
 
-    def _new_group(self, shared: tuple[bytes, ...]) -> _Group:
+    def add_columns(self, rows: Columns) -> bool:
+        """Add many rows at once, to the same sums as :meth:`add` one by one.
+
+        Returns:
+            Whether they were added: all of them or, if the group of some cannot be read, none.
+        """
+        try:
+            groups = [None if shared[_REASON] == _FORCED else self._new_group(shared) for shared in rows.groups]
+        except ValueError:
+            return False
+        numbers = {tally: number for number, tally in enumerate(self.tallies.values())}
+        rollouts = list(dict.fromkeys(group.rollout_id for group in groups if group is not None and group.rollout_id))
+        facts = np.array([_facts_of(group, numbers, rollouts) for group in groups], _GROUP_FACTS)[rows.group]
+        is_hit = rows.is_hit & ~facts["is_fallback"]
+        is_judged = facts["is_compared"] & ~is_hit
+        is_failed = facts["is_fallback"] | ~rows.is_ok
+        is_new, is_new_in_role = self._meet_all(rows.entity, facts, rollouts)
+        # Stable: within a window the rows stay in their order.
+        order = np.argsort(facts["tally"], kind="stable")
+        borders = np.searchsorted(facts["tally"][order], np.arange(len(numbers) + 1))
+        for tally, (start, end) in zip(numbers, pairwise(borders.tolist()), strict=True):
+            mine = order[start:end]
+            tally.volume += end - start
+            tally.cache_hits += int(np.count_nonzero(is_hit[mine]))
+            tally.new_entities += int(np.count_nonzero(is_new[mine]))
+            tally.new_in_role += int(np.count_nonzero(is_new_in_role[mine]))
+            judged = mine[is_judged[mine]]
+            tally.add_calls(rows.entity[judged], is_failed[judged], rows.latency_us[judged], rows.score[judged])
+        return True
+
+    def _new_group(self, shared: Shared) -> _Group:
         at, version, assigned, role_text, reason, generation, rollout = shared
         is_fallback = assigned != version
         role = Role.CHALLENGER if is_fallback else Role(role_text.decode())
-        rollout_id = 0 if rollout == _NULL else int(rollout)
+        rollout_id = 0 if rollout == NULL else int(rollout)
         key = self._builder.key_of(int(assigned), role, rollout_id, int(generation), _window_start(at))
         group = self._groups[shared] = _Group(
             self._tally(key),
@@ -256,6 +297,37 @@ class _Batch:
         tally.new_entities += is_new
         tally.new_in_role += self._is_new(rollout_id, entity ^ _AS_CHALLENGER) if is_challenger else is_new
 
+    def _meet_all(
+        self, entities: NDArray[np.uint64], facts: NDArray[np.void], rollouts: Sequence[int]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which rows meet an entity that is new to their rollout, and which one that is new in their role."""
+        is_new, is_new_in_role = np.zeros((2, entities.size), np.bool_)
+        rollout = np.where(facts["is_compared"], facts["rollout"], _NO_ROLLOUT)
+        # By their first rows: of too many rollouts the builder keeps those that it met last.
+        for number in dict.fromkeys(rollout[rollout != _NO_ROLLOUT].tolist()):
+            there = np.flatnonzero(rollout == number)
+            is_new[there], is_new_in_role[there] = self._meet_many(
+                rollouts[number], entities[there], facts["is_challenger"][there]
+            )
+        return is_new, is_new_in_role
+
+    def _meet_many(
+        self, rollout_id: int, entities: NDArray[np.uint64], is_challenger: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which entities, in the order they were met, are new to the rollout, and which in their role."""
+        # What is asked one by one for each entity: its hash, then for a challenger's the one that stands for that.
+        is_asked = np.column_stack((np.ones(entities.size, np.bool_), is_challenger))
+        hashes, first = np.unique(
+            np.column_stack((entities, entities ^ np.uint64(_AS_CHALLENGER)))[is_asked], return_index=True
+        )
+        is_fresh = ~self._builder.have_seen(rollout_id, hashes)
+        self.fresh.setdefault(rollout_id, set()).update(hashes[is_fresh].tolist())
+        answers = np.zeros(np.count_nonzero(is_asked), np.bool_)
+        answers[first[is_fresh]] = True
+        is_new = np.zeros(is_asked.shape, np.bool_)
+        is_new[is_asked] = answers
+        return is_new[:, 0], np.where(is_challenger, is_new[:, 1], is_new[:, 0])
+
     def _is_new(self, rollout_id: int, entity: int) -> bool:
         fresh = self.fresh.setdefault(rollout_id, set())
         if entity in fresh or self._builder.has_seen(rollout_id, entity):
@@ -264,14 +336,14 @@ class _Batch:
         return True
 
 
-def analysis_hash(entity: bytes) -> int:
-    """Return an entity's 64-bit hash for analyses, which no routing depends on; its analysis bucket is ``% 64``."""
-    return int.from_bytes(blake2b(b"analysis:" + entity, digest_size=8).digest(), "little")
-
-
-def _unescaped(text: bytes) -> bytes:
-    """Undo what COPY text escapes."""
-    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)
+def _facts_of(
+    group: _Group | None, numbers: Mapping[WindowTally, int], rollouts: Sequence[int]
+) -> tuple[int, int, bool, bool, bool]:
+    """Return the :data:`_GROUP_FACTS` of a group; forced calls have none."""
+    if group is None:
+        return _NO_TALLY, _NO_ROLLOUT, False, False, False
+    rollout = rollouts.index(group.rollout_id) if group.rollout_id else _NO_ROLLOUT
+    return numbers[group.tally], rollout, group.is_challenger, group.is_compared, group.is_fallback
 
 
 @lru_cache(maxsize=1024)

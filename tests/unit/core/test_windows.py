@@ -1,7 +1,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import log
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,8 @@ from understudy.core.prediction import COLUMNS, PredictionRow, Status
 from understudy.core.routing import Reason
 from understudy.core.seen_entities import SeenEntities
 from understudy.core.spool_format import FRAME_BYTES, encode_row
-from understudy.core.window_builder import MAX_OPEN_WINDOWS, MAX_ROLLOUTS, OPEN_SECONDS, WindowBuilder, analysis_hash
+from understudy.core.window_builder import MAX_OPEN_WINDOWS, MAX_ROLLOUTS, OPEN_SECONDS, WindowBuilder
+from understudy.core.window_rows import analysis_hash
 from understudy.core.window_tally import MAX_WINDOW_ENTITIES
 from understudy.core.windows import (
     ANALYSIS_BUCKETS,
@@ -137,6 +140,84 @@ def test_batches_of_any_size_come_to_the_same_windows(rows, cuts):
         states |= texts(built(rows[start:end], builder))
 
     assert states == texts(built(rows))
+
+
+unusual_fields = st.sampled_from(
+    (
+        ("latency_us", b"-1"),
+        ("latency_us", b"%d" % 2**53),
+        ("latency_us", b"%d" % 2**70),
+        ("latency_us", b" 1_000"),
+        ("latency_us", b"soon"),
+        ("score", b"1e999"),
+        ("score", b"NaN"),
+        ("score", b"-0.0"),
+        ("score", b"-1e-9"),
+        ("score", b"9.99e-10"),
+        ("score", b"0.49999999999999994"),
+        ("score", b"high"),
+        ("role", b"king"),
+        ("role", b"\xff"),
+        ("reason", b"whim"),
+        ("predicted_at", b"1969-12-31T23:59:59.999999+00"),
+        ("predicted_at", b"soon"),
+        ("rollout_id", b"%d" % 2**70),
+        ("rollout_id", b"some"),
+        ("assigned_version_id", b""),
+        ("cache_hit", b"true"),
+        ("entity_id", b"ada\\"),
+        ("prediction", b"one\tmore"),
+        ("inputs", b"\n"),
+    )
+)
+many_entities = st.builds(lambda call, number: call._replace(entity_id=f"n{number}"), calls, st.integers(0, 300))
+any_latency = st.builds(lambda call, bits: call._replace(latency_us=2**bits), calls, st.integers(0, 53))
+
+
+def with_field(line: bytes, name: str, value: bytes) -> bytes:
+    fields = line.split(b"\t")
+    fields[COLUMNS.index(name)] = value
+    return b"\t".join(fields)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.lists(calls | many_entities | any_latency, max_size=40), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 39), unusual_fields), max_size=2),
+)
+@example([[a_call(), a_challenger_call(), a_fallback(), a_call(reason=Reason.FORCED)]], [])
+@example([[a_call()], [a_call(), a_challenger_call("bob"), a_call("bob")]], [(0, 0, ("predicted_at", b"soon"))])
+def test_rows_in_columns_come_to_the_same_windows_as_one_by_one(batches, unusual):
+    columns, one_by_one = WindowBuilder("shipper-1", few_rows=1), WindowBuilder("shipper-1", few_rows=2**63)
+    texts_of = [lines(rows) for rows in batches]
+    for batch, place, (name, value) in unusual:
+        if batch < len(texts_of) and place < len(texts_of[batch]):
+            texts_of[batch][place] = with_field(texts_of[batch][place], name, value)
+
+    for rows in texts_of:
+        in_columns, singly = (builder.stage(rows, COLUMNS, slow_us_of) for builder in (columns, one_by_one))
+        columns.commit(in_columns)
+        one_by_one.commit(singly)
+
+        assert list(texts(in_columns.windows).items()) == list(texts(singly.windows).items())
+        assert in_columns.unreadable_rows == singly.unreadable_rows
+        assert in_columns.batch.fresh == singly.batch.fresh
+        assert list(in_columns.batch.fresh) == list(singly.batch.fresh)
+
+
+def test_many_rows_in_columns_come_to_the_same_windows_as_one_by_one():
+    random = Random(15)
+    rows = [
+        a_call(f"customer-{random.randrange(30_000)}", latency_us=int(random.lognormvariate(9, 2)))._replace(
+            score=random.gauss(0, 3), status=random.choice(tuple(Status)), role=random.choice(tuple(Role))
+        )
+        for _ in range(MAX_WINDOW_ENTITIES * 4)
+    ]
+
+    in_columns = built(rows, WindowBuilder("shipper-1"))
+
+    assert texts(in_columns) == texts(built(rows, WindowBuilder("shipper-1", few_rows=2**63)))
+    assert max(window.entities for window in in_columns) > MAX_WINDOW_ENTITIES
 
 
 @settings(max_examples=25)
@@ -331,9 +412,10 @@ def test_an_entity_met_is_known_and_hardly_any_other():
     met = [analysis_hash(b"met-%d" % n) for n in range(20_000)]
     others = [analysis_hash(b"other-%d" % n) for n in range(20_000)]
 
-    for entity in met:
-        seen.remember(entity)
+    seen.remember(met[:1])
+    seen.remember(set(met))
 
     assert all(map(seen.has, met))
+    assert seen.have(np.array(met + others, np.uint64)).tolist() == list(map(seen.has, met + others))
     # 20,000 of 131,072 words hold one hash each: a stranger meets one by 15 %, and its bits by 4! / 64**4 at least.
     assert sum(map(seen.has, others)) <= 5
