@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,10 @@ from uuid import uuid4
 import asyncpg
 import hypothesis
 import pytest
+import structlog
+from chance import IS_RANDOM
+from command import CommandLine
+from e2e.stack import shared_models
 from standstill import MachineStoodStill, Standstills
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
@@ -26,8 +30,20 @@ hypothesis.settings.register_profile(
     "shared machine",
     deadline=timedelta(seconds=2),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=True,
 )
-hypothesis.settings.load_profile("shared machine")
+hypothesis.settings.register_profile(
+    "random draws", hypothesis.settings.get_profile("shared machine"), derandomize=False
+)
+hypothesis.settings.load_profile("random draws" if IS_RANDOM else "shared machine")
+
+# Its own way shows what every variable held, drawn with rich: that takes half a second for each logged exception.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 STANDSTILLS = Standstills()
 
@@ -41,6 +57,17 @@ class PostgresServer(NamedTuple):
 
     def url_of(self, database: str) -> str:
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what is marked as long before what was shuffled, so that no worker is left alone with it at the end.
+
+    ``--dist worksteal`` gives each worker a slice of the order and lets idle ones take from the end of another's. So
+    the long tests, which load the whole machine, run one after the other on the first worker, and the others take what
+    is behind them.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,6 +155,20 @@ async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(database_url, timeout=10, command_timeout=30)
     yield connection
     connection.terminate()
+
+
+@pytest.fixture(scope="session")
+def model_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], int]]:
+    """Ports of real model servers, by what they serve (``visits:1``); tests that stop or freeze one start their own."""
+    with shared_models(tmp_path_factory.mktemp("models")) as port_of:
+        yield port_of
+
+
+@pytest.fixture
+def understudy(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line of somebody in the test's own folder, whose ``DATABASE_URL`` is the test's."""
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(database_url)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-CLIENT_TIMEOUT_SECONDS = 2.0
+CLIENT_TIMEOUT_SECONDS = 5.0
 
 
 class Answer(NamedTuple):

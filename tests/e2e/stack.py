@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,13 @@ def a_stack(folder: Path, database_url: str, redis_url: str | None = None) -> It
         yield stack
     finally:
         stack.stop()
+
+
+@contextmanager
+def shared_models(folder: Path) -> Iterator[Callable[[str], int]]:
+    """Model servers that many tests call and none stops: gives the port for a ``--serve`` spec, started when asked."""
+    with a_stack(folder, "") as stack:
+        yield cache(stack.start_model)
 
 
 async def register(

@@ -1,24 +1,20 @@
 """The command line as a person and a program use it, against a real Postgres."""
 
 import asyncio
-import io
 import json
 import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
+from command import CommandLine, Done
 
 from understudy.adapters.child_process import free_port
 from understudy.core.routing import bucket_of
-from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.documents.json_text import SCHEMA
 
 DESCRIPTION = {
     "artifact_path": "s3://models/churn/1/model.onnx",
@@ -30,61 +26,15 @@ DESCRIPTION = {
 }
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        (line,) = self.out.splitlines()
-        document: dict[str, Any] = json.loads(line)
-        assert document["schema"] == SCHEMA
-        return document
-
-
-class CommandLine:
-    """Runs command lines in this process (importing everything anew for each takes a second), without a terminal."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
-        self._monkeypatch = monkeypatch
-
-    def __call__(self, *arguments: str, stdin: str = "") -> Done:
-        with self._monkeypatch.context() as patch:
-            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-            self._capsys.readouterr()
-            code = run(arguments)
-        return Done(code, *self._capsys.readouterr())
-
-    def register(self, version: str, *more: str) -> Done:
-        return self("version", "register", "churn", version, "--from", "-", *more, stdin=json.dumps(DESCRIPTION))
-
-
-@pytest.fixture
-def on_database(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[str], CommandLine]:
-    """Makes the command line of a person whose ``DATABASE_URL`` is the argument."""
-
-    def made(url: str) -> CommandLine:
-        for name, value in {"DATABASE_URL": url, "COLUMNS": "80", "NO_COLOR": "1"}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.chdir(tmp_path)
-        return CommandLine(capsys, monkeypatch)
-
-    return made
-
-
-@pytest.fixture
-def understudy(database_url: str, on_database: Callable[[str], CommandLine]) -> CommandLine:
-    return on_database(database_url)
+def register(understudy: CommandLine, version: str, *more: str) -> Done:
+    """Register a version of churn."""
+    return understudy("version", "register", "churn", version, "--from", "-", *more, stdin=json.dumps(DESCRIPTION))
 
 
 def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
-    dry = understudy.register("1", "--dry-run")
+    dry = register(understudy, "1", "--dry-run")
     nothing = understudy("version", "list", "--json")
-    made = understudy.register("1", "--json")
+    made = register(understudy, "1", "--json")
     listed = understudy("version", "list")
     shown = understudy("version", "show", "churn", "1")
 
@@ -97,13 +47,13 @@ def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
 
 
 def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: CommandLine):
-    understudy.register("1")
+    register(understudy, "1")
 
-    again = understudy.register("1")
+    again = register(understudy, "1")
     nonsense = understudy("version", "register", "churn", "2", "--from", "-", stdin='{"framework": 7}')
     unusable = {**DESCRIPTION, "input_schema": {"features": [{"name": "age", "dtype": "colour"}]}}
     bad_schema = understudy("version", "register", "churn", "2", "--from", "-", stdin=json.dumps(unusable))
-    bad_target = understudy.register("2", "--endpoint", "http://127.0.0.1:9000/x")
+    bad_target = register(understudy, "2", "--endpoint", "http://127.0.0.1:9000/x")
     missing = understudy("version", "show", "churn", "2")
 
     assert [done.code for done in (again, nonsense, bad_schema, bad_target, missing)] == [5, 2, 2, 7, 4]
@@ -116,8 +66,8 @@ def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: C
 
 
 def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
-    understudy.register("1")
-    understudy.register("2")
+    register(understudy, "1")
+    register(understudy, "2")
 
     first = understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
     second = understudy("model", "set", "churn", "--challenger", "2", "--weight", "10", "--reason", "try 2", "--yes")
@@ -143,7 +93,7 @@ def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
 
 def test_further_arms_are_set_by_percent_shown_explained_and_ended(understudy: CommandLine):
     for version in ("6", "7", "8", "9"):
-        understudy.register(version)
+        register(understudy, version)
     understudy("model", "set", "churn", "--champion", "6", "--challenger", "7", "--weight", "10", "--reason", "first")
     why = ("--reason", "three at once", "--yes")
 
@@ -177,8 +127,8 @@ def test_further_arms_are_set_by_percent_shown_explained_and_ended(understudy: C
 
 
 def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(understudy: CommandLine):
-    understudy.register("1")
-    understudy.register("2")
+    register(understudy, "1")
+    register(understudy, "2")
     understudy("model", "set", "churn", "--champion", "1", "--challenger", "2", "--reason", "first")
 
     without_reason = understudy("model", "set", "churn", "--weight", "5", "--yes")
@@ -196,7 +146,7 @@ def test_a_change_of_traffic_is_not_made_by_a_program_that_did_not_mean_it(under
 
 
 def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: CommandLine):
-    understudy.register("1")
+    register(understudy, "1")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
 
     refused = understudy("model", "set", "churn", "--weight", "130", "--reason", "x", "--yes")
@@ -216,7 +166,7 @@ def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: C
 
 
 def test_a_change_by_plain_sql_is_in_the_audit_too(understudy: CommandLine, database_url: str):
-    understudy.register("1")
+    register(understudy, "1")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
 
     asyncio.run(execute(database_url, "UPDATE ServingPolicy SET fallback = FALSE WHERE model_name = 'churn'"))
@@ -242,8 +192,8 @@ def test_a_key_is_shown_once_listed_and_revoked(understudy: CommandLine):
     assert "everything" in nonsense.err
 
 
-def test_the_schema_is_checked_and_upgraded(empty_database_url: str, on_database: Callable[[str], CommandLine]):
-    understudy = on_database(empty_database_url)
+def test_the_schema_is_checked_and_upgraded(empty_database_url: str):
+    understudy = CommandLine(empty_database_url)
 
     behind = understudy("db", "check")
     would = understudy("db", "upgrade", "--dry-run")
@@ -259,7 +209,7 @@ def test_the_schema_is_checked_and_upgraded(empty_database_url: str, on_database
 
 def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
     port = free_port()
-    understudy.register("1", "--endpoint", f"127.0.0.1:{port}")
+    register(understudy, "1", "--endpoint", f"127.0.0.1:{port}")
     understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
 
     done = understudy("doctor", "--json")
@@ -271,8 +221,8 @@ def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
     assert states["proxies"] == "warning"
 
 
-def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1(on_database: Callable[[str], CommandLine]):
-    understudy = on_database(f"postgresql://nobody:secret-word@127.0.0.1:{free_port()}/none")
+def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1():
+    understudy = CommandLine(f"postgresql://nobody:secret-word@127.0.0.1:{free_port()}/none")
 
     listed = understudy("model", "list")
     doctor = understudy("doctor")
@@ -295,7 +245,7 @@ def test_a_setting_that_cannot_be_used_is_named_and_its_value_is_not_repeated(
     assert "eighty-eighty" not in done.err
 
 
-def test_the_installed_command_keeps_data_and_advice_apart(database_url: str, tmp_path: Path):
+def test_the_installed_command_keeps_data_and_advice_apart(understudy: CommandLine, database_url: str, tmp_path: Path):
     environment = {**os.environ, "DATABASE_URL": database_url}
     command = [str(Path(sys.executable).with_name("understudy")), "version", "show", "churn", "1", "--json"]
 
@@ -305,19 +255,21 @@ def test_the_installed_command_keeps_data_and_advice_apart(database_url: str, tm
 
     assert (done.returncode, done.stdout) == (4, "")
     assert json.loads(done.stderr)["error"]["code"] == "E206"
+    assert understudy(*command[1:]) == (done.returncode, done.stdout, done.stderr), "as in the tests' own process"
 
 
 @pytest.mark.parametrize(("typed", "code", "weight"), [("churn", 0, 5), ("chrun", 2, 0)])
 def test_a_person_confirms_a_change_of_traffic_by_typing_the_models_name(
-    understudy: CommandLine, tmp_path: Path, typed: str, code: int, weight: int
+    understudy: CommandLine, database_url: str, typed: str, code: int, weight: int
 ):
-    understudy.register("1")
-    understudy.register("2")
+    register(understudy, "1")
+    register(understudy, "2")
     understudy("model", "set", "churn", "--champion", "1", "--challenger", "2", "--reason", "first")
 
     ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "understudy.entrypoints.cli", "model", "set", "churn", "--weight", "5"]
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=tmp_path) as asked:
+    environment = {**os.environ, "DATABASE_URL": database_url, "COLUMNS": "80", "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as asked:
         os.close(terminal)
         said = read_until(ours, b"pass --yes")
         os.write(ours, f"{typed}\n".encode())

@@ -1,13 +1,10 @@
 """Outcomes in, reports out: a real proxy, a real Postgres, and the command line as a person uses it."""
 
 import asyncio
-import io
-import json
 import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import asyncpg
 import httpx2
@@ -17,45 +14,7 @@ from e2e.stack import PREDICT_BODIES, VISITS, a_stack, logged_ids, register, sql
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pyarrow import parquet
 
-from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.documents.json_text import SCHEMA
-
 HEADER = "event_id,model,entity_id,name,value,occurred_at"
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        (line,) = self.out.splitlines()
-        document: dict[str, Any] = json.loads(line)
-        assert document["schema"] == SCHEMA
-        return document
-
-
-Understudy = Callable[..., Done]
-
-
-@pytest.fixture
-def understudy(
-    database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Understudy:
-    """The command line of a person whose ``DATABASE_URL`` is the test's, without a terminal, at 80 columns."""
-    for name, value in {"DATABASE_URL": database_url, "COLUMNS": "80", "NO_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> Done:
-        with monkeypatch.context() as patch:
-            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
-            capsys.readouterr()
-            code = run(arguments)
-        return Done(code, *capsys.readouterr())
-
-    return command
 
 
 def a_row(event_id: str, **changes: str) -> str:
@@ -150,14 +109,11 @@ def test_a_parquet_file_is_imported_like_a_csv_file(understudy, tmp_path):
     assert (done.code, done.out.split()[1]) == (0, "1")
 
 
-def test_a_file_that_cannot_be_read_is_wrong_usage_and_a_database_that_is_away_says_how_to_go_on(
-    understudy, tmp_path, monkeypatch
-):
+def test_a_file_that_cannot_be_read_is_wrong_usage_and_a_database_that_is_away_says_how_to_go_on(understudy, tmp_path):
     file = a_file(tmp_path / "outcomes.csv", a_row("e1"))
 
     missing = understudy("ab", "outcomes", "import", "nothing.csv")
-    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
-    away = understudy("ab", "outcomes", "import", str(file))
+    away = understudy("ab", "outcomes", "import", str(file), DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
 
     assert (missing.code, away.code) == (2, 69)
     assert "nothing.csv cannot be read: No such file" in missing.err
@@ -242,9 +198,11 @@ def test_a_shadow_is_reported_on_with_its_largest_disagreements(understudy, data
     assert examples["pairs"][0]["shadow_score"] - examples["pairs"][0]["champion_score"] == pytest.approx(0.1)
 
 
-async def test_an_outcome_of_a_real_prediction_is_stored_once_and_refused_without_its_scope(tmp_path, database_url):
+async def test_an_outcome_of_a_real_prediction_is_stored_once_and_refused_without_its_scope(
+    tmp_path, database_url, model_port
+):
     with a_stack(tmp_path, database_url) as stack:
-        version_id = await register(database_url, 1, [stack.start_model("visits:1")])
+        version_id = await register(database_url, 1, [model_port("visits:1")])
         await sql(
             database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version_id
         )

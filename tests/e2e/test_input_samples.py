@@ -40,10 +40,12 @@ async def set_percent(stack: Stack, percent: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_exactly_the_sampled_entities_have_their_inputs_in_the_log_and_private_ones_never(tmp_path, database_url):
+async def test_exactly_the_sampled_entities_have_their_inputs_in_the_log_and_private_ones_never(
+    tmp_path, database_url, model_port
+):
     inputs = example_rows()[0].inputs
     with a_stack(tmp_path, database_url) as stack:
-        port = stack.start_model("visits:1")
+        port = model_port("visits:1")
         champion = await register(database_url, 1, [port], input_schema=schema_with_a_private_feature())
         await sql(
             database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion
@@ -70,10 +72,10 @@ async def test_exactly_the_sampled_entities_have_their_inputs_in_the_log_and_pri
     assert any(row["cache_hit"] and row["inputs"] is not None for row in rows)
 
 
-async def test_plain_sql_erases_an_entity_while_the_proxy_goes_on(tmp_path, database_url):
+async def test_plain_sql_erases_an_entity_while_the_proxy_goes_on(tmp_path, database_url, model_port):
     inputs = example_rows()[0].inputs
     with a_stack(tmp_path, database_url) as stack:
-        champion = await register(database_url, 1, [stack.start_model("visits:1")])
+        champion = await register(database_url, 1, [model_port("visits:1")])
         policy = (
             "INSERT INTO ServingPolicy (model_name, champion_version, input_sample_percent) VALUES ('visits', $1, 100)"
         )

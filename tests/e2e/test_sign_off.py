@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -14,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import orjson
 import pytest
+from command import CommandLine
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, free_port, register, sql
 
 CALL = PREDICT_BODIES[0]
@@ -42,23 +40,16 @@ async def wait_for_reports(database_url: str, count: int) -> None:
 async def rolled_back(database_url: str) -> Any:
     """Return what the command line prints of a rollback."""
     arguments = ["rollback", "visits", "--yes", "--json", "--reason", "it burns"]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "understudy.entrypoints.cli", *arguments],
-        capture_output=True,
-        timeout=120,
-        env={**os.environ, "DATABASE_URL": database_url},
-        check=False,
-    )
-    assert done.returncode in (0, 3), done.stderr
-    return orjson.loads(done.stdout)["rollback"]
+    done = await CommandLine(database_url).beside(*arguments)
+    assert done.code in {0, 3}, done
+    return done.json["rollback"]
 
 
 @pytest.fixture
-async def stack(tmp_path: Path, database_url: str) -> AsyncIterator[Stack]:
+async def stack(tmp_path: Path, database_url: str, model_port: Callable[[str], int]) -> AsyncIterator[Stack]:
     """Model ``visits``: champion 1, which has 60 s for an answer, and challenger 2, whose model server is not there."""
     with a_stack(tmp_path, database_url) as started:
-        champion = await register(database_url, 1, [started.start_model("visits:1", "model")], timeout_ms=60_000)
+        champion = await register(database_url, 1, [model_port("visits:1")], timeout_ms=60_000)
         challenger = await register(database_url, 2, [1])
         await sql(
             database_url,
@@ -106,6 +97,12 @@ async def test_a_worker_that_is_killed_is_silent_after_its_time_and_every_rollba
 
 async def test_a_proxy_signs_off_when_its_last_call_is_answered_and_not_before(stack, database_url):
     metrics_port = free_port()
+    target = f"127.0.0.1:{stack.start_model('visits:1', 'model')}"
+    await sql(
+        database_url,
+        "UPDATE ModelEndpoint SET target = $1 FROM ModelVersion v WHERE v.id = model_version_id AND version = '1'",
+        target,
+    )
     stack.start_proxy(drain_seconds=60, metrics_port=metrics_port)
     await wait_for_reports(database_url, 1)
     proxy, model = stack.processes["proxy"], stack.processes["model"]

@@ -1,18 +1,17 @@
 """Drift from the command line, against a real Postgres and hours that a real monitor summed up."""
 
 import asyncio
-import io
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
+from command import CommandLine, Done
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, scored_rows
 from pyarrow import parquet
 
@@ -22,8 +21,6 @@ from understudy.core.baseline import CategoricalBaseline, NumericBaseline, basel
 from understudy.core.drift_hours import HOUR_SECONDS, SETTLE_SECONDS, closed_until, hour_to_json
 from understudy.core.drift_windows import categorical_window
 from understudy.core.policy import Role
-from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.monitoring.drift_job import DriftJob
 
 RANDOM = np.random.default_rng(11)
@@ -38,42 +35,6 @@ INPUTS = {
 }
 HEADER = "customer,tenure,country,plan,score"
 REASON = ("--reason", "retrained")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.out)
-        assert document["schema"] == SCHEMA
-        return document
-
-    @property
-    def said(self) -> str:
-        return " ".join((self.out + self.err).split())
-
-
-Understudy = Callable[..., "Done"]
-
-
-@pytest.fixture
-def understudy(database_url, capsys, monkeypatch, tmp_path) -> Understudy:
-    """The command line without a terminal, in this process."""
-    for name, value in {"DATABASE_URL": database_url, "COLUMNS": "80", "NO_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> Done:
-        with monkeypatch.context() as patch:
-            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
-            capsys.readouterr()
-            code = run(arguments)
-        return Done(code, *capsys.readouterr())
-
-    return command
 
 
 @pytest.fixture
@@ -163,7 +124,7 @@ def stored(database: Callable[..., Any], version: str = "6") -> Any:
     return orjson.loads(text)
 
 
-def set_from(understudy: Understudy, source: Path | str, version: str = "6", *more: str) -> Done:
+def set_from(understudy: CommandLine, source: Path | str, version: str = "6", *more: str) -> Done:
     return understudy("drift", "baseline", "set", "churn", version, "--from", str(source), *REASON, *more)
 
 

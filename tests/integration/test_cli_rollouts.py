@@ -1,62 +1,28 @@
 """Rollouts from the command line, against a real Postgres and a real model server; no monitor moves anything here."""
 
-import json
-import os
-import subprocess
-import sys
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
 
 import pytest
-from e2e.stack import Stack, a_stack, register, sql
+from command import CommandLine, Done
+from e2e.stack import register, sql
 
 from understudy.core.rollout_state import Phase
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-Understudy = Callable[..., Said]
-
-
-@pytest.fixture
-async def understudy(tmp_path, database_url):
-    """The command on a registry with model ``visits``: champion 1, and version 2, which answers."""
-
-    def command(*arguments: str) -> Said:
-        done = subprocess.run(
-            [sys.executable, "-m", "understudy.entrypoints.cli", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "DATABASE_URL": database_url, "COLUMNS": "80"},
-            check=False,
-        )
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    with a_stack(tmp_path, database_url) as stack:
-        await registered(stack, database_url)
-        yield command
-
-
-async def registered(stack: Stack, database_url: str) -> None:
-    champion = await register(database_url, 1, [stack.start_model("visits:1")])
-    await register(database_url, 2, [stack.start_model("visits:2")])
+@pytest.fixture(autouse=True)
+async def _registered(database_url: str, model_port: Callable[[str], int]) -> None:
+    """Model ``visits``: champion 1, version 2, which answers, 3, which does not, and 4, which is retired."""
+    champion = await register(database_url, 1, [model_port("visits:1")])
+    await register(database_url, 2, [model_port("visits:2")])
     await register(database_url, 3, [1])
     retired = await register(database_url, 4, [1])
     await sql(database_url, "UPDATE ModelVersion SET status = 'retired' WHERE id = $1", retired)
     await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
 
 
-def started(understudy: Understudy, *more: str) -> Said:
+def started(understudy: CommandLine, *more: str) -> Done:
     return understudy(
         "rollout", "start", "visits", "2", "--plan", "5,50,100", "--reason", "retrain", "--yes", "--json", *more
     )
@@ -164,14 +130,14 @@ def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy)
 
 
 async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(understudy, database_url):
-    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    await understudy.beside("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
     a_proxy = "INSERT INTO ProxyInstance (instance, generations, seen_at) VALUES "
     await sql(database_url, f"{a_proxy} ('web-7:4711', '{{\"visits\": 2}}', now() - INTERVAL '2 minutes')")
 
-    nobody = understudy("rollback", "visits", "--reason", "it burns", "--yes")
-    understudy("model", "set", "visits", "--weight", "20", "--yes", "--reason", "try again")
+    nobody = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes")
+    await understudy.beside("model", "set", "visits", "--weight", "20", "--yes", "--reason", "try again")
     await sql(database_url, f"{a_proxy} ('web-1:1', '{{\"visits\": 1000}}', now() + INTERVAL '1 hour')")
-    all_live = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    all_live = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes")
 
     assert nobody.code == 3
     assert "no live proxy" in nobody.out
@@ -186,16 +152,16 @@ async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(u
 
 
 async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, database_url):
-    rollout_id = str(started(understudy).json["rollout"]["rollout_id"])
-    nobody = understudy("rollout", "show", "visits", rollout_id)
+    rollout_id = str((await asyncio.to_thread(started, understudy)).json["rollout"]["rollout_id"])
+    nobody = await understudy.beside("rollout", "show", "visits", rollout_id)
     await sql(
         database_url,
         "INSERT INTO ProxyInstance (instance, seen_at) VALUES ('web-7:4711', now() - INTERVAL '2 minutes')",
     )
 
-    shown = understudy("rollout", "show", "visits", rollout_id)
-    document = understudy("rollout", "show", "visits", rollout_id, "--json").json
-    aborted = understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+    shown = await understudy.beside("rollout", "show", "visits", rollout_id)
+    document = (await understudy.beside("rollout", "show", "visits", rollout_id, "--json")).json
+    aborted = await understudy.beside("rollout", "abort", "visits", "--reason", "no", "--yes")
 
     assert "web-7:4711, silent for 2 m" in " ".join(aborted.out.split())
     assert "no live proxy: nobody can say who acts on the policy, so no step is taken" in " ".join(nobody.out.split())

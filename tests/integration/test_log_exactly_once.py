@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
+import chance
 from integration.log_worker import Silent
 from spooled_rows import new_windows, no_threshold
 
@@ -84,17 +85,17 @@ def running(folder: Path, dsn: str) -> Iterator[Workers]:
             process.wait(10)
 
 
-async def kill_workers(workers: Workers, chance: random.Random) -> None:
+async def kill_workers(workers: Workers, dice: random.Random) -> None:
     for _ in range(WORKER_KILLS):
-        await asyncio.sleep(chance.uniform(0.7, 1.6))
+        await asyncio.sleep(dice.uniform(0.7, 1.6))
         await asyncio.to_thread(workers.kill_one)
         workers.start()
     await asyncio.sleep(1.0)
 
 
-async def kill_postgres(server: EmbeddedPostgres, chance: random.Random) -> None:
+async def kill_postgres(server: EmbeddedPostgres, dice: random.Random) -> None:
     for _ in range(POSTGRES_KILLS):
-        await asyncio.sleep(chance.uniform(1.0, 2.0))
+        await asyncio.sleep(dice.uniform(1.0, 2.0))
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
@@ -119,8 +120,8 @@ async def ship_what_is_left(folder: Path, dsn: str) -> None:
 
 
 async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_killed(short_path):
-    seed = random.randrange(1_000_000)
-    chance = random.Random(seed)
+    seed = chance.seed()
+    dice = random.Random(seed)
     with EmbeddedPostgres(short_path / "pg", parameters={"fsync": "off"}) as server:
         await upgrade(server.url)
         database = await asyncpg.connect(server.url, timeout=10)
@@ -131,7 +132,7 @@ async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_ki
         database.terminate()
 
         with running(short_path, server.url) as workers:
-            await asyncio.gather(kill_workers(workers, chance), kill_postgres(server, chance))
+            await asyncio.gather(kill_workers(workers, dice), kill_postgres(server, dice))
             workers.kill_all()
             promised = workers.promised()
         await ship_what_is_left(short_path, server.url)

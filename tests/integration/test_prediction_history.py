@@ -66,7 +66,7 @@ async def test_a_log_that_does_not_answer_in_time_is_unreachable(database, datab
     await database.execute("BEGIN; LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
 
     with pytest.raises(RegistryUnavailable) as raised:
-        await PostgresPredictionHistory(database_url, timeout_seconds=0.5).scores(1, 0.0, NOW, 10)
+        await PostgresPredictionHistory(database_url, timeout_seconds=2).scores(1, 0.0, NOW, 10)
 
     assert "later --since" in raised.value.next_step
 

@@ -7,11 +7,12 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from command import CommandLine, Done
 from contract.servers import TcpRelay
 from e2e.stack import free_port
 from logged_traffic import lead
@@ -24,33 +25,28 @@ from understudy.ports import GrowingTable
 COMMAND = (sys.executable, "-m", "understudy.entrypoints.cli")
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-async def begun(database_url: str, *arguments: str, columns: int = 80) -> asyncio.subprocess.Process:
+async def begun(database_url: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start the command as a process, which Ctrl-C can end."""
     return await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "DATABASE_URL": database_url, "COLUMNS": str(columns)},
+        env={**os.environ, "DATABASE_URL": database_url, "COLUMNS": "80"},
         limit=1_000_000,
         # A shell that runs the tests in the background has them ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
-async def ended(process: asyncio.subprocess.Process) -> Said:
+async def ended(process: asyncio.subprocess.Process) -> Done:
     async with asyncio.timeout(60):
         out, err = await process.communicate()
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    return Done(process.returncode or 0, out.decode(), err.decode())
 
 
-async def said_by(database_url: str, *arguments: str, columns: int = 80) -> Said:
-    return await ended(await begun(database_url, *arguments, columns=columns))
+async def said_by(database_url: str, *arguments: str, columns: int = 80) -> Done:
+    return await CommandLine(database_url).beside(*arguments, COLUMNS=str(columns))
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class PostgresFeatureStore:
         name = ".".join(f'"{part.lower()}"' for part in parts)
         # Only the wanted features leave the database. The name was checked above.
         self._query = (
-            "SELECT jsonb_object_agg(k, features -> k) FILTER (WHERE features ? k)::text "  # noqa: S608
+            "SELECT jsonb_object_agg(k, features -> k) FILTER (WHERE features ? k)::text "  # noqa: S608 - as said above
             f"FROM {name}, unnest($3::text[]) AS k WHERE model_name = $1 AND entity_id = $2"
         )
         self._url = database_url

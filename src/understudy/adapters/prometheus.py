@@ -146,7 +146,7 @@ class PrometheusTelemetry:
         self.share()
         if _is_multiprocess():
             together = CollectorRegistry()
-            multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+            multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the package has none
             return generate_latest(together), CONTENT_TYPE_LATEST
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 

@@ -45,6 +45,7 @@ def strata_from_text(text: str) -> Strata:
             arrays.append(np.frombuffer(packed[end : end + size], dtype).reshape(shape))
             end += size
         starts, *sides = arrays[:5]
+        # Types cannot say which of the arrays holds which kind of number; the header does.
         champion, challenger = (Side(sums, buckets) for sums, buckets in (sides[:2], sides[2:]))  # type: ignore[arg-type]
         return Strata(starts, champion, challenger, Arrivals(tuple(header["shippers"]), *arrays[5:]))  # type: ignore[arg-type]
     except (error, ValueError, KeyError, TypeError, IndexError) as problem:

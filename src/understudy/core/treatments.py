@@ -388,6 +388,7 @@ class _Packing(NamedTuple):
         for feature in tensor.features:
             if feature.per_treatment:
                 column = self.columns[feature.name]
+                # A list, as it is of strings; of numbers it would be an array.
                 parts += [column[position :: feature.size] for position in range(feature.size)]  # type: ignore[misc]
             else:
                 value = self.merged[feature.name]

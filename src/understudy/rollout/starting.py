@@ -18,6 +18,7 @@ from understudy.rollout.warm_up import WarmUpProbe
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
 RETIRED = "retired"
+_BRING_BACK = "Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {}"
 ENOUGH_CALLS = 200
 """Answered calls of the champion that its 95th percentile is taken from."""
 
@@ -74,7 +75,7 @@ async def prepare(
     if challenger.status == RETIRED:
         raise PolicyRefused(
             f"version {version} of {model_name} is retired and cannot be challenger",
-            hint=f"Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {challenger.id}",  # noqa: S608
+            hint=_BRING_BACK.format(challenger.id),
         )
     risk = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(risk) if plan_source is None else _read(plan_source)

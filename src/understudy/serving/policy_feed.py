@@ -41,6 +41,8 @@ class PolicyFeed:
         now: The monotonic clock, in seconds.
         on_swap: Called with each new snapshot.
         in_flight: Calls under way by version id.
+        retry_seconds: Pause after a failed attempt to reach Postgres.
+        save_seconds: Pause between two looks for something to save or to report.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class PolicyFeed:
         now: Callable[[], float],
         on_swap: Callable[[PolicySnapshot], None],
         in_flight: Callable[[], Mapping[int, int]],
+        retry_seconds: float = RETRY_SECONDS,
+        save_seconds: float = SAVE_SECONDS,
     ) -> None:
         self.snapshot: PolicySnapshot | None = None
         self.degraded = True
@@ -66,6 +70,8 @@ class PolicyFeed:
         self._now = now
         self._on_swap = on_swap
         self._in_flight = in_flight
+        self._retry_seconds = retry_seconds
+        self._save_seconds = save_seconds
         self._document: dict[str, Any] = {"models": {}, "keys": []}
         self._changed: set[str] = set()
         self._reload_all = False
@@ -136,7 +142,7 @@ class PolicyFeed:
                 await self._source.listen(self._note)
             except RegistryError:
                 self._telemetry.count("policy_listen_failures_total")
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self._retry_seconds)
 
     def _note(self, change: PolicyChange) -> None:
         if change.model_name is None:
@@ -155,7 +161,7 @@ class PolicyFeed:
                 self._wake.set()
                 if not isinstance(problem, RegistryError):
                     raise
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self._retry_seconds)
 
     async def _woken(self) -> bool:
         """Wait for a notification, at most until the next poll, and not at all after a failure."""
@@ -209,7 +215,7 @@ class PolicyFeed:
     async def _follow_up(self) -> None:
         """Save and report what was swapped in."""
         while True:
-            await asyncio.sleep(SAVE_SECONDS)
+            await asyncio.sleep(self._save_seconds)
             if self._unsaved:
                 self._unsaved = False
                 await asyncio.to_thread(self._file.write, self._document)

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ import httpx2
 import orjson
 import pytest
 from asgi import lifespan
+from command import CommandLine
 from e2e.stack import a_stack, register, sql
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pydantic import SecretStr
@@ -77,28 +76,19 @@ async def proxy(registry: dict[str, int], tmp_path: Path, database_url: str) -> 
 
 @pytest.fixture
 async def served(
-    proxy: httpx2.AsyncClient, registry: dict[str, int], tmp_path: Path, database_url: str
-) -> AsyncIterator[httpx2.AsyncClient]:
+    proxy: httpx2.AsyncClient, registry: dict[str, int], database_url: str, model_port: Callable[[str], int]
+) -> httpx2.AsyncClient:
     """The proxy, where version 2 has a model server."""
-    with a_stack(tmp_path, database_url) as stack:
-        target = f"127.0.0.1:{stack.start_model('visits:2')}"
-        await sql(
-            database_url, "UPDATE ModelEndpoint SET target = $1 WHERE model_version_id = $2", target, registry["2"]
-        )
-        yield proxy
+    target = f"127.0.0.1:{model_port('visits:2')}"
+    await sql(database_url, "UPDATE ModelEndpoint SET target = $1 WHERE model_version_id = $2", target, registry["2"])
+    return proxy
 
 
 async def printed(database_url: str, *arguments: str) -> Any:
     """Return what the command line prints."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "understudy.entrypoints.cli", *arguments, "--json"],
-        capture_output=True,
-        timeout=60,
-        env={**os.environ, "DATABASE_URL": database_url},
-        check=True,
-    )
-    return orjson.loads(done.stdout)
+    done = await CommandLine(database_url).beside(*arguments, "--json")
+    assert done.code == 0, done
+    return done.json
 
 
 async def rows_of(database_url: str) -> dict[str, list[Any]]:

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
+from chance import seed
 
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.core.prediction import PredictionRow
@@ -267,8 +268,8 @@ def evidence(pair: Pair, number: int) -> tuple[Counter[PredictionRow], set[str]]
 
 @pytest.mark.timeout(300)
 async def test_both_ways_answer_log_and_count_the_same(pair: Pair):
-    seed = SystemRandom().randrange(2**32)
-    for number in range(seed, seed + ROUNDS):
+    start = seed()
+    for number in range(start, start + ROUNDS):
         chance = Random(number)
         sent = [a_request(chance) for _ in range(REQUESTS)]
         await compare(pair, sent, chance.choice(("whole", "whole", "in pieces", "pipelined")), number)
@@ -276,19 +277,19 @@ async def test_both_ways_answer_log_and_count_the_same(pair: Pair):
     assert pair.lane.taken.count(False) > 0
 
 
-async def compare(pair: Pair, sent: Sequence[bytes], way: str, seed: int) -> None:
+async def compare(pair: Pair, sent: Sequence[bytes], way: str, number: int) -> None:
     for spool in pair.spools:
         spool.rows.clear()
 
     through_lane, through_asgi = await asyncio.gather(*(answers(port, sent, way) for port in pair.ports))
     await until(lambda: evidence(pair, 0) == evidence(pair, 1))
 
-    for number, (one, other) in enumerate(zip(through_lane, through_asgi, strict=True)):
-        asked = sent[number][:500] if way != "pipelined" else way
-        assert one == other or RESET in (one, other), f"seed {seed}: {asked!r}"
+    for place, (one, other) in enumerate(zip(through_lane, through_asgi, strict=True)):
+        asked = sent[place][:500] if way != "pipelined" else way
+        assert one == other or RESET in (one, other), f"seed {number}: {asked!r}"
     ours, theirs = evidence(pair, 0), evidence(pair, 1)
-    assert (ours[0] - theirs[0], theirs[0] - ours[0]) == (Counter(), Counter()), f"seed {seed}"
-    assert (ours[1] - theirs[1], theirs[1] - ours[1]) == (set(), set()), f"seed {seed}"
+    assert (ours[0] - theirs[0], theirs[0] - ours[0]) == (Counter(), Counter()), f"seed {number}"
+    assert (ours[1] - theirs[1], theirs[1] - ours[1]) == (set(), set()), f"seed {number}"
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -17,6 +17,8 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports import PolicyChange
 from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed
 
+SOON = 0.02
+
 
 class DeafSource(MemoryPolicySource):
     """A source whose notifications never arrive."""
@@ -66,6 +68,8 @@ async def a_feed(
         now=time.monotonic,
         on_swap=lambda _: None,
         in_flight=lambda: dict(in_flight),
+        retry_seconds=SOON,
+        save_seconds=SOON,
     )
     await feed.start()
     try:
@@ -281,7 +285,7 @@ async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
     assert [labels for labels in telemetry.gauges if len(labels) > 1] == []
 
 
-async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_each_second_until_they_end(tmp_path):
+async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_at_each_look_until_they_end(tmp_path):
     source = MemoryPolicySource({"models": {"visits": policy_rows(generation=1)}, "keys": []})
     in_flight = {1: 4, 99: 2}
     async with a_feed(source, tmp_path, in_flight=in_flight):

@@ -46,7 +46,7 @@ class Opened:
     @cached_property
     def registry(self) -> "Registry":
         """Versions and policies."""
-        from understudy.adapters.postgres_registry import PostgresRegistry  # noqa: PLC0415
+        from understudy.adapters.postgres_registry import PostgresRegistry  # noqa: PLC0415 - see the class
 
         registry = PostgresRegistry(self._url, timeout_seconds=self._seconds)
         self._stack.push_async_callback(registry.close)
@@ -55,7 +55,7 @@ class Opened:
     @cached_property
     def policies(self) -> "PolicySource":
         """Versions as proxies read them."""
-        from understudy.adapters.postgres_policy import PostgresPolicySource  # noqa: PLC0415
+        from understudy.adapters.postgres_policy import PostgresPolicySource  # noqa: PLC0415 - see the class
 
         policies = PostgresPolicySource(self._url, timeout_seconds=self._seconds)
         self._stack.push_async_callback(policies.close)
@@ -64,8 +64,8 @@ class Opened:
     @cached_property
     def measure_outcome(self) -> "Measure":
         """What asks for the outcome that a rollout is judged by."""
-        from understudy.bootstrap.outcomes import measure_outcomes  # noqa: PLC0415
-        from understudy.entrypoints.cli.experiments import ANSWER_SECONDS  # noqa: PLC0415
+        from understudy.bootstrap.outcomes import measure_outcomes  # noqa: PLC0415 - see the class
+        from understudy.entrypoints.cli.experiments import ANSWER_SECONDS  # noqa: PLC0415 - see the class
 
         return measure_outcomes(self._url, ANSWER_SECONDS)
 

@@ -133,7 +133,7 @@ def _latency_row(found: LatencyComparison) -> Row:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1_000 * seconds:.2g}" if seconds < 0.01 else f"{1_000 * seconds:,.0f}"  # noqa: PLR2004  # 10 ms
+    return f"{1_000 * seconds:.2g}" if seconds < 0.01 else f"{1_000 * seconds:,.0f}"  # noqa: PLR2004 - 10 ms
 
 
 def _error_row(report: ShadowReport) -> Row:

@@ -52,7 +52,7 @@ def _worker_class(settings: Settings) -> type[Any]:
 
 
 def _forget_dead_worker(_arbiter: Any, worker: Any) -> None:
-    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]  # the package has no types
 
 
 def run(settings: Settings) -> int:

@@ -101,17 +101,18 @@ async def test_a_computation_that_cannot_be_interrupted_is_given_up_in_time(open
 
 async def test_more_calls_than_places_wait_for_a_bounded_time(opened):
     desk = Desk(opened.parts, 1, wait_seconds=0.1)
-    inside = asyncio.Event()
+    inside, released = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     async def hold(_: str) -> None:
         loop.call_soon_threadsafe(inside.set)
-        await asyncio.sleep(1)
+        released.wait(60)
 
-    first = asyncio.create_task(desk.carry_out(hold, 5))
+    first = asyncio.create_task(desk.carry_out(hold, 60))
     await inside.wait()
     with pytest.raises(Overloaded):
         await desk.carry_out(hold, 5)
+    released.set()
 
     assert opened.ever == 1
     await first
