@@ -73,8 +73,8 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Processor time of a predict call beside nginx and an empty ASGI application (3 minutes)
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench
+bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3")
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(BENCH)
 
 .PHONY: bench-treatments
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
@@ -83,6 +83,23 @@ bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treat
 .PHONY: capacity
 capacity: $(VENV)/.dev ## Pods, stores and money for any load, by simulation from measured figures; writes docs/explanation/capacity.md
 	@nice $(BIN)/python -m loadtests.capacity
+
+PEERS := bentoml ray litellm
+
+.venv-peers/%/.done: requirements/peers-%.txt | $(VENV)/.dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-peers/$*
+	@$(BIN)/python -m pip --python .venv-peers/$*/bin/python install --quiet --require-hashes --no-deps -r $<
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: $(VENV)/.dev ## A predict call beside MLServer, BentoML, Ray Serve and LiteLLM (5 minutes; a peer that cannot be installed is named)
+	@for venv in .venv-servers/mlserver $(PEERS:%=.venv-peers/%); do $(MAKE) --no-print-directory $$venv/.done || echo "$$venv cannot be installed here" >&2; done
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.peers $(BENCH)
+
+MINUTES ?= 30
+.PHONY: soak
+soak: $(VENV)/.dev ## Half an hour at 70 % of capacity: memory, descriptors, tasks and tail must stay (MINUTES=3 for a look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.soak --minutes $(MINUTES)
 
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)

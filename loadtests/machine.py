@@ -1,7 +1,9 @@
 """This machine: who runs on which core, and how much processor time a server has used."""
 
 import os
+import resource
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,9 +48,51 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextmanager
+def a_folder(prefix: str) -> Iterator[Path]:
+    """A folder that the servers' unprivileged accounts can reach."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return user and system time of these processes and all below them, ended ones included."""
     return sum(_cpu_seconds_of_tree(pid) for pid in pids)
+
+
+def ended_children_cpu_seconds() -> float:
+    """Return user and system time of every child of this process that was waited for, in microseconds' steps."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def tree_of(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [pid, *(one for child in _children_of(pid) for one in tree_of(child))]
+    return []
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process and all below it have in use."""
+    pages = 0
+    for one in tree_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_descriptors(pid: int) -> int:
+    """Return how many files and sockets a process and all below it have open."""
+    count = 0
+    for one in tree_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            count += sum(1 for _ in Path(f"/proc/{one}/fd").iterdir())
+    return count
 
 
 def _cpu_seconds_of_tree(pid: int) -> float:

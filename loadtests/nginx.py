@@ -91,11 +91,12 @@ def constant_upstreams(folder: Path) -> Iterator[Nginx]:
 
 @contextmanager
 def splitting_proxy(folder: Path, upstreams: Nginx) -> Iterator[Nginx]:
-    """A/B by ``split_clients`` on the first of its two ports; on the second, ``mirror`` copies each call."""
+    """A/B by ``split_clients`` on the first of its ports; ``mirror`` on the second; a constant answer on the third."""
     names = ("champion", "challenger", "shadow")
     blocks = [_UPSTREAM.format(name=name, port=port) for name, port in zip(names, upstreams.ports, strict=True)]
-    split, mirror = free_port(), free_port()
-    nginx = Nginx(folder, "".join([*blocks, _SPLIT.format(split=split, mirror=mirror)]), split, mirror)
+    split, mirror, constant = free_port(), free_port(), free_port()
+    servers = [_SPLIT.format(split=split, mirror=mirror), _CONSTANT.format(port=constant)]
+    nginx = Nginx(folder, "".join([*blocks, *servers]), split, mirror, constant)
     try:
         yield nginx
     finally:

@@ -1,30 +1,50 @@
 -- A predict call of about 315 bytes with an entity id of its own each time; prints one line of JSON at the end.
+-- Arguments: the body's form (native, oip, chat), a seed (0: by the clock) that fixes the 997 inputs, a mean think time in ms.
 local HEAD = "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Entity-Id: "
+local OIP = ',"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%s]}]}'
+local FIRST = {
+  native = '{"entity_id":"', oip = '{"id":"', chat = '{"model":"bench","messages":[{"role":"user","content":"'
+}
 local FEATURES, INPUTS = 13, 997
-local inputs, head, number = {}, nil, 0
+local inputs, head, first, number = {}, nil, nil, 0
 
-function init()
-  math.randomseed(os.time())
+function init(args)
+  local form, seed, think_ms = args[1] or "native", tonumber(args[2]) or 0, tonumber(args[3]) or 0
+  math.randomseed(seed > 0 and seed or os.time())
   for i = 1, INPUTS do
     local features = {}
     for f = 1, FEATURES do
-      features[f] = string.format('"feature_%02d":%.5f', f, math.random())
+      local value = string.format("%.5f", math.random())
+      features[f] = form == "oip" and value or string.format('"feature_%02d":%s', f, value)
     end
-    inputs[i] = '","inputs":{' .. table.concat(features, ",") .. "}}"
+    local joined = table.concat(features, ",")
+    if form == "oip" then
+      inputs[i] = '"' .. string.format(OIP, FEATURES, joined)
+    elseif form == "chat" then
+      inputs[i] = " " .. joined:gsub('"', "'") .. '"}]}'
+    else
+      inputs[i] = '","inputs":{' .. joined .. "}}"
+    end
   end
+  first = FIRST[form]
+  math.randomseed(os.time())
   number = 10000000 + math.random(0, 40000000)
-  head = string.format(HEAD, wrk.path, #'{"entity_id":"customer-' + 8 + #inputs[1])
+  head = string.format(HEAD, wrk.path, #first + #"customer-" + 8 + #inputs[1])
+  if think_ms > 0 then
+    function delay() return -math.log(1 - math.random()) * think_ms end
+  end
 end
 
 function request()
   number = number + 1
   local entity = "customer-" .. number
-  return head .. entity .. '\r\n\r\n{"entity_id":"' .. entity .. inputs[number % INPUTS + 1]
+  return head .. entity .. "\r\n\r\n" .. first .. entity .. inputs[number % INPUTS + 1]
 end
 
-function done(summary)
+function done(summary, latency)
   local errors = summary.errors
   print(string.format(
-    'RESULT {"requests":%d,"microseconds":%d,"not_200":%d,"broken":%d}',
-    summary.requests, summary.duration, errors.status, errors.connect + errors.read + errors.write + errors.timeout))
+    'RESULT {"requests":%d,"microseconds":%d,"not_200":%d,"broken":%d,"p50_us":%d,"p99_us":%d}',
+    summary.requests, summary.duration, errors.status, errors.connect + errors.read + errors.write + errors.timeout,
+    latency:percentile(50), latency:percentile(99)))
 end

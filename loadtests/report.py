@@ -1,138 +1,73 @@
-"""What was measured, as values, as a table of 80 columns, and as JSON."""
+"""What was measured, as one table and as JSON."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from loadtests.rounds import Contender, ShadowRounds
-from loadtests.wrk import CONNECTIONS
+from loadtests.section import Findings, Target
 
-_CONTENDER = "{:<34}{:>10}{:>14}{:>11}{:>11}"
-_TARGET = "{:<38}{:>12}{:>10}{:>11}{:>9}"
-
-
-class Target(NamedTuple):
-    """A bound on a measured figure, and where it is written down."""
-
-    text: str
-    measured: float
-    bound: float
-    source: str
-
-    @property
-    def verdict(self) -> str:
-        return "pass" if self.measured <= self.bound else "short"
+_TARGET = "{:<5}{:<52}{:>12}{:>12}{:>12}{:>8}{:>7}"
+_FRACTION = 0.2
+"""A bound below this reads better as one over something."""
+_CHECK = "{:<5}{:<4}{:<56}{:>43}"
 
 
-class Check(NamedTuple):
-    """Something without which the figures mean nothing."""
-
-    text: str
-    holds: bool
-    found: str
-
-
-def targets(measured: Sequence[Contender], shadows: ShadowRounds) -> list[Target]:
-    """Return every target of the whole path and of its shadow."""
-    shadow, hanging = shadows.ratio(shadows.shadowed), shadows.ratio(shadows.hanging)
-    product, shadowed, split, mirror, echo = (contender.server_us for contender in measured)
-    return [
-        Target("CPU per request, µs", product, 150, "issue 2"),
-        Target("CPU ÷ nginx A/B", product / split, 1.4, "P1"),
-        Target("CPU ÷ uvicorn echo", product / echo, 0.9, "P1"),
-        Target("CPU with shadow ÷ nginx A/B + mirror", shadowed / mirror, 0.5, "P2"),
-        Target("CPU with shadow ÷ without", shadowed / product, 1.25, "P2"),
-        Target("champion p50, shadow ÷ none", shadow.p50_ms, 1.1, "P2"),
-        Target("champion p99, shadow ÷ none", shadow.p99_ms, 1.2, "P2"),
-        Target("champion p50, shadow hangs ÷ none", hanging.p50_ms, 1.1, "P2"),
-        Target("champion p99, shadow hangs ÷ none", hanging.p99_ms, 1.1, "issue 2"),
+def table(found: Mapping[str, Findings]) -> str:
+    """Return every section's targets as one table, and below it the checks and notes, by section."""
+    lines = [_TARGET.format("", "target", "figure", "bound", "peer", "ratio", "").rstrip()]
+    lines += [_line(target) for findings in found.values() for target in findings.targets]
+    lines.append("")
+    lines += [
+        _CHECK.format(name, "ok" if check.holds else "NOT", check.text, check.found)
+        for name, findings in found.items()
+        for check in findings.checks
     ]
+    notes = [f"{name:<5}{note}" for name, findings in found.items() for note in findings.notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def checks(
-    measured: Sequence[Contender], shadows: ShadowRounds, logged: Mapping[str, int], counted: int, dropped: int
-) -> list[Check]:
-    """Hold the log against what was answered.
-
-    Args:
-        measured: The contenders, the product's two first.
-        shadows: The rounds at a steady rate.
-        logged: Rows of the prediction log by role and status.
-        counted: Calls that the proxy says it made, of all roles.
-        dropped: Rows that the proxy says it dropped.
-    """
-    runs = [answered for contender in measured[:2] for answered in contender.sent]
-    answers = sum(run.requests for run in runs) + sum(len(load.answers) for load in shadows.loads)
-    rows = sum(n for kind, n in logged.items() if not kind.startswith("shadow"))
-    under_way = CONNECTIONS * len(runs)
-    refused = sum(run.not_200 for contender in measured for run in contender.sent)
-    refused += sum(len(load.failed) for load in shadows.loads)
-    broken = sum(run.broken for contender in measured for run in contender.sent)
-    bad = {kind: n for kind, n in logged.items() if kind not in ("champion ok", "shadow ok", "shadow timeout")}
-    return [
-        Check("every answer was 200", refused == 0, f"{refused:,} others"),
-        Check("no connection broke", broken == 0, f"{broken:,} broken"),
-        Check(
-            "every call is a row in PredictionLog", sum(logged.values()) == counted, f"{sum(logged.values()):,} rows"
-        ),
-        # wrk does not count what was under way when it ended.
-        Check("rows = answers", answers <= rows <= answers + under_way, f"{answers:,} answers, {rows:,} rows"),
-        Check("no row was dropped", dropped == 0, f"{dropped:,} dropped"),
-        Check("no row says that a champion's call failed", not bad, f"{sum(bad.values()):,} rows"),
-    ]
+def _line(target: Target) -> str:
+    sign = "≥" if target.at_least else "≤"
+    bound = f"{target.bound:.4g} {target.unit}" if target.peer is None else f"{times(target.bound)} x"
+    return _TARGET.format(
+        target.source,
+        target.text,
+        f"{digits(target.figure)} {target.unit}".rstrip(),
+        f"{sign} {bound}".rstrip(),
+        "" if target.peer is None else f"{digits(target.peer)} {target.unit}".rstrip(),
+        "" if target.peer is None else times(target.judged, as_fraction=target.bound < _FRACTION),
+        target.verdict,
+    )
 
 
-def table(measured: Sequence[Contender], bounds: Sequence[Target], found: Sequence[Check], rows_per_call: float) -> str:
-    """Return everything as text."""
-    split = measured[2].server_us
-    lines = [
-        _CONTENDER.format("whole path, server's own core", "µs CPU", "per core-s", "÷ A/B", "req/s"),
-        *(
-            _CONTENDER.format(
-                one.name,
-                f"{one.server_us:.1f}",
-                f"{1e6 / one.server_us:,.0f}",
-                f"{one.server_us / split:.2f}",
-                f"{one.per_second:,.0f}",
-            )
-            for one in measured
-        ),
-        f"beside it, per request: Postgres {measured[0].postgres_us:.1f} µs; rows per model call {rows_per_call:.1f}",
-        "",
-        _TARGET.format("target", "measured", "at most", "from", ""),
-        *(_TARGET.format(one.text, f"{one.measured:.2f}", f"{one.bound:g}", one.source, one.verdict) for one in bounds),
-        "",
-        *(f"{'ok  ' if check.holds else 'NOT '}{check.text:<45}{check.found:>31}" for check in found),
-    ]
-    return "\n".join(lines)
+def digits(value: float) -> str:
+    """Return a figure with up to three significant digits, and no fewer than its whole number has."""
+    size = abs(value)
+    places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def as_json(
-    measured: Sequence[Contender],
-    shadows: ShadowRounds,
-    bounds: Sequence[Target],
-    found: Sequence[Check],
-    about: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return everything, each round included."""
+def times(ratio: float, *, as_fraction: bool | None = None) -> str:
+    """Return a ratio, as a fraction if it is small or if asked."""
+    if as_fraction is None:
+        as_fraction = ratio < _FRACTION
+    return f"1/{digits(1 / ratio)}" if as_fraction and ratio > 0 else digits(ratio)
+
+
+def as_json(found: Mapping[str, Findings], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return everything, the single rounds too."""
     return {
         **about,
-        "contenders": {
-            one.name: {
-                "cpu_us": round(one.server_us, 2),
-                "postgres_cpu_us": round(one.postgres_us, 2),
-                "requests_per_second": round(one.per_second),
-                "rounds_cpu_us": [round(each.server_us, 2) for each in one.rounds],
+        "sections": {
+            name: {
+                "targets": [
+                    {**asdict(one), "judged": round(one.judged, 4), "verdict": one.verdict} for one in findings.targets
+                ],
+                "checks": [check._asdict() for check in findings.checks],
+                "notes": findings.notes,
+                "detail": findings.detail,
             }
-            for one in measured
+            for name, findings in found.items()
         },
-        "champion_latency_ms": {
-            name: [{"p50": round(one.p50_ms, 3), "p99": round(one.p99_ms, 3)} for one in rounds]
-            for name, rounds in (
-                ("no shadow", shadows.without),
-                ("shadow of every call", shadows.shadowed),
-                ("shadow hangs", shadows.hanging),
-            )
-        },
-        "targets": [{**one._asdict(), "measured": round(one.measured, 3), "verdict": one.verdict} for one in bounds],
-        "checks": [check._asdict() for check in found],
     }

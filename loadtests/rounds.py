@@ -1,22 +1,17 @@
-"""The measurements: alternating rounds, so that a noisy moment hits every contender alike."""
+"""Contenders take turns, so that a noisy moment hits every one of them alike."""
 
-import asyncio
-import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
-
-import orjson
-import uvloop
-from e2e.load import Load, run_load
+from typing import Any, NamedTuple
 
 from loadtests.machine import cpu_seconds
-from loadtests.scene import PREDICT, Scene
-from loadtests.wrk import Answered, run_wrk
+from loadtests.result import say
+from loadtests.scene import Proxy, Scene
+from loadtests.section import Check, Effort
+from loadtests.wrk import FULL, Answered, Load, run_wrk
 
-LATENCY_PER_SECOND = 400
-_ROW = {f"feature_{number:02d}": number / 16 for number in range(1, 14)}
+_WARM_UP_SECONDS = 1
 
 
 class CpuRound(NamedTuple):
@@ -25,10 +20,6 @@ class CpuRound(NamedTuple):
     server_us: float
     postgres_us: float
     answered: Answered
-
-    @property
-    def per_second(self) -> float:
-        return self.answered.requests / self.answered.seconds
 
 
 @dataclass
@@ -40,20 +31,20 @@ class Contender:
     pid: int
     prepare: Callable[[], None] = lambda: None
     settle: Callable[[], None] = lambda: None
+    what: Load = FULL
     rounds: list[CpuRound] = field(default_factory=list)
     sent: list[Answered] = field(default_factory=list)
     """Every run of the load, the one to warm up included."""
 
-    def load(self, seconds: int) -> Answered:
+    def load(self, seconds: float) -> Answered:
         """Run the load and wait until the work that it caused is done."""
-        answered = run_wrk(self.url, seconds)
+        answered = run_wrk(self.url, seconds, self.what)
         self.settle()
         self.sent.append(answered)
         return answered
 
-    def measure(self, seconds: int, postgres_pid: int) -> None:
+    def measure(self, seconds: float, postgres_pid: int) -> None:
         """Add one round."""
-        self.prepare()
         server, postgres = cpu_seconds([self.pid]), cpu_seconds([postgres_pid])
         answered = self.load(seconds)
         server, postgres = cpu_seconds([self.pid]) - server, cpu_seconds([postgres_pid]) - postgres
@@ -73,77 +64,89 @@ class Contender:
     @property
     def per_second(self) -> float:
         """Requests answered in a second of wall-clock time: the median of the rounds."""
-        return median(one.per_second for one in self.rounds)
+        return median(one.answered.per_second for one in self.rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the medians and the rounds."""
+        return {
+            "cpu_us": round(self.server_us, 2),
+            "postgres_cpu_us": round(self.postgres_us, 2),
+            "requests_per_second": round(self.per_second),
+            "rounds_cpu_us": [round(one.server_us, 2) for one in self.rounds],
+            "rounds_p99_ms": [round(one.answered.p99_ms, 2) for one in self.rounds],
+        }
 
 
-def contenders(scene: Scene) -> list[Contender]:
-    """Return who is measured, the product first."""
+def take_turns(scene: Scene, contenders: Sequence[Contender], effort: Effort) -> None:
+    """Warm every contender up, and then measure them in turns."""
+    for contender in contenders:
+        contender.prepare()
+        contender.load(_WARM_UP_SECONDS)
+    for number in range(1, effort.rounds + 1):
+        for contender in contenders:
+            contender.prepare()
+            contender.measure(effort.seconds, scene.postgres_pid)
+        figures = ", ".join(f"{one.name} {one.rounds[-1].server_us:.1f}" for one in contenders)
+        say(f"  round {number} of {effort.rounds}, µs CPU: {figures}")
+
+
+def details(contenders: Sequence[Contender]) -> dict[str, Any]:
+    """Return every contender's rounds by its name."""
+    return {one.name: one.as_json() for one in contenders}
+
+
+class Ledger:
+    """What the log and some proxies said when it was opened; the checks are on what came since."""
+
+    def __init__(self, scene: Scene, proxies: Sequence[Proxy]) -> None:
+        self._scene = scene
+        self._proxies = proxies
+        self._rows = scene.logged()
+        self._calls_and_lost = self._told()
+
+    def rows(self) -> dict[str, int]:
+        """Return the rows since then by role and status."""
+        return {kind: count - self._rows.get(kind, 0) for kind, count in self._scene.logged().items()}
+
+    def checks(self, contenders: Sequence[Contender], answers: int = 0, failed: int = 0) -> list[Check]:
+        """Hold the log against what was answered.
+
+        Args:
+            contenders: All that were measured; the proxies' own are found by their process.
+            answers: Further answers of the proxies, from another load.
+            failed: Those of them that were no 200.
+        """
+        ours = {proxy.pid for proxy in self._proxies}
+        runs = [(run, one) for one in contenders for run in one.sent if one.pid in ours]
+        answers += sum(run.requests for run, _ in runs)
+        under_way = sum(one.what.connections for _, one in runs)  # wrk does not count what was under way at its end
+        rows = self.rows()
+        rows.pop("hit", None)
+        bad = sum(n for kind, n in rows.items() if kind not in ("champion ok", "shadow ok", "shadow timeout"))
+        served = sum(n for kind, n in rows.items() if not kind.startswith("shadow"))
+        calls, dropped = (now - then for now, then in zip(self._told(), self._calls_and_lost, strict=True))
+        return [
+            *answered_checks(contenders, failed),
+            Check("every call is a row in PredictionLog", sum(rows.values()) == calls, f"{sum(rows.values()):,} rows"),
+            Check("rows = answers", answers <= served <= answers + under_way, f"{answers:,} answers, {served:,} rows"),
+            Check("no row was dropped", dropped == 0, f"{dropped:,.0f} dropped"),
+            Check("no row says that a champion's call failed", bad == 0, f"{bad:,} rows"),
+        ]
+
+    def _told(self) -> tuple[float, float]:
+        """Return the calls that the proxies say they made, of all roles, and the rows that they lost."""
+        lost = ('prediction_log_rows_total{outcome="dropped"', 'prediction_log_rows_total{outcome="rejected"')
+        return (
+            sum(proxy.metric("predict_requests_total{") for proxy in self._proxies),
+            sum(proxy.metric(*lost) for proxy in self._proxies),
+        )
+
+
+def answered_checks(contenders: Sequence[Contender], failed: int = 0) -> list[Check]:
+    """Return whether every request of every contender was answered well."""
+    runs = [run for one in contenders for run in one.sent]
+    refused, broken = sum(run.not_200 for run in runs) + failed, sum(run.broken for run in runs)
     return [
-        Contender("understudy", scene.proxy_url, scene.proxy_pid, lambda: scene.set_shadow(None), scene.await_log),
-        Contender(
-            "understudy, shadow of every call",
-            scene.proxy_url,
-            scene.proxy_pid,
-            lambda: scene.set_shadow(scene.shadow),
-            scene.await_log,
-        ),
-        Contender("nginx A/B (split_clients)", scene.split_url, scene.nginx_pid),
-        Contender("nginx A/B + mirror", scene.mirror_url, scene.nginx_pid),
-        Contender("uvicorn echo (empty ASGI app)", scene.echo_url, scene.echo_pid),
+        Check("every answer was 200", refused == 0, f"{refused:,} others"),
+        Check("no connection broke", broken == 0, f"{broken:,} broken"),
     ]
-
-
-class Percentiles(NamedTuple):
-    """The champion's latency in one round, in milliseconds."""
-
-    p50_ms: float
-    p99_ms: float
-
-
-@dataclass
-class ShadowRounds:
-    """The champion's latency at a low, fixed rate, with and without a shadow; ``loads`` is everything sent."""
-
-    without: list[Percentiles] = field(default_factory=list)
-    shadowed: list[Percentiles] = field(default_factory=list)
-    hanging: list[Percentiles] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
-
-    def ratio(self, rounds: list[Percentiles]) -> Percentiles:
-        """Return the medians of ``rounds`` over those without a shadow."""
-        with_shadow, without = _medians(rounds), _medians(self.without)
-        return Percentiles(with_shadow.p50_ms / without.p50_ms, with_shadow.p99_ms / without.p99_ms)
-
-
-def _medians(rounds: list[Percentiles]) -> Percentiles:
-    return Percentiles(median(one.p50_ms for one in rounds), median(one.p99_ms for one in rounds))
-
-
-def measure_shadow(scene: Scene, rounds: int, seconds: float) -> ShadowRounds:
-    """Alternate between no shadow, one of every call, and one that never answers."""
-    measured = ShadowRounds()
-    modes = ((None, measured.without), (scene.shadow, measured.shadowed), (scene.hanging, measured.hanging))
-    for _ in range(rounds):
-        for version, results in modes:
-            scene.set_shadow(version)
-            load = _steady_load(scene, seconds)
-            measured.loads.append(load)
-            results.append(Percentiles(load.percentile_seconds(50) * 1000, load.percentile_seconds(99) * 1000))
-    scene.set_shadow(None)
-    scene.await_log()
-    return measured
-
-
-def _steady_load(scene: Scene, seconds: float) -> Load:
-    port = int(scene.proxy_url.split(":")[2].partition("/")[0])
-    gc.collect()
-    gc.disable()  # a collection in this process would look like a slow answer
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run_load(port, PREDICT, _body_of, per_second=LATENCY_PER_SECOND, seconds=seconds))
-    finally:
-        gc.enable()
-
-
-def _body_of(number: int) -> bytes:
-    return orjson.dumps({"entity_id": f"steady-{number}", "inputs": _ROW})

@@ -1,73 +1,85 @@
-"""Everything that the benchmark measures, running: the proxy with all its parts, and its yardsticks."""
+"""Everything that the benchmark measures: the proxies with all their parts, and their yardsticks.
+
+Each part starts when it is first asked for, so that a section that runs alone waits for nothing else: servers under
+test on their core, the rest on the other.
+"""
 
 import asyncio
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 from e2e.stack import Process, Stack, a_stack, sql, wait_for_port
 
 from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
-from loadtests.nginx import constant_upstreams, splitting_proxy
+from loadtests.nginx import Nginx, constant_upstreams, splitting_proxy
+from loadtests.plain_body import FEATURES
 from loadtests.stub_model import OUTPUT
 from understudy.adapters.child_process import free_port
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
 
-PREDICT = "/v1/models/bench/predict"
+BENCH, CACHED, PROMPT = "bench", "cached", "prompt"
+"""Models: one without cache, one whose answers are kept, and one whose model server answers at once."""
 STUB_LATENCY_MS = 1.0
-_FEATURES = [f"feature_{number:02d}" for number in range(1, 14)]
-_INPUT_SCHEMA = {
-    "features": [{"name": name, "dtype": "float32", "min": 0, "max": 1} for name in _FEATURES],
-    "tensors": [{"name": "input", "dtype": "float32", "features": _FEATURES}],
+INPUT_SCHEMA = {
+    "features": [{"name": name, "dtype": "float32", "min": 0, "max": 1} for name in FEATURES],
+    "tensors": [{"name": "input", "dtype": "float32", "features": FEATURES}],
     "batch": True,
 }
 _OUTPUT_SCHEMA = {"tensor": OUTPUT, "dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1}
 _REGISTER = """
     INSERT INTO ModelVersion
         (model_name, version, artifact_path, framework, protocol, input_schema, output_schema, cache_ttl_seconds)
-    VALUES ('bench', $1, 'none', 'none', $2, $3, $4, 0) RETURNING id
+    VALUES ($1, $2, 'none', 'none', $3, $4, $5, $6) RETURNING id
 """
+_CACHE_SECONDS = 36_000
 _SHADOW_LIMIT = 512
 """So many that none is dropped at full load: the figures are of a shadow that sees every call."""
 _POLICY_SECONDS = 0.3
 """A change of the policy is in force long before this."""
-_LOG_SECONDS = 20.0
+_LOG_SECONDS = 30.0
+_VERSIONS = {
+    # model: (label, stub, seconds that an answer is kept)
+    BENCH: (("champion", "champion", 0), ("shadow", "shadow", 0), ("hanging", "hanging", 0)),
+    CACHED: (("champion", "champion", _CACHE_SECONDS),),
+    PROMPT: (("champion", "prompt", 0),),
+}
+_STUBS = {
+    "champion": ["--latency-ms", str(STUB_LATENCY_MS)],
+    "shadow": ["--latency-ms", str(STUB_LATENCY_MS)],
+    "hanging": ["--hang"],
+    "prompt": [],
+}
+
+
+def path_of(model: str) -> str:
+    """Return where a model's predict calls go."""
+    return f"/v1/models/{model}/predict"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What runs: where to send calls, whose processor time counts, and the versions' ids."""
+class Proxy:
+    """A running proxy."""
 
-    database_url: str
-    proxy_url: str
-    split_url: str
-    mirror_url: str
-    echo_url: str
-    metrics_url: str
-    proxy_pid: int
-    nginx_pid: int
-    echo_pid: int
-    postgres_pid: int
-    champion: int
-    shadow: int
-    hanging: int
-    champion_port: int
+    port: int
+    metrics_port: int
+    pid: int
 
-    def set_shadow(self, version: int | None) -> None:
-        """Give every call to this shadow from now on, or to none."""
-        statement = "UPDATE ServingPolicy SET shadow_version = $1 WHERE model_name = 'bench'"
-        asyncio.run(sql(self.database_url, statement, version))
-        time.sleep(_POLICY_SECONDS)
+    def url(self, model: str = BENCH) -> str:
+        """Return where a model's predict calls go."""
+        return f"http://127.0.0.1:{self.port}{path_of(model)}"
 
     def metric(self, *prefixes: str) -> float:
-        """Return the sum of the proxy's samples whose line begins so."""
-        with urllib.request.urlopen(self.metrics_url, timeout=5) as answer:
+        """Return the sum of the samples whose line begins so."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(prefixes))
 
@@ -79,77 +91,154 @@ class Scene:
                 raise RuntimeError(f"the log is not in Postgres {_LOG_SECONDS:.0f} s after the load ended")
             time.sleep(0.2)
 
+
+class Served(NamedTuple):
+    """A server that is no proxy of ours: where it listens, and its process."""
+
+    url: str
+    pid: int
+
+
+class Scene:
+    """What runs, and what starts when it is asked for.
+
+    Args:
+        folder: For data and logs; other accounts can read it.
+        protocol: What the proxies speak to the stubs.
+        opened: Stops everything.
+    """
+
+    def __init__(self, folder: Path, protocol: str, opened: ExitStack) -> None:
+        self.folder = folder
+        self._protocol = protocol
+        self._opened = opened
+        self._proxies: dict[str, Proxy] = {}
+
+    @cached_property
+    def postgres(self) -> EmbeddedPostgres:
+        """Postgres with its default, durable settings."""
+        server = EmbeddedPostgres(self.folder / "pg")
+        self._opened.callback(server.remove)
+        server.start()
+        asyncio.run(upgrade(server.url))
+        return server
+
+    @property
+    def postgres_pid(self) -> int:
+        """Of the postmaster that runs now."""
+        assert self.postgres.pid is not None
+        return self.postgres.pid
+
+    @cached_property
+    def valkey_url(self) -> str | None:
+        """A Valkey, if there is one on this machine."""
+        return self._opened.enter_context(EmbeddedValkey()).url if find_server() is not None else None
+
+    @cached_property
+    def stack(self) -> Stack:
+        """Processes of ours by name."""
+        return self._opened.enter_context(a_stack(self.folder, self.postgres.url))
+
+    @cached_property
+    def stubs(self) -> dict[str, int]:
+        """Ports of the model servers by name."""
+        return {name: start_stub(self.stack, name, flags) for name, flags in _STUBS.items()}
+
+    @cached_property
+    def versions(self) -> dict[str, dict[str, int]]:
+        """The versions' ids by model and label; the first one is its model's champion."""
+        return asyncio.run(_register(self.postgres.url, self._protocol, self.stubs))
+
+    def proxy(self, name: str = "proxy", *, with_valkey: bool = False, **settings: Any) -> Proxy:
+        """Return the proxy of this name, which is started with these settings when it is asked for first."""
+        if name not in self._proxies:
+            assert self.versions
+            self.stack.redis_url = self.valkey_url if with_valkey else None
+            metrics_port = free_port()
+            settings = {"shadow_limit": _SHADOW_LIMIT, "state_dir": self.folder / f"state-{name}", **settings}
+            with on_core(SERVER_CORE):
+                port = self.stack.start_proxy(name, metrics_port=metrics_port, **settings)
+            self._proxies[name] = Proxy(port, metrics_port, self.stack.processes[name].pid)
+        return self._proxies[name]
+
+    @cached_property
+    def nginx(self) -> Nginx:
+        """A/B, A/B with mirror, and a constant answer, on three ports."""
+        upstreams = self._opened.enter_context(constant_upstreams(self.folder / "upstreams"))
+        with on_core(SERVER_CORE):
+            return self._opened.enter_context(splitting_proxy(self.folder / "nginx", upstreams))
+
+    @cached_property
+    def echo(self) -> Served:
+        """An empty ASGI application on the proxy's own server settings."""
+        return self.serve("echo", "loadtests.echo", [])
+
+    @cached_property
+    def seed(self) -> Served:
+        """The path as the seed codes it."""
+        champion = self.versions[BENCH]["champion"]
+        return self.serve("seed", "loadtests.seed_app", [self.postgres.url, str(champion), str(self.stubs["champion"])])
+
+    def serve(self, name: str, module: str, arguments: Sequence[str]) -> Served:
+        """Start a server whose first argument is its port, on the core of those under test."""
+        port = free_port()
+        with on_core(SERVER_CORE):
+            self.stack.processes[name] = Process(name, ["-m", module, str(port), *arguments], self.folder)
+        wait_for_port(port)
+        return Served(f"http://127.0.0.1:{port}{path_of(BENCH)}", self.stack.processes[name].pid)
+
+    def nginx_url(self, place: int, model: str = BENCH) -> str:
+        """Return the address of one of nginx' three ports."""
+        return f"http://127.0.0.1:{self.nginx.ports[place]}{path_of(model)}"
+
+    def set_shadow(self, label: str | None) -> None:
+        """Give every call of the model ``bench`` to this shadow from now on, or to none."""
+        statement = "UPDATE ServingPolicy SET shadow_version = $1 WHERE model_name = $2"
+        version = None if label is None else self.versions[BENCH][label]
+        asyncio.run(sql(self.postgres.url, statement, version, BENCH))
+        time.sleep(_POLICY_SECONDS)
+
     def logged(self) -> dict[str, int]:
-        """Return the rows of the prediction log, counted by role and status."""
-        rows = asyncio.run(
-            sql(self.database_url, "SELECT role, status, count(*) AS n FROM PredictionLog GROUP BY role, status")
+        """Return the proxies' rows of the log, counted by role and status; cache hits under ``hit`` once more."""
+        query = (
+            "SELECT role, status, cache_hit, count(*) AS n FROM PredictionLog WHERE prediction_id IS NOT NULL"
+            " GROUP BY role, status, cache_hit"
         )
-        return {f"{row['role']} {row['status']}": row["n"] for row in rows}
+        counted: dict[str, int] = {}
+        for row in asyncio.run(sql(self.postgres.url, query)):
+            for kind in (f"{row['role']} {row['status']}", *(["hit"] if row["cache_hit"] else [])):
+                counted[kind] = counted.get(kind, 0) + row["n"]
+        return counted
 
 
 @contextmanager
 def a_scene(folder: Path, protocol: str) -> Iterator[Scene]:
-    """Start everything, servers under test on their core and the rest on the other, and stop it again.
-
-    Postgres runs with its default, durable settings; ``protocol`` is what the proxy speaks to the stubs.
-    """
+    """Lend a scene in which nothing runs yet, and stop what was started in it; its thread stays on the load's core."""
     with ExitStack() as opened:
         opened.enter_context(on_core(LOAD_CORE))
-        postgres = opened.enter_context(EmbeddedPostgres(folder / "pg"))
-        opened.callback(postgres.remove)
-        valkey_url = opened.enter_context(EmbeddedValkey()).url if find_server() is not None else None
-        upstreams = opened.enter_context(constant_upstreams(folder / "upstreams"))
-        stack = opened.enter_context(a_stack(folder, postgres.url, valkey_url))
-        ports = [
-            start_stub(stack, name, flags)
-            for name, flags in (
-                ("champion", ["--latency-ms", str(STUB_LATENCY_MS)]),
-                ("shadow", ["--latency-ms", str(STUB_LATENCY_MS)]),
-                ("hanging", ["--hang"]),
-            )
-        ]
-        champion, shadow, hanging = asyncio.run(_register(postgres.url, protocol, ports))
-        metrics_port, echo_port = free_port(), free_port()
-        with on_core(SERVER_CORE):
-            proxy_port = stack.start_proxy(metrics_port=metrics_port, shadow_limit=_SHADOW_LIMIT)
-            nginx = opened.enter_context(splitting_proxy(folder / "nginx", upstreams))
-            stack.processes["echo"] = Process("echo", ["-m", "loadtests.echo", str(echo_port)], folder)
-        wait_for_port(echo_port)
-        assert postgres.pid is not None
-        yield Scene(
-            database_url=postgres.url,
-            proxy_url=f"http://127.0.0.1:{proxy_port}{PREDICT}",
-            split_url=f"http://127.0.0.1:{nginx.ports[0]}{PREDICT}",
-            mirror_url=f"http://127.0.0.1:{nginx.ports[1]}{PREDICT}",
-            echo_url=f"http://127.0.0.1:{echo_port}{PREDICT}",
-            metrics_url=f"http://127.0.0.1:{metrics_port}/metrics",
-            proxy_pid=stack.processes["proxy"].pid,
-            nginx_pid=nginx.pid,
-            echo_pid=stack.processes["echo"].pid,
-            postgres_pid=postgres.pid,
-            champion=champion,
-            shadow=shadow,
-            hanging=hanging,
-            champion_port=ports[0],
-        )
+        yield Scene(folder, protocol, opened)
 
 
-def start_stub(stack: Stack, name: str, flags: list[str]) -> int:
+def start_stub(stack: Stack, name: str, flags: Sequence[str]) -> int:
+    """Start a model server that computes nothing and return its port."""
     port = free_port()
     arguments = ["-m", "loadtests.stub_model", "--port", str(port), *flags]
-    stack.processes[name] = Process(f"stub-{name}", arguments, stack.folder)
+    stack.processes[f"stub-{name}"] = Process(f"stub-{name}", arguments, stack.folder)
     wait_for_port(port)
     return port
 
 
-async def _register(database_url: str, protocol: str, ports: list[int]) -> list[int]:
-    await upgrade(database_url)
-    schemas = [orjson.dumps(schema).decode() for schema in (_INPUT_SCHEMA, _OUTPUT_SCHEMA)]
-    ids: list[int] = []
-    for label, port in enumerate(ports, start=1):
-        rows = await sql(database_url, _REGISTER, str(label), protocol, *schemas)
-        ids.append(rows[0]["id"])
-        endpoint = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
-        await sql(database_url, endpoint, ids[-1], f"127.0.0.1:{port}")
-    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('bench', $1)", ids[0])
-    return ids
+async def _register(database_url: str, protocol: str, stubs: dict[str, int]) -> dict[str, dict[str, int]]:
+    schemas = [orjson.dumps(schema).decode() for schema in (INPUT_SCHEMA, _OUTPUT_SCHEMA)]
+    found: dict[str, dict[str, int]] = {}
+    for model, versions in _VERSIONS.items():
+        ids: dict[str, int] = {}
+        for number, (label, stub, ttl_seconds) in enumerate(versions, start=1):
+            (row,) = await sql(database_url, _REGISTER, model, str(number), protocol, *schemas, ttl_seconds)
+            ids[label] = row["id"]
+            endpoint = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
+            await sql(database_url, endpoint, ids[label], f"127.0.0.1:{stubs[stub]}")
+        policy = "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)"
+        await sql(database_url, policy, model, ids["champion"])
+        found[model] = ids
+    return found

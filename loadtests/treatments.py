@@ -9,18 +9,13 @@ Exit status 0: measured (the target may still be short); 1: an answer was not as
 
 import argparse
 import asyncio
-import os
-import platform
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http.client import HTTPConnection
 from operator import itemgetter
 from pathlib import Path
@@ -31,15 +26,14 @@ import numpy as np
 import orjson
 from e2e.stack import Stack, a_stack, sql
 
-from loadtests.machine import LOAD_CORE, SERVER_CORE, cpu_seconds, on_core, what_is_missing
+from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, cpu_seconds, on_core, what_is_missing
+from loadtests.result import about, write_result
 from loadtests.scene import start_stub
 from loadtests.stub_model import OUTPUT
-from understudy import __version__
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 
-RESULTS = Path(__file__).with_name("results")
 TREATMENTS, FEATURES = 1_000, 16
 P8 = 3.0
 """Times the least, from the targets in the performance notes."""
@@ -88,12 +82,10 @@ def main() -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # everything started is stopped
     contenders = _contenders()
-    with on_core(LOAD_CORE), _folder() as folder, _proxy(folder, asked.protocol) as stack:
+    with on_core(LOAD_CORE), a_folder("us-rank-") as folder, _proxy(folder, asked.protocol) as stack:
         good = _measure(stack, contenders, asked.rounds, asked.calls)
     print(_table(contenders))
-    path = asked.json or RESULTS / f"treatments-{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
-    path.write_bytes(orjson.dumps(_as_json(contenders, asked), option=orjson.OPT_INDENT_2) + b"\n")
-    print(f"written to {os.path.relpath(path)}", file=sys.stderr)
+    write_result(_as_json(contenders, asked), asked.json, "treatments-")
     return 0 if good else 1
 
 
@@ -224,17 +216,6 @@ def _least_us(contender: Contender) -> float:
     return used / _LEAST_CALLS * 1e6
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder that the servers' unprivileged accounts can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="us-rank-"))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _table(contenders: list[Contender]) -> str:
     line = "{:<36}{:>9}{:>10}{:>10}{:>8}{:>7}"
     lines = [
@@ -261,11 +242,7 @@ def _verdict(contender: Contender) -> str:
 
 def _as_json(contenders: list[Contender], asked: argparse.Namespace) -> dict[str, Any]:
     return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "understudy": __version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
+        **about(),
         "rounds": asked.rounds,
         "calls": asked.calls,
         "protocol": asked.protocol,

@@ -1,15 +1,27 @@
-"""The load: wrk, as many requests as 64 connections can have answered."""
+"""The load: wrk, as many requests as its connections can have answered, or fewer with a time to think."""
 
 import json
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from loadtests.machine import find_program
 
 CONNECTIONS = 64
 _SCRIPT = Path(__file__).with_name("predict.lua")
 _MARGIN_SECONDS = 20
+
+Form = Literal["native", "oip", "chat"]
+"""Of the body: Understudy's own, the Open Inference Protocol's REST, or a chat completion with the same in its text."""
+
+
+class Load(NamedTuple):
+    """What is sent: with a ``seed`` the same inputs in every run; ``think_ms`` on average before each request."""
+
+    connections: int = CONNECTIONS
+    form: Form = "native"
+    seed: int = 0
+    think_ms: float = 0.0
 
 
 class Answered(NamedTuple):
@@ -19,14 +31,32 @@ class Answered(NamedTuple):
     seconds: float
     not_200: int
     broken: int
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Requests answered in a second of wall-clock time."""
+        return self.requests / self.seconds
 
 
-def run_wrk(url: str, seconds: int) -> Answered:
-    """Load ``url`` with distinct predict calls for ``seconds``; what is on its way at the end is not counted."""
-    command = [find_program("wrk") or "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(_SCRIPT), url]
+FULL = Load()
+
+
+def run_wrk(url: str, seconds: float, load: Load = FULL) -> Answered:
+    """Load ``url`` with predict calls for whole ``seconds``; what is on its way at the end is not counted."""
+    command = [find_program("wrk") or "wrk", "-t1", f"-c{load.connections}", f"-d{seconds:.0f}s", "-s", str(_SCRIPT)]
+    command += [url, "--", load.form, str(load.seed), str(load.think_ms)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _MARGIN_SECONDS, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode != 0 or not lines:
         raise RuntimeError(f"wrk failed: {done.stderr or done.stdout}")
     said = json.loads(lines[0].removeprefix("RESULT "))
-    return Answered(said["requests"], said["microseconds"] / 1e6, said["not_200"], said["broken"])
+    return Answered(
+        said["requests"],
+        said["microseconds"] / 1e6,
+        said["not_200"],
+        said["broken"],
+        said["p50_us"] / 1000,
+        said["p99_us"] / 1000,
+    )

@@ -93,8 +93,16 @@ class Stack:
         wait_for_port(port)
         return port
 
-    def start_proxy(self, name: str = "proxy", *, workers: int = 1, wait_ready: bool = True, **options: Any) -> int:
-        """Start a proxy and return its port; ``options`` are settings."""
+    def start_proxy(
+        self,
+        name: str = "proxy",
+        *,
+        workers: int = 1,
+        wait_ready: bool = True,
+        module: str = "understudy.entrypoints.cli",
+        **options: Any,
+    ) -> int:
+        """Start a proxy and return its port; ``options`` are settings, ``module`` is what reads ``serve proxy``."""
         self.proxy_port = int(options.pop("port", 0)) or free_port()
         env = {
             "DATABASE_URL": self.database_url,
@@ -106,18 +114,18 @@ class Stack:
         }
         if self.redis_url is not None:
             env["REDIS_URL"] = self.redis_url
-        self.processes[name] = Process(name, ["-m", "understudy.entrypoints.cli", "serve", "proxy"], self.folder, env)
+        self.processes[name] = Process(name, ["-m", module, "serve", "proxy"], self.folder, env)
         if wait_ready:
             self.wait_ready(name)
         return self.proxy_port
 
-    def wait_ready(self, name: str = "proxy", seconds: float = 90) -> None:
+    def wait_ready(self, name: str = "proxy", seconds: float = 90, poll_seconds: float = 0.05) -> None:
         deadline = time.monotonic() + seconds
         while get(f"http://127.0.0.1:{self.proxy_port}/readyz")[0] != 200:
             process = self.processes[name]
             if process.child.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the proxy did not become ready:\n{process.log.read_text()[-3000:]}")
-            time.sleep(0.05)
+            time.sleep(poll_seconds)
 
     def stop(self) -> None:
         for process in reversed(self.processes.values()):

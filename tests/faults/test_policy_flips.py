@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import asyncpg
-from e2e.load import Answer, Load, run_load
+from e2e.flips import FLIP, lags_seconds
+from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
 
 FLIPS = 200
-FLIP = (
-    "UPDATE ServingPolicy SET champion_version = CASE champion_version WHEN $1 THEN $2 ELSE $1 END "
-    "WHERE model_name = 'visits' RETURNING generation"
-)
 
 
 def body_of(number: int) -> bytes:
@@ -26,15 +23,6 @@ async def two_versions(stack: Stack, database_url: str) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
-def lags_seconds(answers: list[Answer], committed_at: dict[int, float]) -> list[float]:
-    """Return for each flip how long after its commit the last request was sent that an older policy still answered."""
-    lags = []
-    for generation, at in committed_at.items():
-        stale = [a.sent for a in answers if a.sent > at and int(a.headers[b"x-policy-generation"]) < generation]
-        lags.append(max(stale, default=at) - at)
-    return sorted(lags)
-
-
 async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobody(tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         first, second = await two_versions(stack, database_url)
@@ -45,7 +33,7 @@ async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobod
         committed_at: dict[int, float] = {}
         connection = await asyncpg.connect(database_url)
         for _ in range(FLIPS):
-            generation = await connection.fetchval(FLIP, first, second)
+            generation = await connection.fetchval(FLIP, first, second, "visits")
             committed_at[generation] = time.monotonic()
             await asyncio.sleep(0.1)
         await connection.close()
@@ -82,7 +70,7 @@ async def test_with_listen_and_polls_cut_a_change_still_arrives_within_five_seco
         committed_at: dict[int, float] = {}
         for _ in range(2):
             with stopped(await pids_of(database_url)):
-                rows = await sql(database_url, FLIP, first, second)
+                rows = await sql(database_url, FLIP, first, second, "visits")
                 committed_at[rows[0]["generation"]] = time.monotonic()
                 await asyncio.sleep(6)
         await running

@@ -1,0 +1,180 @@
+"""Ten models with open rollouts and 300 windows each: the world in which a tick of the monitor is measured."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import asyncpg
+import numpy as np
+from drift_traffic import HOUR_SECONDS, usual_baseline, weekly_hour, windows_of
+from logged_traffic import SPOOL, StoreAsOf, lead, register
+from stats.worlds import Traffic
+from stats.worlds import World as TrafficWorld
+
+from understudy.adapters.backends import connect
+from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.adapters.postgres_log import PostgresPredictionStore
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.core.baseline import Baselines, baselines_to_json
+from understudy.core.drift_hours import KEPT_SECONDS, PREDICTION, closed_until, hour_to_json
+from understudy.core.plan import RolloutPlan, Step
+from understudy.core.policy import Role
+from understudy.core.rollout import next_step
+from understudy.core.rollout_state import Observation, WarmUpResult
+from understudy.core.windows import WINDOW_SECONDS, Window
+from understudy.monitoring.drift_job import DriftJob
+from understudy.monitoring.metrics_job import MetricsJob
+from understudy.ports import NewRollout, NewRolloutEvent, Origin, SpooledBatch
+from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.warm_up import WarmUpProbe
+
+MODELS = 10
+WINDOWS = 300
+PLAN = RolloutPlan((Step(10, 86_400, 100), Step(100, 0, 0)))
+ORIGIN = Origin("test", "test", "cost")
+BASELINE = {"baseline": baselines_to_json(Baselines(usual_baseline(), {}))}
+COPY_HOURS = """
+    INSERT INTO DriftHour SELECT $1, subject, hour_start, row_count, sums FROM DriftHour WHERE model_version_id = $2
+"""
+
+
+@dataclass
+class Installation:
+    """Ten models, each with a champion and a challenger at 10 %."""
+
+    database_url: str
+    database: asyncpg.Connection
+    store: PostgresPredictionStore
+    epoch: int
+    now: float
+    rollouts: list[tuple[int, int, int]]
+    """Of each model: the rollout's, the champion's and the challenger's id."""
+    windows: list[Window]
+    """Of one model, both sides."""
+    end: int = 0
+
+    async def write(self, windows: Sequence[Window]) -> None:
+        batch = SpooledBatch(SPOOL, 1, self.end, self.end + 1, [])
+        await self.store.write(batch, windows)
+        self.end += 1
+
+    async def ship(self, first: int, count: int) -> None:
+        """Write the same windows for every model."""
+        wanted = self.windows[2 * first : 2 * (first + count)]
+        await self.write([_of_model(window, ids, self.began) for ids in self.rollouts for window in wanted])
+
+    @property
+    def began(self) -> int:
+        return int(self.now // WINDOW_SECONDS - WINDOWS) * WINDOW_SECONDS
+
+
+def _of_model(window: Window, ids: tuple[int, int, int], began: int) -> Window:
+    rollout_id, champion, challenger = ids
+    version_id = champion if window.key.role is Role.CHAMPION else challenger
+    key = window.key._replace(model_version_id=version_id, rollout_id=rollout_id, start=began + window.key.start)
+    return replace(window, key=key)
+
+
+@asynccontextmanager
+async def an_installation(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Installation]:
+    """Begin the rollouts in an empty database; their windows are shipped by whoever measures."""
+    now: float = await database.fetchval("SELECT extract(epoch FROM now())::float8")
+    rollouts = PostgresRolloutStore(database_url, timeout_seconds=10)
+    ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(MODELS)]
+    world = TrafficWorld("usual", has_scores=True, has_histograms=True)
+    windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS, 10.0)
+    store = PostgresPredictionStore(database_url, timeout_seconds=60)
+    yield Installation(database_url, database, store, await lead(database_url), now, ids, windows)
+    await store.close()
+
+
+async def _begun(
+    database: asyncpg.Connection, rollouts: PostgresRolloutStore, model: str, now: float
+) -> tuple[int, int, int]:
+    """Return a rollout that got its first share so long ago that all windows are of it."""
+    champion, challenger = [await register(database, model, version, BASELINE) for version in ("1", "2")]
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", model, champion)
+    record = await rollouts.start(NewRollout(model, "2", PLAN, "salt", 20_000), ORIGIN)
+    view = await rollouts.view(record.id)
+    seen = Observation(now=now - (WINDOWS + 1) * WINDOW_SECONDS, policy=view.policy, warm_up=WarmUpResult(passed=True))
+    assert await rollouts.apply(view, next_step(view.record.state, seen), NewRolloutEvent("test"))
+    return record.id, champion, challenger
+
+
+def an_executor(installation: Installation) -> RolloutExecutor:
+    url = installation.database_url
+    return RolloutExecutor(
+        PostgresRolloutStore(url, timeout_seconds=30),
+        PostgresWindowLog(url, timeout_seconds=30),
+        lambda _rollout_id: None,
+        WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect),
+        MemoryTelemetry(),
+        environment="test",
+    )
+
+
+async def history(installation: Installation) -> None:
+    """Give every version hours as far back as drift looks, the last one missing."""
+    generator = np.random.default_rng(5)
+    until = closed_until(installation.now) - HOUR_SECONDS
+    count = int(KEPT_SECONDS / HOUR_SECONDS)
+    hours = windows_of(weekly_hour(generator, hour) for hour in range(count))
+    first_version = installation.rollouts[0][1]
+    rows = [
+        (first_version, PREDICTION, until - (count - place) * HOUR_SECONDS, sum(hour.bucket_rows), hour_to_json(hour))
+        for place, hour in enumerate(hours)
+    ]
+    await installation.database.executemany(
+        "INSERT INTO DriftHour VALUES ($1, $2, to_timestamp($3), $4, $5::jsonb)", rows
+    )
+    for _, champion, challenger in installation.rollouts:
+        for version in {champion, challenger} - {first_version}:
+            await installation.database.execute(COPY_HOURS, version, first_version)
+
+
+async def cpu_seconds(work: Callable[[], Awaitable[None]]) -> float:
+    """Return the processor's time of this process, its threads included."""
+    began = time.process_time()
+    await work()
+    return time.process_time() - began
+
+
+async def rollout_ticks(installation: Installation) -> tuple[float, list[float]]:
+    """Return the processor's seconds of the first tick over all windows but four, and of three ticks after each."""
+    await installation.ship(0, WINDOWS - 4)
+    executor = an_executor(installation)
+    first = await cpu_seconds(partial(executor.tick, installation.epoch))
+    later = []
+    for place in range(WINDOWS - 4, WINDOWS):
+        await installation.ship(place, 1)
+        later += [await cpu_seconds(partial(executor.tick, installation.epoch)) for _ in range(3)]
+    return first, later
+
+
+class MetricTicks(NamedTuple):
+    """The processor's seconds: of a minute's measuring, of the same again, of a turn of the hour, of nothing to do."""
+
+    minute: float
+    again: float
+    hour: list[float]
+    idle: float
+
+
+async def metric_ticks(installation: Installation) -> MetricTicks:
+    """Measure what has been shipped, and judge the drift of hours that are there."""
+    store = StoreAsOf(installation.database_url, timeout_seconds=30)
+    windows = PostgresWindowLog(installation.database_url, timeout_seconds=30)
+    metrics = MetricsJob(store, windows)
+    drift = DriftJob(store, windows, MemoryTelemetry(), environment="test")
+    store.now = installation.now
+    minute = await cpu_seconds(partial(metrics.tick, installation.epoch))
+    again = await cpu_seconds(partial(metrics.tick, installation.epoch))
+    hour = [await cpu_seconds(partial(drift.tick, installation.epoch)) for _ in range(4 * MODELS)]
+    idle = await cpu_seconds(partial(drift.tick, installation.epoch))
+    return MetricTicks(minute, again, hour, idle)
