@@ -76,6 +76,14 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(BENCH)
 
+.PHONY: profile
+profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes the picture of docs/explanation/performance.md
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile
+
+.PHONY: bench-unary
+bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.unary
+
 .PHONY: bench-treatments
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments

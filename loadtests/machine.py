@@ -59,6 +59,16 @@ def a_folder(prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def threads_cpu_seconds(pid: int) -> dict[int, float]:
+    """Return user and system time of each thread of a process, by the thread's id; the main thread's is ``pid``."""
+    found: dict[int, float] = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            found[int(task.name)] = sum(map(int, fields[_USER : _USER + 2])) / _TICKS_PER_SECOND
+    return found
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return user and system time of these processes and all below them, ended ones included."""
     return sum(_cpu_seconds_of_tree(pid) for pid in pids)

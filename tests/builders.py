@@ -94,5 +94,10 @@ class KeptRows:
         return True
 
     def append_all(self, rows: Sequence[PredictionRow]) -> None:
-        for row in rows:
-            self.append(row)
+        kept = self.rows.copy()
+        try:
+            for row in rows:
+                self.append(row)
+        except Exception:
+            self.rows[:] = kept
+            raise

@@ -132,3 +132,13 @@ def test_of_several_rows_those_are_kept_that_fit(make_spool):
     kept = ids_in(row for batch in batches for row in batch.rows)
     assert 2 < len(kept) < 20
     assert kept == list(map(a_prediction_id, range(len(kept))))
+
+
+def test_of_several_rows_of_which_one_cannot_be_encoded_none_is_written(make_spool):
+    spool = make_spool()
+    bad = a_row(2)._replace(predicted_at=float("nan"))
+
+    with pytest.raises(ValueError, match="NaN"):
+        spool.append_all([a_row(1), bad, a_row(3)])
+
+    assert ids_in(row for batch in read_all(spool.own) for row in batch.rows) == []

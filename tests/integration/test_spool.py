@@ -281,3 +281,49 @@ def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
     assert 5 < len(kept) < 50
     assert good_ids(batches) == [a_prediction_id(number) for number in kept]
     assert only_segment(tmp_path).stat().st_size == batches[-1].end, "what was cut short is gone again"
+
+
+GROUPED = """
+import sys
+from pathlib import Path
+
+from spooled_rows import a_row
+from understudy.adapters.spool import Spool
+
+dropped = []
+spool = Spool(
+    Path(sys.argv[1]), limit_bytes=1 << 30, segment_bytes=1 << 20, sync_seconds=0.01, on_drop=lambda: dropped.append(1)
+)
+if sys.argv[2] == "cannot be cut":  # no real disk does this when asked to, but a failing one
+    def refuse(segment, end):
+        raise OSError("Input/output error")
+    sys.modules["os"].ftruncate = refuse
+for first in range(0, 48, 6):
+    spool.append_all([a_row(number) for number in range(first, first + 6)])
+print(len(dropped))
+"""
+
+
+@pytest.mark.parametrize("disk", ["can be cut", "cannot be cut"])
+def test_of_a_group_that_a_full_disk_cuts_short_the_whole_rows_stay_and_none_comes_twice(tmp_path, disk):
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+
+    done = subprocess.run(
+        [sys.executable, "-c", GROUPED, str(tmp_path), disk],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        stdout=subprocess.PIPE,
+        preexec_fn=limit,
+        timeout=20,
+        check=True,
+    )
+    with a_spool(tmp_path) as spool:
+        batches = read_all(spool.own)
+
+    found, dropped = good_ids(batches), int(done.stdout)
+    assert len(set(found)) == len(found)
+    assert len(found) + dropped == 48
+    assert not any(batch.damage for batch in batches)
+    if disk == "can be cut":
+        assert 6 < len(found) < 24
+        assert found == [a_prediction_id(number) for number in range(len(found))]

@@ -45,7 +45,9 @@ class MemorySpool:
 
     def append(self, row: PredictionRow) -> bool:
         """Keep one row; ``False`` when the limit is reached."""
-        frame = encode_row(row)
+        return self._append(encode_row(row))
+
+    def _append(self, frame: bytes) -> bool:
         if self.unshipped_bytes + len(frame) > self._limit_bytes:
             return False
         last = max(self._segments)
@@ -56,9 +58,9 @@ class MemorySpool:
         return True
 
     def append_all(self, rows: Sequence[PredictionRow]) -> None:
-        """Keep several rows."""
-        for row in rows:
-            self.append(row)
+        """Keep several rows; each that is over the limit is dropped by itself."""
+        for frame in [encode_row(row) for row in rows]:
+            self._append(frame)
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         """Return rows that follow this place, or ``None``."""

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from uuid import uuid4
 
@@ -221,39 +222,49 @@ class Spool:
 
     def append(self, row: PredictionRow) -> bool:
         """Write one row, in the page cache when this returns; ``False`` when it was dropped (and counted)."""
-        frame = encode_row(row)
-        if not self._append(frame, len(frame)):
-            self._on_drop()
-            return False
-        return True
+        return self._append_or_drop(encode_row(row))
 
     def append_all(self, rows: Sequence[PredictionRow]) -> None:
         """Write several rows by one call to the system; when they cannot all be written, each for itself."""
         frames = [encode_row(row) for row in rows]
-        if self._append(b"".join(frames), max(map(len, frames))):
-            return
-        for frame in frames:
-            if not self._append(frame, len(frame)):
-                self._on_drop()
+        for frame in frames[self._append(frames) :]:
+            self._append_or_drop(frame)
 
-    def _append(self, frames: bytes, longest: int) -> bool:
-        """Write whole frames; ``False`` when nothing of them is there."""
-        size = len(frames)
+    def _append_or_drop(self, frame: bytes) -> bool:
+        if self._append([frame]):
+            return True
+        self._on_drop()
+        return False
+
+    def _append(self, frames: Sequence[bytes]) -> int:
+        """Write frames by one call to the system; return how many of them are there, from the first on.
+
+        What is there as a whole stays, since a reader may have seen it already.
+        """
+        block = b"".join(frames)
+        size = len(block)
         own = self.own
         if (
             own.appended_bytes - own.forgotten_bytes + size > self._limit_bytes
-            or longest > MAX_PAYLOAD_BYTES + FRAME_BYTES
+            or max(map(len, frames)) > MAX_PAYLOAD_BYTES + FRAME_BYTES
         ):
-            return False
+            return 0
         segment = self._segment
         if segment is None or self._offset >= self._segment_bytes:
             segment = self._open_segment()
-        if segment is None or not self._write(segment, frames):
-            return False
-        own.appended_bytes += size
-        self._offset += size
+        if segment is None:
+            return 0
+        count, kept = len(frames), size
+        landed = _write(segment, block)
+        if landed != size:
+            ends = [0, *accumulate(map(len, frames))]
+            count = bisect_right(ends, landed) - 1
+            kept = ends[count]
+            self._cut(segment, self._offset + kept)
+        own.appended_bytes += kept
+        self._offset += kept
         self._is_dirty = True
-        return True
+        return count
 
     def orphans(self) -> Generator[SpoolReader, None, None]:
         """Yield each spool without a worker, locked until the next step; an empty one is removed by then."""
@@ -280,17 +291,12 @@ class Spool:
             self._sync()
         self.own.release()
 
-    def _write(self, segment: int, frames: bytes) -> bool:
+    def _cut(self, segment: int, end: int) -> None:
+        """Take away what lies behind the last whole row."""
         try:
-            if os.write(segment, frames) == len(frames):
-                return True
-        except OSError:
-            pass
-        try:
-            os.ftruncate(segment, self._offset)
+            os.ftruncate(segment, end)
         except OSError:
             self._end_segment()  # half a row stays at its end, and nothing may follow that
-        return False
 
     def _end_segment(self) -> None:
         assert self._segment is not None
@@ -341,6 +347,14 @@ class Spool:
             structlog.get_logger(__name__).warning("spool cannot be synced", error=str(error))
         for _ in range(retired):
             os.close(self._retired.popleft())
+
+
+def _write(segment: int, block: bytes) -> int:
+    """Return how many bytes the disk took."""
+    try:
+        return os.write(segment, block)
+    except OSError:
+        return 0
 
 
 def _create_segment(path: Path, header: bytes) -> int | None:

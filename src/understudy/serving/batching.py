@@ -31,7 +31,10 @@ _log = structlog.get_logger(__name__)
 IDLE_POLL_SECONDS = 0.002
 SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
-SWEEP_ROWS = 1_024
+SWEEP_ROWS = 128
+"""Rows that are over and still kept, beside as many as are under way."""
+CLOSE_SECONDS = 1.0
+"""How long calls may take to end once their backend is closed."""
 TIMER_SECONDS = 0.001
 """How early a timer of the event loop may come."""
 
@@ -122,6 +125,8 @@ class BatchingCaller:
         """Rows under way by deadline; those that are over leave it from the front."""
         self._sweep_rows = SWEEP_ROWS
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expires_at = inf
+        """The deadline that the timer is for."""
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
         self._refusal_timer: asyncio.TimerHandle | None = None
@@ -192,8 +197,16 @@ class BatchingCaller:
             waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
             return
         expiring.append(waiting)
-        if self._expiry_timer is None:
-            self._expiry_timer = asyncio.get_running_loop().call_later(remaining, self._expire)
+        if (
+            self._expiry_timer is None or waiting.deadline < self._expires_at
+        ):  # a timer of a row that is over may be late
+            self._expire_after(remaining, waiting.deadline)
+
+    def _expire_after(self, seconds: float, deadline: float) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expires_at = deadline
+        self._expiry_timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         """End the rows whose deadline has come, and look again when the next one comes."""
@@ -203,8 +216,8 @@ class BatchingCaller:
         while self._expiring and (self._expiring[0].is_over or self._expiring[0].deadline <= due):
             self._expiring.popleft().expire()
         if self._expiring:
-            remaining = self._expiring[0].deadline - now
-            self._expiry_timer = asyncio.get_running_loop().call_later(remaining, self._expire)
+            deadline = self._expiring[0].deadline
+            self._expire_after(deadline - now, deadline)
 
     async def call_block(self, block: Block, deadline: float) -> Tensor:
         """Return the answer to rows that are a call of their own: they never wait for company, nor for each other.
@@ -236,8 +249,9 @@ class BatchingCaller:
                     await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(IDLE_POLL_SECONDS))
 
     async def close(self) -> None:
-        """Close the backend; rows that wait or are in flight fail."""
+        """Close the backend; rows that wait or are in flight fail, and have been told so when this returns."""
         await self.backend.close()
+        await self.idle(CLOSE_SECONDS)
 
     def _dispatch_if_due(self) -> None:
         """Send what is due, and see to it that the rest leaves when the gap is over and does not wait for ever."""

@@ -10,8 +10,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import structlog
+
 from understudy.core.prediction import PredictionRow
 from understudy.ports import PredictionSpool
+
+_log = structlog.get_logger(__name__)
 
 
 class _Held(NamedTuple):
@@ -77,7 +81,7 @@ class GroupCommit:
 
 
 def _tell(held: _Held) -> None:
-    held.tell(held.outcome)
+    _say(held, held.outcome)
 
 
 def _write_and_tell(spool: PredictionSpool, held: _Held) -> None:
@@ -85,6 +89,13 @@ def _write_and_tell(spool: PredictionSpool, held: _Held) -> None:
         for row in held.rows:
             spool.append(row)
     except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
-        held.tell(defect)
+        _say(held, defect)
     else:
-        held.tell(held.outcome)
+        _say(held, held.outcome)
+
+
+def _say(held: _Held, outcome: Any) -> None:
+    try:
+        held.tell(outcome)
+    except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others of the group their answers
+        _log.exception("answer.failed")

@@ -97,3 +97,18 @@ def test_what_was_held_is_written_and_told_although_the_group_failed():
         fail()
 
     assert events == [["rows", 1], "one"]
+
+
+def test_whoever_cannot_be_told_costs_nobody_else_the_answer():
+    events: list[Any] = []
+    log = GroupCommit(Watched(events))
+
+    def refuse(_outcome: Any) -> None:
+        raise RuntimeError("a defect")
+
+    with log:
+        for number, tell in ((1, events.append), (2, refuse), (3, events.append)):
+            log.append(a_row(number))
+            log.answer(tell, number)
+
+    assert events == [["rows", 1, 2, 3], 1, 3]

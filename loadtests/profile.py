@@ -1,0 +1,154 @@
+"""``make profile``: where each microsecond of a predict call goes, as a table, JSON and the picture of the docs.
+
+The proxy samples itself while it is loaded (``watched_proxy``): each time it has used so much processor time it notes
+which of its functions runs. What the kernel and C libraries use counts for the function that called them. The other
+threads' time is the kernel's own account.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from loadtests.machine import a_folder, threads_cpu_seconds
+from loadtests.scene import Scene, a_scene
+from loadtests.watched_proxy import SAMPLES_FILE
+from loadtests.wrk import run_wrk
+
+PICTURE = Path("docs/explanation/performance.svg")
+RESULT = Path("loadtests/results/baseline-profile.json")
+_WARM_UP_SECONDS = 2
+
+STAGES: Mapping[str, Sequence[str]] = {
+    "event loop, sockets, gRPC's core": ("uvloop", "asyncio/runners.py", "entrypoints/proxy/single.py"),
+    "HTTP: read and write": ("uvicorn/", "httptools", "entrypoints/proxy/connection.py"),
+    "headers, receipt, answer": ("entrypoints/proxy/",),
+    "parse the body": ("core/strict_json.py", "core/request.py"),
+    "check, pack, hash the inputs": ("core/schema.py", "core/features.py", "core/tensors.py"),
+    "route, ids, the request's story": ("core/routing.py", "core/ids.py", "core/policy.py", "serving/predict.py"),
+    "batches and callbacks": ("serving/batching.py", "serving/express.py", "serving/answers.py", "serving/callers.py"),
+    "model call: gRPC": ("grpc/", "adapters/grpc_", "adapters/oip.py", "adapters/tfserving.py", "google/protobuf"),
+    "read the model's answer": ("core/outputs.py", "core/contents.py", "numpy/"),
+    "log row and spool": ("core/spool_format.py", "adapters/spool.py", "serving/group_commit.py"),
+    "metrics": ("adapters/prometheus",),
+}
+"""What a function's file belongs to; the first that fits. What fits none is ``other``."""
+OTHER = "other"
+OTHER_THREADS = "shipping the log, gRPC's threads"
+
+
+class Share(NamedTuple):
+    """A stage and its processor time for one request, in microseconds."""
+
+    stage: str
+    us: float
+
+
+def stage_of(stack: Sequence[str]) -> str:
+    """Return the stage of a sample: that of its innermost function whose file has one.
+
+    Args:
+        stack: Paths of the functions' files, the innermost first.
+    """
+    for path in stack:
+        for stage, marks in STAGES.items():
+            if any(mark in path for mark in marks):
+                return stage
+    return OTHER
+
+
+def shares_of(samples: Mapping[str, int], main_us: float, others_us: float) -> list[Share]:
+    """Return the stages, the dearest first.
+
+    Args:
+        samples: How often each stack was seen; paths with ``;`` between them, the innermost first.
+        main_us: What the sampled thread needed for one request.
+        others_us: What all other threads needed.
+    """
+    total = sum(samples.values())
+    counts: dict[str, int] = {}
+    for stack, count in samples.items():
+        stage = stage_of(stack.split(";"))
+        counts[stage] = counts.get(stage, 0) + count
+    found = [Share(stage, main_us * count / total) for stage, count in counts.items()]
+    return sorted([*found, Share(OTHER_THREADS, others_us)], key=lambda one: -one.us)
+
+
+def picture_of(shares: Sequence[Share], caption: str) -> str:
+    """Return an SVG: one bar for each stage, and one that has them all side by side."""
+    total = sum(one.us for one in shares)
+    scale = 420 / max(one.us for one in shares)
+    starts = accumulate((one.us for one in shares), initial=0.0)
+    parts = [
+        f'<rect x="{20 + 760 * start / total:.1f}" y="34" width="{760 * one.us / total:.1f}" height="26"'
+        f' fill="{_colour(place)}"><title>{escape(one.stage)}: {one.us:.1f} µs</title></rect>'
+        for place, (one, start) in enumerate(zip(shares, starts, strict=False))
+    ]
+    for place, one in enumerate(shares):
+        y = 84 + 24 * place
+        parts += [
+            f'<text x="252" y="{y + 13}" text-anchor="end">{escape(one.stage)}</text>',
+            f'<rect x="260" y="{y}" width="{one.us * scale:.1f}" height="18" fill="{_colour(place)}"/>',
+            f'<text x="{266 + one.us * scale:.1f}" y="{y + 13}">{one.us:.1f} µs, {one.us / total:.0%}</text>',
+        ]
+    height = 84 + 24 * len(shares) + 10
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" width="800" role="img"'
+        f' font-family="system-ui, sans-serif" font-size="12.5"><rect width="800" height="{height}" fill="#fff"/>'
+        f'<text x="20" y="22" font-size="14" font-weight="600">{escape(caption)}</text>' + "".join(parts) + "</svg>\n"
+    )
+
+
+def _colour(place: int) -> str:
+    return f"hsl({210 + 29 * place % 360} 52% {52 + 6 * (place % 3)}%)"
+
+
+def _sampled(scene: Scene, seconds: int) -> tuple[list[Share], dict[str, float]]:
+    samples_file = scene.folder / "samples.json"
+    os.environ[SAMPLES_FILE] = str(samples_file)
+    proxy = scene.proxy(module="loadtests.watched_proxy")
+    run_wrk(proxy.url(), _WARM_UP_SECONDS)
+    proxy.await_log()
+    os.kill(proxy.pid, signal.SIGUSR2)
+    before = threads_cpu_seconds(proxy.pid)
+    answered = run_wrk(proxy.url(), seconds)
+    proxy.await_log()
+    after = threads_cpu_seconds(proxy.pid)
+    os.kill(proxy.pid, signal.SIGUSR2)
+    while not samples_file.exists():
+        time.sleep(0.05)
+    used = {thread: after[thread] - before.get(thread, 0.0) for thread in after}
+    main_us, all_us = (1e6 * s / answered.requests for s in (used[proxy.pid], sum(used.values())))
+    shares = shares_of(orjson.loads(samples_file.read_bytes()), main_us, all_us - main_us)
+    return shares, {"cpu_us": round(all_us, 1), "requests_per_second": round(answered.requests / answered.seconds)}
+
+
+def main() -> int:
+    """Sample, write the picture and its figures, print the table; return 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--look", action="store_true", help="print the table and write nothing")
+    asked = parser.parse_args()
+    with a_folder("us-profile-") as folder, a_scene(folder, "oip") as scene:
+        shares, about = _sampled(scene, asked.seconds)
+    for one in shares:
+        print(f"{one.us:8.1f} µs  {one.us / about['cpu_us']:5.0%}  {one.stage}")
+    print(f"{about['cpu_us']:8.1f} µs in all, at {about['requests_per_second']:,} requests a second")
+    if not asked.look:
+        caption = f"Processor time of one predict call: {about['cpu_us']:.0f} µs"
+        PICTURE.write_text(picture_of(shares, caption))
+        document = {**about, "stages_us": {one.stage: round(one.us, 2) for one in shares}}
+        RESULT.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The arithmetic of the profile: whose a sample is, what a stage costs, and what the picture shows of it."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from loadtests.profile import OTHER, OTHER_THREADS, STAGES, Share, picture_of, shares_of, stage_of
+
+SRC = "/x/src/understudy"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage"),
+    [
+        ([f"{SRC}/core/strict_json.py", f"{SRC}/entrypoints/proxy/door.py"], "parse the body"),
+        ([f"{SRC}/entrypoints/proxy/connection.py"], "HTTP: read and write"),
+        ([f"{SRC}/entrypoints/proxy/door.py"], "headers, receipt, answer"),
+        (["/usr/lib/python3.11/enum.py", f"{SRC}/serving/predict.py"], "route, ids, the request's story"),
+        (["/usr/lib/python3.11/queue.py"], OTHER),
+        ([], OTHER),
+    ],
+)
+def test_a_sample_belongs_to_its_innermost_function_that_has_a_stage(stack, stage):
+    assert stage_of(stack) == stage
+
+
+def test_the_stages_together_are_the_whole_request_and_the_dearest_comes_first():
+    samples = {f"{SRC}/adapters/spool.py;{SRC}/serving/predict.py": 30, f"{SRC}/core/schema.py": 60, "/x/other.py": 10}
+
+    shares = shares_of(samples, main_us=50.0, others_us=8.0)
+
+    assert shares == [
+        Share("check, pack, hash the inputs", 30.0),
+        Share("log row and spool", 15.0),
+        Share(OTHER_THREADS, 8.0),
+        Share(OTHER, 5.0),
+    ]
+
+
+def test_the_picture_has_each_stage_in_both_bars_at_its_own_size():
+    shares = [Share(stage, 10.0 + place) for place, stage in enumerate(STAGES)]
+
+    picture = ET.fromstring(picture_of(shares, "A call < 100 µs"))
+
+    widths = [float(one.get("width", "0")) for one in picture.iter(f"{SVG}rect")][1:]
+    together, single = widths[: len(shares)], widths[len(shares) :]
+    texts = [one.text for one in picture.iter(f"{SVG}text")]
+    assert sum(together) == pytest.approx(760, abs=1)
+    assert single == sorted(single)
+    assert [stage for stage in STAGES if stage not in texts] == []
+    assert texts[0] == "A call < 100 µs"
