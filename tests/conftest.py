@@ -19,6 +19,7 @@ import structlog
 from chance import IS_RANDOM
 from command import CommandLine
 from e2e.stack import shared_models
+from pytest_rerunfailures import StatusDB
 from standstill import MachineStoodStill, Standstills
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
@@ -57,6 +58,18 @@ class PostgresServer(NamedTuple):
 
     def url_of(self, database: str) -> str:
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep in each worker how often its tests were run.
+
+    So that a test may be run again after a crash of its worker, which nobody here asks for, the plugin has each worker
+    ask the first process over a socket about every test: half of the gate's time was spent in waiting for that.
+    """
+    if hasattr(config, "workerinput"):
+        config.failures_db.sock.close()  # type: ignore[attr-defined]  # as below
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]  # the plugin's own
 
 
 @pytest.hookimpl(trylast=True)
