@@ -47,7 +47,7 @@ from understudy.core.ranking import ranking_of
 from understudy.core.spool_format import FRAME_BYTES, encode_row
 from understudy.core.window_builder import WindowBuilder
 from understudy.core.windows import WINDOW_SECONDS, Window
-from understudy.ports import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
 BATCHES = {1: 600, 20: 500, 600: 50, 2_000: 30}
 """Rows of a transaction, and how often: 100,600 rows."""

@@ -14,7 +14,8 @@ from understudy.core.baseline import FloatArray
 from understudy.core.policy import Role
 from understudy.core.prediction import COLUMNS, PredictionRow
 from understudy.core.spool_format import FRAME_BYTES, encode_row
-from understudy.ports import ActiveVersions, SpooledBatch, WriteOutcome
+from understudy.ports.metric_store import ActiveVersions
+from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
 SPOOL = "00000000-0000-4000-8000-000000000009"
 ENTITIES = 400

@@ -30,7 +30,9 @@ from understudy.core.rollout_state import Observation, WarmUpResult
 from understudy.core.windows import WINDOW_SECONDS, Window
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
-from understudy.ports import NewRollout, NewRolloutEvent, Origin, SpooledBatch
+from understudy.ports.prediction_log import SpooledBatch
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
 

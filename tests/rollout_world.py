@@ -19,7 +19,8 @@ from understudy.core.policy import Role
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import Phase, WarmUpResult, begin, state_to_json
 from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
-from understudy.ports import NewRollout, Origin, RolloutRecord, RolloutView
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
 

@@ -9,7 +9,7 @@ import pytest
 from understudy.adapters.memory_outbox import MemoryAlertOutbox
 from understudy.adapters.postgres_outbox import TAKEN_SECONDS, PostgresAlertOutbox
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind, Link
-from understudy.ports import AlertOutbox, QueuedAlert
+from understudy.ports.alerts import AlertOutbox, QueuedAlert
 
 Open = Callable[..., AlertOutbox]
 TRIGGER = AlertEvent(

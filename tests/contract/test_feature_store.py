@@ -17,7 +17,7 @@ from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.redis_features import RedisFeatureStore
 from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.errors import FeaturesUnavailable
-from understudy.ports import FeatureStore
+from understudy.ports.feature_store import FeatureStore
 
 from .servers import TcpRelay, eventually
 

@@ -19,7 +19,7 @@ from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.rank import parse_rank
 from understudy.core.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
-from understudy.ports import ModelBackend
+from understudy.ports.model_backend import ModelBackend
 
 from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, StreamResetter, TcpRelay, eventually, running
 

@@ -17,7 +17,7 @@ from understudy.adapters.memory_policy import MemoryPolicySource
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.core.policy import PolicySnapshot, apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports import PolicyChange, PolicySource
+from understudy.ports.policy import PolicyChange, PolicySource
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 KEY = {"id": "k1", "sha256": "ab" * 32, "scopes": ["predict"]}

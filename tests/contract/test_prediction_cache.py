@@ -13,7 +13,7 @@ from understudy.adapters.embedded_valkey import EmbeddedValkey
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.redis_cache import RedisCache
 from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
-from understudy.ports import PredictionCache
+from understudy.ports.prediction_cache import PredictionCache
 
 TIMEOUT_SECONDS = 0.02
 

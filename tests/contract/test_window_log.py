@@ -14,7 +14,8 @@ from understudy.core.prediction import COLUMNS, Status
 from understudy.core.spool_format import FRAME_BYTES, encode_row
 from understudy.core.window_builder import WindowBuilder
 from understudy.core.windows import Window, window_to_json
-from understudy.ports import PredictionStore, SpooledBatch, WindowLog, WriteOutcome
+from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
+from understudy.ports.window_log import WindowLog
 
 BEGAN = 1_763_661_000
 

@@ -14,7 +14,8 @@ from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.plan import RolloutPlan, Step
 from understudy.core.rollout_state import Phase
 from understudy.core.verdict import Verdict
-from understudy.ports import NewRollout, Origin, RolloutView
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, RolloutView
 
 pytestmark = pytest.mark.timeout(300)
 PER_SECOND = 150

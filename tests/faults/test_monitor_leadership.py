@@ -24,7 +24,7 @@ from understudy.adapters.postgres_outbox import add_alert
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost
 from understudy.monitoring.worker import STANDBY_SECONDS
-from understudy.ports import LEASE_SECONDS
+from understudy.ports.lease import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("writing_monitor.py")

@@ -14,7 +14,8 @@ from understudy.adapters.child_process import free_port
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.plan import RolloutPlan, Step, Strategy
 from understudy.core.rollout_state import Phase
-from understudy.ports import NewRollout, Origin
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout
 
 pytestmark = pytest.mark.timeout(180)
 DWELL_SECONDS = 3.0

@@ -19,7 +19,7 @@ from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.portrait import portrait
 from understudy.entrypoints.cli.rollout_html import rollout_page
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
-from understudy.ports import RolloutView
+from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.past import Past
 from understudy.rollout.picture import Onlooker
 from understudy.rollout.replay import replayed

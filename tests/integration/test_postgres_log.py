@@ -14,7 +14,7 @@ from understudy.core.policy import Role
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.spool_format import FRAME_BYTES, encode_row
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
 SPOOL = "0b0e6f4e-0000-4000-8000-000000000001"
 

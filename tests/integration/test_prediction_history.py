@@ -9,7 +9,7 @@ from logged_traffic import LoggedTraffic, register, scored_rows
 
 from understudy.adapters.postgres_history import PostgresPredictionHistory
 from understudy.errors import RegistryUnavailable
-from understudy.ports import LoggedScores
+from understudy.ports.prediction_history import LoggedScores
 
 NOW = time.time() - 3_600.0
 

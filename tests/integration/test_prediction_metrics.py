@@ -16,7 +16,7 @@ from understudy.core.prediction import Status
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
-from understudy.ports import MetricValue
+from understudy.ports.metric_store import MetricValue
 
 ROWS = 900
 DRAWN = np.random.default_rng(3).beta(2, 4, ROWS)

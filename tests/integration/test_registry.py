@@ -22,7 +22,7 @@ from understudy.errors import (
     Unauthenticated,
 )
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports import NewVersion, Origin
+from understudy.ports.registry import NewVersion, Origin
 
 DANA = Origin("dana@", "cli", "weekly retrain")
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}

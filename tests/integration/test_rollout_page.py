@@ -20,7 +20,7 @@ from rollout_world import TWINS, WORSE, PastRollout
 
 from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.core.rollout_state import Phase
-from understudy.ports import GrowingTable
+from understudy.ports.retention_store import GrowingTable
 
 COMMAND = (sys.executable, "-m", "understudy.entrypoints.cli")
 

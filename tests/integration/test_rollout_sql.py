@@ -10,7 +10,8 @@ from rollout_world import insert_rollout, two_versions
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.plan import NAMED_PLANS
 from understudy.core.rollout_state import Command, Order
-from understudy.ports import NewRollout, Origin
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout
 from understudy.rollout.orders import give_order
 
 ORIGIN = Origin("dana", "cli")

@@ -23,7 +23,8 @@ from understudy.core.rollout_state import (
 )
 from understudy.core.verdict import Verdict
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
-from understudy.ports import NewRollout, NewRolloutEvent, Origin, RolloutView
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
 from understudy.rollout.confirmation import wait_for_proxies
 from understudy.rollout.orders import give_order
 

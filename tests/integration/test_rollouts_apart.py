@@ -16,7 +16,9 @@ from understudy.core.plan import NAMED_PLANS
 from understudy.core.plan_reader import read_plan
 from understudy.core.rollout_state import Command, Order, WarmUpResult
 from understudy.errors import RegistryUnavailable
-from understudy.ports import Epoch, NewRollout, Origin, RolloutView
+from understudy.ports.lease import Epoch
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, RolloutView
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.orders import give_order
 from understudy.rollout.outcome_guard import OutcomeGuard

@@ -12,7 +12,7 @@ from understudy.core.routing import bucket_of
 from understudy.core.shadow_comparison import ShadowState
 from understudy.errors import NotRegistered
 from understudy.experiments.shadow_report import ShadowQuestion, largest_disagreements, report_shadow
-from understudy.ports import ShadowQuery
+from understudy.ports.experiment_log import ShadowQuery
 
 CALLS = 1_000
 

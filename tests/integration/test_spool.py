@@ -16,7 +16,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.spool import Spool
 from understudy.core.spool_format import encode_row
-from understudy.ports import SpooledBatch, SpoolReader
+from understudy.ports.prediction_log import SpooledBatch, SpoolReader
 
 LARGE = 1_048_576
 

@@ -10,7 +10,7 @@ from understudy.adapters.tfserving import TfServingBackend
 from understudy.adapters.torchserve import TorchServeBackend
 from understudy.core.policy import ModelVersion, Protocol
 from understudy.errors import BackendUnavailable
-from understudy.ports import ModelBackend
+from understudy.ports.model_backend import ModelBackend
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
 

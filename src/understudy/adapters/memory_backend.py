@@ -8,7 +8,7 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, U
 
 
 class MemoryBackend:
-    """A :class:`understudy.ports.ModelBackend` that is a function of the rows.
+    """A :class:`understudy.ports.model_backend.ModelBackend` that is a function of the rows.
 
     ``delay_seconds``, ``error`` and ``is_ready`` may be set at any time; ``calls`` holds the rows of each call.
     """
@@ -31,14 +31,14 @@ class MemoryBackend:
         self._closed = False
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`."""
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         if self.rows_per_call is not None and len(rows) > self.rows_per_call:
             msg = f"{len(rows)} rows; one call takes {self.rows_per_call}"
             raise ValueError(msg)
         return await self._answer(rows, timeout_seconds)
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`; the function gets the rows that lie in the block.
+        """See :class:`understudy.ports.model_backend.ModelBackend`; the function gets the rows that lie in the block.
 
         Each tensor's first dimension must be the rows', and its elements must not be strings.
         """
@@ -64,7 +64,7 @@ class MemoryBackend:
         return self.function(rows)
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """See :class:`understudy.ports.ModelBackend`."""
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         return self.is_ready and not self._closed and self.delay_seconds < timeout_seconds
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
 
 
 class MemoryCache:
-    """A :class:`understudy.ports.LocalCache`: least recently used goes first, bounded in bytes."""
+    """A :class:`understudy.ports.prediction_cache.LocalCache`: least recently used goes first, bounded in bytes."""
 
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
@@ -32,11 +32,11 @@ class MemoryCache:
         return len(self._entries)
 
     async def get(self, key: str) -> bytes | None:
-        """See :class:`understudy.ports.PredictionCache`."""
+        """See :class:`understudy.ports.prediction_cache.PredictionCache`."""
         return self.peek(key)
 
     def peek(self, key: str) -> bytes | None:
-        """See :class:`understudy.ports.LocalCache`."""
+        """See :class:`understudy.ports.prediction_cache.LocalCache`."""
         entry = self._entries.get(key)
         if entry is None:
             return None

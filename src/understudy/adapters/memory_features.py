@@ -8,7 +8,7 @@ from understudy.errors import FeaturesUnavailable
 
 
 class MemoryFeatureStore:
-    """A :class:`understudy.ports.FeatureStore` over a dictionary by model name and entity id.
+    """A :class:`understudy.ports.feature_store.FeatureStore` over a dictionary by model name and entity id.
 
     ``delay_seconds`` and ``available`` may be set at any time.
     """
@@ -22,7 +22,7 @@ class MemoryFeatureStore:
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
-        """See :meth:`understudy.ports.FeatureStore.fetch`."""
+        """See :meth:`understudy.ports.feature_store.FeatureStore.fetch`."""
         if self.delay_seconds >= timeout_seconds:
             await asyncio.sleep(timeout_seconds)
             raise FeaturesUnavailable(f"the feature store did not answer within {timeout_seconds:g} s")

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from understudy.errors import RegistryUnavailable
-from understudy.ports import LEASE_SECONDS, Epoch
+from understudy.ports.lease import LEASE_SECONDS, Epoch
 
 
 class MemoryLease:
-    """A :class:`understudy.ports.Lease` in this process, judged by the clock ``now``."""
+    """A :class:`understudy.ports.lease.Lease` in this process, judged by the clock ``now``."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.available = True
@@ -18,7 +18,7 @@ class MemoryLease:
         self._renewed_at = float("-inf")
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
-        """See :meth:`understudy.ports.Lease.take_or_renew`."""
+        """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
         self._answer_or_fail()
         if holder != self._holder:
             if self._now() - self._renewed_at < LEASE_SECONDS:
@@ -29,7 +29,7 @@ class MemoryLease:
         return self._epoch
 
     async def release(self, holder: str) -> None:
-        """See :meth:`understudy.ports.Lease.release`."""
+        """See :meth:`understudy.ports.lease.Lease.release`."""
         self._answer_or_fail()
         if holder == self._holder:
             self._holder = ""

@@ -7,7 +7,8 @@ from uuid import uuid4
 from understudy.core.prediction import PredictionRow
 from understudy.core.spool_format import encode_header, encode_row, follows, read_header, read_records
 from understudy.core.windows import Window, WindowKey
-from understudy.ports import LatestWindows, SpooledBatch, SpoolReader, WriteOutcome, WriteResult
+from understudy.ports.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
+from understudy.ports.window_log import LatestWindows
 
 
 class MemorySpool:
@@ -142,16 +143,16 @@ class MemoryPredictionStore:
         """Nothing is open."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [window for key, window in self._in_order() if key.rollout_id == rollout_id and key.start >= since]
 
     async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         marks = (self._mark(rollout_id, moment) for moment in (since, max(since, settled)))
         return LatestWindows(await self.of_rollout(rollout_id, since), *marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [
             window
             for key, window in self._in_order()
@@ -159,7 +160,7 @@ class MemoryPredictionStore:
         ]
 
     async def forget(self, before: float, at_most: int) -> int:
-        """See :class:`understudy.ports.WindowLog`; knows of no open rollouts."""
+        """See :class:`understudy.ports.window_log.WindowLog`; knows of no open rollouts."""
         old = [key for key, _ in self._in_order() if key.start < before][:at_most]
         for key in old:
             del self.windows[key]

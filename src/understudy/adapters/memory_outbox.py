@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from understudy.core.alerts import AlertAction, AlertEvent, event_from_json, event_to_json
-from understudy.ports import QueuedAlert
+from understudy.ports.alerts import QueuedAlert
 
 TAKEN_SECONDS = 60.0
 """How long an event that was taken is left alone: longer than a send may take."""

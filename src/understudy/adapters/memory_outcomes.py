@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from understudy.core.outcomes import Outcome
 from understudy.errors import RegistryUnavailable
-from understudy.ports import OutcomeResult
+from understudy.ports.outcome_store import OutcomeResult
 
 
 class MemoryOutcomeStore:

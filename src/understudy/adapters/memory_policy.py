@@ -7,11 +7,11 @@ from typing import Any
 
 from understudy.core.policy import PolicyDocument
 from understudy.errors import RegistryUnavailable
-from understudy.ports import PolicyChange
+from understudy.ports.policy import PolicyChange
 
 
 class MemoryPolicySource:
-    """A :class:`understudy.ports.PolicySource` that holds the document itself.
+    """A :class:`understudy.ports.policy.PolicySource` that holds the document itself.
 
     ``available`` may be set to ``False`` at any time: every call then fails as with a Postgres that is away, and
     whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last that has not signed
@@ -64,7 +64,7 @@ class MemoryPolicySource:
         self._tell("")
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.PolicySource.load`."""
+        """See :meth:`understudy.ports.policy.PolicySource.load`."""
         self._answer_or_fail()
         nothing: dict[str, Any] = {"policy": None, "versions": []}
         names = self._models if model_names is None else [name for name in model_names if name]
@@ -73,12 +73,12 @@ class MemoryPolicySource:
         return {"models": models, "keys": deepcopy(self._keys)}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """See :meth:`understudy.ports.PolicySource.changed_since_last_poll`."""
+        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`."""
         self._answer_or_fail()
         return sorted(self._changed)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
-        """See :meth:`understudy.ports.PolicySource.listen`."""
+        """See :meth:`understudy.ports.policy.PolicySource.listen`."""
         self._answer_or_fail()
         queue: asyncio.Queue[PolicyChange | None] = asyncio.Queue()
         self._listeners.append(queue)
@@ -91,13 +91,13 @@ class MemoryPolicySource:
         raise RegistryUnavailable("the registry was switched off")
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """See :meth:`understudy.ports.PolicySource.report`."""
+        """See :meth:`understudy.ports.policy.PolicySource.report`."""
         self._answer_or_fail()
         self.reported[instance] = dict(generations)
         self.in_flight[instance] = dict(in_flight)
 
     async def sign_off(self, instance: str) -> None:
-        """See :meth:`understudy.ports.PolicySource.sign_off`."""
+        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
         self._answer_or_fail()
         self.reported.pop(instance, None)
         self.in_flight.pop(instance, None)

@@ -72,13 +72,13 @@ class OipBackend:
         ).SerializeToString()
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`."""
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         block = block_of(self._inputs, rows, batch=self._batch)
         answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
         return self._decode(answer)
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`."""
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
         return self._decode(answer)
 

@@ -9,7 +9,7 @@ from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.sampling import InputSample
 from understudy.core.windows import ANALYSIS_BUCKETS
 from understudy.errors import RegistryUnavailable
-from understudy.ports import LoggedScores
+from understudy.ports.prediction_history import LoggedScores
 
 # The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
@@ -45,7 +45,7 @@ class PostgresPredictionHistory:
         self._timeout_seconds = timeout_seconds
 
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
-        """See :class:`understudy.ports.PredictionHistory`."""
+        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
         async with self._reading() as connection:
             calls: int = await connection.fetchval(_COUNT, version_id, since, until)
             ratio = at_most / max(calls, at_most)
@@ -54,7 +54,7 @@ class PostgresPredictionHistory:
         return LoggedScores([row["scores"] for row in rows], calls)
 
     async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
-        """See :class:`understudy.ports.PredictionHistory`."""
+        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
         async with self._reading() as connection:
             rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]

@@ -12,7 +12,7 @@ import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.errors import LeadershipLost
-from understudy.ports import LEASE_SECONDS, Epoch
+from understudy.ports.lease import LEASE_SECONDS, Epoch
 
 NAME = "monitor"
 FENCE_SECONDS = 2
@@ -61,11 +61,11 @@ class PostgresLease:
         self._connection: asyncpg.Connection | None = None
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
-        """See :meth:`understudy.ports.Lease.take_or_renew`."""
+        """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
         return await self._first_answer(holder, _RENEW, _TAKE, _BEGIN)
 
     async def release(self, holder: str) -> None:
-        """See :meth:`understudy.ports.Lease.release`."""
+        """See :meth:`understudy.ports.lease.Lease.release`."""
         await self._first_answer(holder, _RELEASE)
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from understudy.adapters.postgres_connection import connect
 from understudy.core.spool_format import follows
 from understudy.core.windows import Window, window_to_json
 from understudy.errors import MigrationNeeded, RegistryUnavailable, UnderstudyError
-from understudy.ports import SpooledBatch, WriteOutcome, WriteResult
+from understudy.ports.prediction_log import SpooledBatch, WriteOutcome, WriteResult
 
 T = TypeVar("T")
 

@@ -16,7 +16,8 @@ from understudy.core.drift_windows import SubjectWindow
 from understudy.core.policy import Role
 from understudy.core.sampling import InputSample
 from understudy.errors import NotRegistered
-from understudy.ports import ActiveVersion, ActiveVersions, DriftFacts, Epoch, MetricValue
+from understudy.ports.lease import Epoch
+from understudy.ports.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricValue
 
 _NOW = "SELECT extract(epoch FROM now())::float8"
 _ACTIVE = f"""
@@ -106,14 +107,14 @@ class PostgresMetricStore:
         self._timeout_seconds = timeout_seconds
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             rows = await connection.fetch(_ACTIVE, model_name)
             now: float = await connection.fetchval(_NOW)
         return ActiveVersions(now, [_active_version(row) for row in rows])
 
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             row = await connection.fetchrow(_METRICS, version_id)
             hours = await connection.fetch(_HOURS, version_id, since, subjects)
@@ -125,19 +126,19 @@ class PostgresMetricStore:
         return DriftFacts(None if row["metrics"] is None else orjson.loads(row["metrics"]), found)
 
     async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             hour = [datetime.fromtimestamp(at, UTC) for at in (hour_start, hour_start + HOUR_SECONDS)]
             rows = await connection.fetch(INPUT_SAMPLES, version_id, *hour, limit)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             await _add(connection, values)
 
     async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         (start,) = {hour.start_seconds for hour in hours.values()}
         subjects, rows = list(hours), [sum(hour.bucket_rows) for hour in hours.values()]
         async with self._connection() as connection, _fenced(connection, epoch):
@@ -145,7 +146,7 @@ class PostgresMetricStore:
             await connection.execute(_ADD_HOUR, version_id, start, subjects, rows, texts)
 
     async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             await _add(connection, values)
             told = await connection.fetchval(_TOLD, event.dedup_key)
@@ -156,19 +157,19 @@ class PostgresMetricStore:
         return is_news
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_HOURS, before)
         return int(done.rpartition(" ")[2])
 
     async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_METRICS, before, at_most)
         return int(done.rpartition(" ")[2])
 
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.MetricStore`."""
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             oldest = await connection.fetchval(OLDEST_INPUTS, datetime.fromtimestamp(before, UTC))
             if oldest is None:

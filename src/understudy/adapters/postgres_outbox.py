@@ -13,7 +13,7 @@ import orjson
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.alerts import AlertEvent, event_from_json, event_to_json
-from understudy.ports import QueuedAlert
+from understudy.ports.alerts import QueuedAlert
 
 T = TypeVar("T")
 
@@ -99,11 +99,11 @@ class PostgresAlertOutbox:
         self._in_use = asyncio.Lock()
 
     async def add(self, event: AlertEvent) -> None:
-        """See :class:`understudy.ports.AlertOutbox`."""
+        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         await self._call(lambda connection: add_alert(connection, event))
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
-        """See :class:`understudy.ports.AlertOutbox`; a row that cannot be read is given up."""
+        """See :class:`understudy.ports.alerts.AlertOutbox`; a row that cannot be read is given up."""
         rows = await self._call(lambda connection: self._take(connection, now, limit))
         taken = []
         for row in sorted(rows, key=lambda row: int(row["id"])):
@@ -117,11 +117,11 @@ class PostgresAlertOutbox:
         return taken
 
     async def delivered(self, alert_id: int) -> None:
-        """See :class:`understudy.ports.AlertOutbox`."""
+        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         await self._call(lambda connection: connection.execute(_DELIVERED, alert_id))
 
     async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
-        """See :class:`understudy.ports.AlertOutbox`."""
+        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         text = error.encode(errors="ignore").decode().replace("\0", "")[:_ERROR_CHARACTERS]
         await self._call(lambda connection: connection.execute(_FAILED, alert_id, text, next_attempt_at))
 

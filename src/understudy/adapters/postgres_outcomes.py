@@ -7,7 +7,7 @@ import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.outcomes import Outcome
-from understudy.ports import OutcomeResult
+from understudy.ports.outcome_store import OutcomeResult
 
 # In the order of the ids: two batches with the same events would otherwise wait for each other's keys crosswise.
 _ADD = """
@@ -36,7 +36,7 @@ class PostgresOutcomeStore:
         self._in_use = asyncio.Lock()
 
     async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
-        """See :class:`understudy.ports.OutcomeStore`."""
+        """See :class:`understudy.ports.outcome_store.OutcomeStore`."""
         if not outcomes:
             return []
         columns = list(zip(*outcomes, strict=True))

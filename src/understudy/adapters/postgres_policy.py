@@ -17,7 +17,7 @@ from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect, tran
 from understudy.core.policy import PolicyDocument
 from understudy.core.presence import FORGOTTEN_SECONDS
 from understudy.errors import RegistryUnavailable
-from understudy.ports import PolicyChange
+from understudy.ports.policy import PolicyChange
 
 CHANNEL = "understudy_policy"
 KEPT_SECONDS = 1.0
@@ -116,7 +116,7 @@ class PostgresPolicySource:
         self._pending: set[str] = set()
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.PolicySource.load`; the keys are always part of the document."""
+        """See :meth:`understudy.ports.policy.PolicySource.load`; the keys are always part of the document."""
         named = None if model_names is None else [name for name in model_names if name]
         async with translated("policies cannot be read"), self._lock:
             if named is None:
@@ -137,7 +137,7 @@ class PostgresPolicySource:
         return {"models": models, "keys": keys}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """See :meth:`understudy.ports.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
+        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
 
         A transaction that began before the last poll and commits after it is seen: the poll asks for what was written
         by the oldest transaction that was open then, or by a later one. When the counter of transactions went back
@@ -153,7 +153,7 @@ class PostgresPolicySource:
             return sorted(self._pending)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
-        """See :meth:`understudy.ports.PolicySource.listen`. Only cancelling it ends it without an error."""
+        """See :meth:`understudy.ports.policy.PolicySource.listen`. Only cancelling it ends it without an error."""
         connection = await connect(
             self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
         )
@@ -170,7 +170,7 @@ class PostgresPolicySource:
             connection.terminate()
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """See :meth:`understudy.ports.PolicySource.report`; instances not seen for a day are forgotten."""
+        """See :meth:`understudy.ports.policy.PolicySource.report`; instances not seen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
             await self._say(
                 _REPORT,
@@ -180,7 +180,7 @@ class PostgresPolicySource:
             )
 
     async def sign_off(self, instance: str) -> None:
-        """See :meth:`understudy.ports.PolicySource.sign_off`."""
+        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
         async with translated("the instance cannot be signed off", self._timeout_seconds):
             await self._say(_SIGN_OFF, instance)
 

@@ -38,7 +38,7 @@ from understudy.core.baseline import Baselines
 from understudy.core.baseline_changes import with_baselines
 from understudy.core.presence import LIVE_SECONDS
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
-from understudy.ports import (
+from understudy.ports.registry import (
     AuditEntry,
     KeyRecord,
     ModelRecord,
@@ -75,7 +75,7 @@ class PostgresRegistry:
         self._timeout_seconds = timeout_seconds
 
     async def add_version(self, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         values = new._asdict()
         targets = values.pop("endpoints")
         async with self._transaction(dry_run=dry_run) as connection:
@@ -92,7 +92,7 @@ class PostgresRegistry:
             return await _version(connection, new.model_name, new.version)
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         query = _versions()
         if model_name is not None:
             query = query.where(MODEL_VERSION.c.model_name == model_name)
@@ -100,12 +100,12 @@ class PostgresRegistry:
             return [_version_record(row) for row in await connection.execute(query)]
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             return await _version(connection, model_name, version)
 
     async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             row = {"model_version_id": found.id, "target": target}
@@ -116,7 +116,7 @@ class PostgresRegistry:
     async def remove_endpoint(
         self, model_name: str, version: str, target: str, *, dry_run: bool = False
     ) -> VersionRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             if target not in found.endpoints:
@@ -136,7 +136,7 @@ class PostgresRegistry:
         source: str,
         dry_run: bool = False,
     ) -> VersionChange:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             await _sign(connection, origin)
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
@@ -153,12 +153,12 @@ class PostgresRegistry:
             return VersionChange(before, await _version(connection, model_name, version))
 
     async def list_models(self) -> Sequence[ModelRecord]:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             return await _models(connection)
 
     async def show_model(self, model_name: str) -> ModelRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             found = await _models(connection, model_name)
             if not found:
@@ -175,7 +175,7 @@ class PostgresRegistry:
         expected_generation: int | None = None,
         dry_run: bool = False,
     ) -> PolicyRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             await _sign(connection, origin)
             held = select(SERVING_POLICY.c.generation).where(SERVING_POLICY.c.model_name == model_name)
@@ -197,7 +197,7 @@ class PostgresRegistry:
             return found[0].policy
 
     async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         query = select(POLICY_AUDIT).order_by(POLICY_AUDIT.c.id.desc()).limit(limit)
         if model_name is not None:
             query = query.where(POLICY_AUDIT.c.model_name == model_name)
@@ -207,20 +207,20 @@ class PostgresRegistry:
     async def add_key(
         self, key_id: str, sha256: str, scopes: Sequence[str], note: str | None, created_by: str
     ) -> KeyRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         row = {"id": key_id, "sha256": sha256, "scopes": list(scopes), "note": note, "created_by": created_by}
         async with self._transaction() as connection, _refusals():
             made = await connection.execute(insert(API_KEY).values(row).returning(API_KEY))
             return _key_record(made.one())
 
     async def list_keys(self) -> Sequence[KeyRecord]:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             rows = await connection.execute(select(API_KEY).order_by(API_KEY.c.created_at, API_KEY.c.id))
             return [_key_record(row) for row in rows]
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         revoked = func.coalesce(API_KEY.c.revoked_at, func.now())
         statement = update(API_KEY).where(API_KEY.c.id == key_id).values(revoked_at=revoked).returning(API_KEY)
         async with self._transaction() as connection:
@@ -230,7 +230,7 @@ class PostgresRegistry:
             return _key_record(row)
 
     async def close(self) -> None:
-        """See :class:`understudy.ports.Registry`."""
+        """See :class:`understudy.ports.registry.Registry`."""
         await self._engine.dispose()
 
     @asynccontextmanager

@@ -12,7 +12,8 @@ import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.adapters.postgres_lease import require_epoch
-from understudy.ports import Epoch, GrowingTable
+from understudy.ports.lease import Epoch
+from understudy.ports.retention_store import GrowingTable
 
 MOST_DEAD_LETTERS = 100_000
 
@@ -105,7 +106,8 @@ class PostgresRetentionStore:
     """Opens a connection for each piece: they are few, and a dead one is never met twice.
 
     Args:
-        database_url: With a role that may delete from the tables of :class:`understudy.ports.GrowingTable`.
+        database_url: With a role that may delete from the tables that
+            :class:`understudy.ports.retention_store.GrowingTable` names.
         timeout_seconds: Longest time of one piece, connecting included.
     """
 
@@ -114,7 +116,7 @@ class PostgresRetentionStore:
         self._timeout_seconds = timeout_seconds
 
     async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.RetentionStore`."""
+        """See :class:`understudy.ports.retention_store.RetentionStore`."""
         gone = 0
         async with self._connection(table) as connection, connection.transaction():
             await require_epoch(connection, epoch)

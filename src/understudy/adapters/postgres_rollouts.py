@@ -33,11 +33,11 @@ from understudy.core.plan import plan_to_json
 from understudy.core.rollout_actions import PolicyAction, PolicySeen, Promote, RetireOld, RollBack, SetWeight
 from understudy.core.rollout_state import RolloutState, Transition, begin, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
-from understudy.ports import (
-    Epoch,
+from understudy.ports.lease import Epoch
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import (
     NewRollout,
     NewRolloutEvent,
-    Origin,
     PolicyReach,
     RollbackRecord,
     RolloutEventRecord,
@@ -110,7 +110,7 @@ class PostgresRolloutStore:
         self._timeout_seconds = timeout_seconds
 
     async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, origin)
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
@@ -139,12 +139,12 @@ class PostgresRolloutStore:
             return await _record(connection, row["id"])
 
     async def open_ids(self) -> Sequence[int]:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [row["id"] for row in await connection.fetch(OPEN)]
 
     async def latest_id(self, model_name: str) -> int:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             found: int | None = await connection.fetchval(LATEST, model_name)
         if found is None:
@@ -152,7 +152,7 @@ class PostgresRolloutStore:
         return found
 
     async def view(self, rollout_id: int) -> RolloutView:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         # One snapshot for all of it.
         async with (
             self._connection() as connection,
@@ -176,12 +176,12 @@ class PostgresRolloutStore:
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [event_of(row) for row in await connection.fetch(EVENTS, rollout_id)]
 
@@ -194,7 +194,7 @@ class PostgresRolloutStore:
         *,
         epoch: Epoch | None = None,
     ) -> bool:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         state = transition.state
         async with self._connection() as connection, _refusals(state.model_name), connection.transaction():
             if not await _is_current(connection, view.record, epoch):
@@ -218,7 +218,7 @@ class PostgresRolloutStore:
         return True
 
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -227,7 +227,7 @@ class PostgresRolloutStore:
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -235,7 +235,7 @@ class PostgresRolloutStore:
                 await _add_event(connection, view.record.state, reason, event)
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -243,7 +243,7 @@ class PostgresRolloutStore:
                 await add_alert(connection, alert)
 
     async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(model_name), connection.transaction():
             await _sign(connection, origin)
             said = await connection.fetchval("SELECT understudy_rollback($1)", model_name)
@@ -259,7 +259,7 @@ class PostgresRolloutStore:
         )
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        """See :class:`understudy.ports.RolloutStore`."""
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             row = await connection.fetchrow(REACH, model_name, generation)
         if row is None:

@@ -8,7 +8,7 @@ import asyncpg
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.policy import Role
 from understudy.core.windows import Window, WindowKey, window_from_json
-from understudy.ports import LatestWindows
+from understudy.ports.window_log import LatestWindows
 
 _COLUMNS = """
     shipper, epoch, model_version_id, role, rollout_id, policy_generation,
@@ -60,11 +60,11 @@ class PostgresWindowLog:
         self._timeout_seconds = timeout_seconds
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [_window(row) for row in await self._fetch(_OF_ROLLOUT, rollout_id, since)]
 
     async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         async with (
             self._connection("windows cannot be read") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -74,11 +74,11 @@ class PostgresWindowLog:
         return LatestWindows([_window(row) for row in rows], *marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [_window(row) for row in await self._fetch(_OF_VERSIONS, list(version_ids), since, until)]
 
     async def forget(self, before: float, at_most: int) -> int:
-        """See :class:`understudy.ports.WindowLog`."""
+        """See :class:`understudy.ports.window_log.WindowLog`."""
         async with self._connection("old windows cannot be deleted") as connection:
             done: str = await connection.execute(_FORGET, before, at_most)
         return int(done.rpartition(" ")[2])

@@ -11,7 +11,7 @@ from understudy.core.presence import FORGOTTEN_SECONDS, LIVE_SECONDS, MOST_NAMED
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import state_from_json
 from understudy.core.verdict import Verdict
-from understudy.ports import PolicyReach, RolloutEventRecord, RolloutRecord
+from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
 
 _DAMAGE_CHARACTERS = 300
 _COLUMNS = """

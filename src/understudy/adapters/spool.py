@@ -33,7 +33,7 @@ from understudy.core.spool_format import (
     read_header,
     read_records,
 )
-from understudy.ports import SpooledBatch, SpoolReader
+from understudy.ports.prediction_log import SpooledBatch, SpoolReader
 
 _LOCK = "lock"
 _HEADER_READ_BYTES = 16_384

@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from understudy.ports import FileRow
+from understudy.ports.outcome_store import FileRow
 
 PARQUET = (".parquet", ".pq")
 """How the names of Parquet files end; everything else is CSV."""

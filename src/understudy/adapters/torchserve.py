@@ -57,7 +57,7 @@ class TorchServeBackend:
         ).SerializeToString()
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.ModelBackend`."""
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         (row,) = rows
         answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
         tensor = self._decode(answer)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from understudy.adapters.table_files import PARQUET, FileRefused, TableFile, open_table
-from understudy.ports import FileRow
+from understudy.ports.outcome_store import FileRow
 
 
 class TrainingFile:

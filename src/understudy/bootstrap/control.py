@@ -14,7 +14,12 @@ from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.bootstrap.outcomes import measure_outcomes
-from understudy.ports import ExperimentLog, ExperimentStore, MetricStore, Registry, RolloutStore, WindowLog
+from understudy.ports.experiment_log import ExperimentLog
+from understudy.ports.experiment_store import ExperimentStore
+from understudy.ports.metric_store import MetricStore
+from understudy.ports.registry import Registry
+from understudy.ports.rollout_store import RolloutStore
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.outcome_guard import Measure
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings

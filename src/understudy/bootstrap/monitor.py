@@ -23,7 +23,8 @@ from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
-from understudy.ports import AlertChannel, Epoch, Lease
+from understudy.ports.alerts import AlertChannel
+from understudy.ports.lease import Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.outcome_guard import OutcomeGuard
 from understudy.rollout.warm_up import WarmUpProbe

@@ -3,7 +3,7 @@
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
 from understudy.core.ab import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
-from understudy.ports import RolloutView
+from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.look import policy_of
 from understudy.rollout.outcome_guard import Measure
 

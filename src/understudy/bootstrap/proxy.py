@@ -26,7 +26,9 @@ from understudy.bootstrap.control import Control, control_of
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
 from understudy.core.window_builder import WindowBuilder
-from understudy.ports import FeatureStore, OutcomeStore, PredictionCache
+from understudy.ports.feature_store import FeatureStore
+from understudy.ports.outcome_store import OutcomeStore
+from understudy.ports.prediction_cache import PredictionCache
 from understudy.serving.answers import Answers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller

@@ -16,7 +16,7 @@ from understudy.core.sample_size import (
 from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, fractions_of
-from understudy.ports import Allocation, EntityGroups, EntityQuery, ExperimentLog
+from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
 DAY_SECONDS = 86_400.0
 TRAFFIC_DAYS = 14.0

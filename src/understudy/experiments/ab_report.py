@@ -50,7 +50,8 @@ from understudy.experiments.declared_tests import (
     with_look,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
-from understudy.ports import EntityGroup, EntityQuery, ExperimentLog, ExperimentStore
+from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
+from understudy.ports.experiment_store import ExperimentStore
 
 SLICES = 24
 """Points of the interval over time."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from understudy.core.ab import ArmEntities, Epoch
 from understudy.core.sample_size import FloatArray
-from understudy.ports import Allocation, EntityGroup
+from understudy.ports.experiment_log import Allocation, EntityGroup
 
 _ROUNDING = 1e-12
 """Spread over size of pasts below which all are equal but for the last digits of their floats."""
@@ -99,7 +99,7 @@ def arms_of(
     """Return the entities of A and of B whose time for outcomes is over, weighted against the ramp.
 
     Args:
-        groups: From :class:`understudy.ports.ExperimentLog`.
+        groups: From :class:`understudy.ports.experiment_log.ExperimentLog`.
         split: The periods that the groups' epochs are numbers of.
         last_slice: Leave out entities that came in later slices.
     """

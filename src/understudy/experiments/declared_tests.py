@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.ab import AbPlan, AbState, AbVerdict
 from understudy.core.sample_size import ALPHA
-from understudy.ports import ExperimentRecord
+from understudy.ports.experiment_store import ExperimentRecord
 
 DECIDED = (AbState.A_BETTER, AbState.B_BETTER, AbState.NO_DIFFERENCE)
 """States after which a test is over."""

@@ -7,7 +7,8 @@ from understudy.errors import NotRegistered
 from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
 from understudy.experiments.attribution import began
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted, declared_test
-from understudy.ports import Allocation, ExperimentLog, ExperimentStore, NewExperiment
+from understudy.ports.experiment_log import Allocation, ExperimentLog
+from understudy.ports.experiment_store import ExperimentStore, NewExperiment
 
 
 class Found(NamedTuple):

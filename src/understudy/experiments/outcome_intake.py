@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.outcomes import MAX_EVENTS, Outcome, Refusal, event_of_row, read_batch, read_event
 from understudy.errors import BatchInvalid, Violation
-from understudy.ports import FileRow, OutcomeResult, OutcomeStore
+from understudy.ports.outcome_store import FileRow, OutcomeResult, OutcomeStore
 
 _HINT = "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from understudy.core.ab import Difference, compare
 from understudy.experiments.attribution import arms_of, epochs_of, periods
-from understudy.ports import EntityQuery, ExperimentLog
+from understudy.ports.experiment_log import EntityQuery, ExperimentLog
 
 
 class OutcomeQuestion(NamedTuple):

@@ -10,7 +10,7 @@ from understudy.core.routing import bucket_of
 from understudy.core.sample_size import FloatArray
 from understudy.core.shadow_comparison import DROPPED, ShadowPairs, ShadowReport, compare_shadow
 from understudy.errors import NotRegistered
-from understudy.ports import Allocation, ExperimentLog, LoggedPair, ShadowQuery
+from understudy.ports.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
 
 MOST_PAIRS = 50_000
 """Pairs that are compared at most; of more a random sample is."""

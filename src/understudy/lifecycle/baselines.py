@@ -8,7 +8,8 @@ from understudy.core.features import Feature
 from understudy.core.logged_baseline import logged_baseline, logged_inputs
 from understudy.core.training_profile import CellRefused, TrainingColumns, TrainingProfile
 from understudy.core.version_drift import MOST_INPUTS
-from understudy.ports import FileRow, PredictionHistory
+from understudy.ports.outcome_store import FileRow
+from understudy.ports.prediction_history import PredictionHistory
 
 MOST_SCORES = 200_000
 """Scores of the log that a baseline is made of; of more a sample is taken, always the same."""

@@ -9,7 +9,7 @@ from understudy.core.access import Scope
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
-from understudy.ports import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
+from understudy.ports.registry import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
 
 SECRET_BYTES = 32
 KEY_ID_BYTES = 6

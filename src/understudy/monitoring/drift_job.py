@@ -28,7 +28,10 @@ from understudy.core.input_hours import input_hours, rows_of_hour
 from understudy.core.policy import Role
 from understudy.core.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
 from understudy.errors import LeadershipLost
-from understudy.ports import ActiveVersion, ActiveVersions, Epoch, MetricStore, MetricValue, Telemetry, WindowLog
+from understudy.ports.lease import Epoch
+from understudy.ports.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue
+from understudy.ports.telemetry import Telemetry
+from understudy.ports.window_log import WindowLog
 
 _log = structlog.get_logger(__name__)
 

@@ -13,7 +13,8 @@ from understudy.core.drift_windows import SubjectWindow
 from understudy.core.durations import duration_words
 from understudy.core.policy import Role
 from understudy.core.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
-from understudy.ports import ActiveVersion, MetricStore, Registry
+from understudy.ports.metric_store import ActiveVersion, MetricStore
+from understudy.ports.registry import Registry
 
 _NO_BASELINES = Baselines(None, {})
 

@@ -6,7 +6,9 @@ from itertools import groupby
 from understudy.core.histogram import merged
 from understudy.core.metrics import VersionCounts, metrics_of
 from understudy.core.windows import Window
-from understudy.ports import ActiveVersion, Epoch, MetricStore, MetricValue, WindowLog
+from understudy.ports.lease import Epoch
+from understudy.ports.metric_store import ActiveVersion, MetricStore, MetricValue
+from understudy.ports.window_log import WindowLog
 
 MINUTE_SECONDS = 60.0
 SETTLE_SECONDS = 10.0

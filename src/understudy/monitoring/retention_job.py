@@ -5,7 +5,10 @@ from collections.abc import Callable, Mapping
 
 from understudy.core.drift_hours import KEPT_SECONDS
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports import Epoch, GrowingTable, MetricStore, RetentionStore, WindowLog
+from understudy.ports.lease import Epoch
+from understudy.ports.metric_store import MetricStore
+from understudy.ports.retention_store import GrowingTable, RetentionStore
+from understudy.ports.window_log import WindowLog
 
 DAY_SECONDS = 86_400.0
 PIECE_ROWS = 1_000

@@ -11,7 +11,8 @@ import structlog
 
 from understudy.core.schedule import next_run
 from understudy.errors import LeadershipLost, RegistryError, UnderstudyError
-from understudy.ports import LEASE_SECONDS, Epoch, Lease, Telemetry
+from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
+from understudy.ports.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.decision import Decision
 from understudy.core.presence import silent_words
 from understudy.core.rollout_actions import Action, Alert
-from understudy.ports import RolloutView
+from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
 """What is told of a rollback on evidence."""

@@ -22,7 +22,10 @@ from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_to_text
 from understudy.core.windows import Window
 from understudy.errors import LeadershipLost
-from understudy.ports import Epoch, NewRolloutEvent, RolloutStore, RolloutView, Telemetry, WindowLog
+from understudy.ports.lease import Epoch
+from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.telemetry import Telemetry
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.gauges import RolloutGauges, Trigger
 from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of

@@ -6,7 +6,8 @@ from enum import StrEnum
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.rollout_actions import RollBack
 from understudy.core.rollout_state import Phase, RolloutState, Transition
-from understudy.ports import RolloutView, Telemetry
+from understudy.ports.rollout_store import RolloutView
+from understudy.ports.telemetry import Telemetry
 
 STATES = {
     CheckState.OK: 0,

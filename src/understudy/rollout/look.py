@@ -12,7 +12,7 @@ from understudy.core.rollout_state import RolloutState
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.seed_canary import evaluate_seed
 from understudy.core.windows import WINDOW_SECONDS, Window
-from understudy.ports import RolloutView
+from understudy.ports.rollout_store import RolloutView
 
 DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)

@@ -7,7 +7,7 @@ from understudy.core.rollout_actions import WarmUp
 from understudy.core.rollout_moves import abreast
 from understudy.core.rollout_state import Command, Observation, Transition
 from understudy.errors import GenerationMoved
-from understudy.ports import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.picture import view_of
 
 ATTEMPTS = 5

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.core.ab import Difference
 from understudy.core.seed_canary import POLICY_NAME as SEED
-from understudy.ports import Epoch, RolloutStore, RolloutView
+from understudy.ports.lease import Epoch
+from understudy.ports.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.look import policy_of
 
 Measure = Callable[[RolloutView], Awaitable[Difference | None]]

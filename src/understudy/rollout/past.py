@@ -21,7 +21,7 @@ from understudy.core.strata import Strata, stratify
 from understudy.core.strata_text import strata_from_text
 from understudy.core.verdict import Verdict
 from understudy.core.windows import WINDOW_SECONDS, Window
-from understudy.ports import RolloutEventRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.look import limits_of, stage_of
 
 

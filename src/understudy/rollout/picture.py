@@ -13,7 +13,8 @@ from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata
 from understudy.core.windows import WINDOW_SECONDS
 from understudy.errors import NotRegistered
-from understudy.ports import RolloutEventRecord, RolloutStore, RolloutView, WindowLog
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
 from understudy.rollout.outcome_guard import Measure, wants_outcome
 from understudy.rollout.past import course_of

@@ -9,7 +9,7 @@ from understudy.core.canary import judge
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.strata_text import strata_from_text
-from understudy.ports import RolloutEventRecord
+from understudy.ports.rollout_store import RolloutEventRecord
 
 
 class Replay(NamedTuple):

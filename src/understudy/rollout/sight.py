@@ -11,7 +11,7 @@ from typing import NamedTuple
 from understudy.core.strata import Strata, join_strata, stratify
 from understudy.core.window_builder import OPEN_SECONDS
 from understudy.core.windows import WINDOW_SECONDS, Window
-from understudy.ports import WindowLog
+from understudy.ports.window_log import WindowLog
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
 """Windows that start longer ago are closed at every proxy that is not behind."""

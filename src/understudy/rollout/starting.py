@@ -11,7 +11,9 @@ from understudy.core.plan_reader import plan_violations, read_plan
 from understudy.core.policy import Role
 from understudy.core.windows import Window, merge_windows
 from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
-from understudy.ports import NewRollout, Registry, VersionRecord, WindowLog
+from understudy.ports.registry import Registry, VersionRecord
+from understudy.ports.rollout_store import NewRollout
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.look import DEFAULT, POLICY_NAMES, limits_of
 from understudy.rollout.warm_up import WarmUpProbe
 

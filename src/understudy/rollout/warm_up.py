@@ -7,7 +7,8 @@ from understudy.core.outputs import Prediction, predictions_of
 from understudy.core.policy import ModelVersion, PolicySnapshot, apply_document
 from understudy.core.rollout_state import WarmUpResult
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
-from understudy.ports import ConnectBackend, ModelBackend, PolicySource
+from understudy.ports.model_backend import ConnectBackend, ModelBackend
+from understudy.ports.policy import PolicySource
 
 READY_SECONDS = 2.0
 CALLS = 5

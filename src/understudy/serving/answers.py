@@ -10,7 +10,8 @@ from understudy.core.rank import AssembledTreatments
 from understudy.core.ranking import Ranking
 from understudy.core.schema import Assembled
 from understudy.errors import DeadlineExceeded
-from understudy.ports import LocalCache, PredictionCache, Telemetry
+from understudy.ports.prediction_cache import LocalCache, PredictionCache
+from understudy.ports.telemetry import Telemetry
 from understudy.serving.batching import Settle
 from understudy.serving.callers import Callers
 from understudy.serving.single_flight import SingleFlight

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import structlog
 
-from understudy.ports import Telemetry
+from understudy.ports.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

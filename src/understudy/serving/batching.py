@@ -24,7 +24,7 @@ from understudy.core.outputs import Prediction, predictions_of
 from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Block, Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
-from understudy.ports import ModelBackend
+from understudy.ports.model_backend import ModelBackend
 
 _log = structlog.get_logger(__name__)
 

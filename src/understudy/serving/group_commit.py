@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from understudy.core.prediction import PredictionRow
-from understudy.ports import PredictionSpool
+from understudy.ports.prediction_log import PredictionSpool
 
 _log = structlog.get_logger(__name__)
 

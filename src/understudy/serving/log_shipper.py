@@ -16,14 +16,8 @@ import structlog
 from understudy.core.spool_format import row_starts
 from understudy.core.window_builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports import (
-    PredictionStore,
-    SpooledBatch,
-    SpoolReader,
-    SpoolShelf,
-    Telemetry,
-    WriteOutcome,
-)
+from understudy.ports.prediction_log import PredictionStore, SpooledBatch, SpoolReader, SpoolShelf, WriteOutcome
+from understudy.ports.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,8 @@ import structlog
 
 from understudy.core.policy import PolicySnapshot, apply_document
 from understudy.errors import RegistryError
-from understudy.ports import PolicyChange, PolicySource, SnapshotFile, Telemetry
+from understudy.ports.policy import PolicyChange, PolicySource, SnapshotFile
+from understudy.ports.telemetry import Telemetry
 from understudy.serving.background import run_forever
 
 _log = structlog.get_logger(__name__)

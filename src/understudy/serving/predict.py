@@ -31,7 +31,8 @@ from understudy.errors import (
     UnderstudyError,
     UnknownVersion,
 )
-from understudy.ports import FeatureStore, Telemetry
+from understudy.ports.feature_store import FeatureStore
+from understudy.ports.telemetry import Telemetry
 from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.shadows import ShadowSet

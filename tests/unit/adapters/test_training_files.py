@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from understudy.adapters.table_files import FileRefused
 from understudy.adapters.training_files import open_training_file
-from understudy.ports import FileRow
+from understudy.ports.outcome_store import FileRow
 
 
 def rows_of(path: Path, *columns: str) -> list[FileRow]:

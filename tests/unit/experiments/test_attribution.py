@@ -19,7 +19,7 @@ from understudy.experiments.attribution import (
     periods,
     values_of,
 )
-from understudy.ports import Allocation, EntityGroup
+from understudy.ports.experiment_log import Allocation, EntityGroup
 
 A, B, OTHER = 1, 2, 3
 HALF = [Period(0.0, 0.5, (1,))]

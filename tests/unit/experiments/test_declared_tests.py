@@ -16,7 +16,7 @@ from understudy.experiments.declared_tests import (
     result_of,
     with_look,
 )
-from understudy.ports import ExperimentRecord
+from understudy.ports.experiment_store import ExperimentRecord
 
 amounts = st.floats(1e-6, 1e6)
 plans = st.builds(

@@ -10,7 +10,7 @@ from understudy.adapters.memory_outcomes import MemoryOutcomeStore
 from understudy.core.outcomes import MAX_EVENTS
 from understudy.errors import BatchInvalid, RegistryUnavailable
 from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
-from understudy.ports import FileRow, OutcomeResult
+from understudy.ports.outcome_store import FileRow, OutcomeResult
 
 
 def a_row(line: int, **changes: Any) -> FileRow:

@@ -8,7 +8,7 @@ from understudy.core.sampling import InputSample
 from understudy.core.schema_reader import compile_input_schema
 from understudy.core.version_drift import MOST_INPUTS
 from understudy.lifecycle.baselines import profile_log
-from understudy.ports import LoggedScores
+from understudy.ports.prediction_history import LoggedScores
 
 NAMES = [f"f{number:03}" for number in range(MOST_INPUTS + 20)]
 

@@ -9,7 +9,7 @@ from understudy.core.plan import NAMED_PLANS
 from understudy.core.presence import NONE_SILENT, SilentProxies, SilentProxy
 from understudy.core.rollout_actions import Alert, PolicySeen
 from understudy.core.rollout_state import begin
-from understudy.ports import RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)

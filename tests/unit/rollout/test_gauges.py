@@ -11,7 +11,7 @@ from understudy.core.plan import NAMED_PLANS
 from understudy.core.rollout_actions import PolicySeen, RollBack
 from understudy.core.rollout_state import Phase, RolloutState, Transition, WaitingFor, begin
 from understudy.core.verdict import Verdict
-from understudy.ports import RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.gauges import STATES, RolloutGauges, Trigger
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)

@@ -14,7 +14,7 @@ from understudy.core.plan import NAMED_PLANS
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import begin
 from understudy.errors import NotRegistered, RegistryUnavailable
-from understudy.ports import RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.outcome_guard import OutcomeGuard
 
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"outcome": "converted"})

@@ -14,7 +14,7 @@ from understudy.core.decision import CheckState
 from understudy.core.strata import stratify
 from understudy.core.strata_text import strata_to_text
 from understudy.core.verdict import Verdict
-from understudy.ports import RolloutEventRecord
+from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.replay import Damage, Replay, judged_again, replayed
 
 POLICY = CanaryPolicy(dwell_seconds=300, detectable_ratio=5)

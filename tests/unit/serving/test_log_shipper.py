@@ -10,7 +10,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_thresho
 from understudy.adapters.memory_log import MemoryPredictionStore, MemorySpool
 from understudy.core.windows import Window
 from understudy.errors import RegistryUnavailable
-from understudy.ports import SpooledBatch, WriteResult
+from understudy.ports.prediction_log import SpooledBatch, WriteResult
 from understudy.serving.log_shipper import LogShipper, halve
 
 POISON = b"poison"

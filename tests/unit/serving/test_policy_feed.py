@@ -14,7 +14,7 @@ from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.core.policy import PolicyDocument, PolicySnapshot
 from understudy.errors import RegistryUnavailable
-from understudy.ports import PolicyChange
+from understudy.ports.policy import PolicyChange
 from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed
 
 SOON = 0.02

@@ -31,7 +31,7 @@ from understudy.errors import (
     UnknownModel,
     UnknownVersion,
 )
-from understudy.ports import FeatureStore
+from understudy.ports.feature_store import FeatureStore
 from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers

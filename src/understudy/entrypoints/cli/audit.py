@@ -11,7 +11,7 @@ from understudy.entrypoints.cli.options import AsJson, Limit
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import ago, nothing_as, show
 from understudy.entrypoints.documents.policies import audit_document, changes_of
-from understudy.ports import AuditEntry, Registry
+from understudy.ports.registry import AuditEntry, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed which policy, when and why.", add_completion=False)
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)

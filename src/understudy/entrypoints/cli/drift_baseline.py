@@ -36,7 +36,8 @@ from understudy.lifecycle.baselines import (
     profile_log,
     profile_rows,
 )
-from understudy.ports import FileRow, Registry, VersionChange, VersionRecord
+from understudy.ports.outcome_store import FileRow
+from understudy.ports.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Set what drift is measured from.", add_completion=False)
 SCORE_COLUMN = "score"

@@ -11,7 +11,8 @@ from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.documents.policies import version_label
-from understudy.ports import ExperimentLog, ExperimentStore
+from understudy.ports.experiment_log import ExperimentLog
+from understudy.ports.experiment_store import ExperimentStore
 
 T = TypeVar("T")
 ANSWER_SECONDS = 60.0

@@ -11,7 +11,7 @@ from understudy.entrypoints.cli.origin import this_person
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, nothing_as, show
 from understudy.lifecycle.registry import NewKey, create_key
-from understudy.ports import KeyRecord, Registry
+from understudy.ports.registry import KeyRecord, Registry
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
 

@@ -24,7 +24,7 @@ from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, no
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
-from understudy.ports import ModelRecord, PolicyRecord, Registry, VersionRecord
+from understudy.ports.registry import ModelRecord, PolicyRecord, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NOBODY = "none"

@@ -3,7 +3,7 @@
 import getpass
 import socket
 
-from understudy.ports import Origin
+from understudy.ports.registry import Origin
 
 
 def origin_of_command(reason: str | None) -> Origin:

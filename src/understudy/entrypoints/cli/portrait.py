@@ -18,7 +18,8 @@ from understudy.entrypoints.cli.checks_text import checks_table
 from understudy.entrypoints.cli.rendering import data_console, facts
 from understudy.entrypoints.cli.rollout_text import STYLES
 from understudy.entrypoints.cli.show_text import event_text
-from understudy.ports import LEASE_SECONDS, RolloutEventRecord
+from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.picture import Picture
 from understudy.rollout.replay import read_evidence
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.entrypoints.cli.environment import settings_with_demo
-from understudy.ports import Registry
+from understudy.ports.registry import Registry
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ from understudy.entrypoints.cli.origin import origin_of_command
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
 from understudy.entrypoints.documents.rollbacks import rollback_document
-from understudy.ports import PolicyRecord, RollbackRecord
+from understudy.ports.registry import PolicyRecord
+from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.confirmation import Confirmed, Drained, wait_for_drain, wait_for_proxies
 
 app = typer.Typer(add_completion=False)

@@ -41,7 +41,7 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
 )
 from understudy.errors import RegistryUnavailable
-from understudy.ports import RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.orders import order as carry_out
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Onlooker, Picture

@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.checks_text import check_cells, limit_words
 from understudy.entrypoints.cli.portrait import evidence_of, ladder_cells, sentence_of, sides_of
 from understudy.entrypoints.cli.show_text import state_words
 from understudy.entrypoints.cli.times import marks_between
-from understudy.ports import RolloutEventRecord
+from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.past import Past
 from understudy.rollout.picture import Picture

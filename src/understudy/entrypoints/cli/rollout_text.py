@@ -12,7 +12,7 @@ from understudy.core.rollout_state import Phase
 from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.rendering import Column, a_table, ago
 from understudy.entrypoints.cli.show_text import clock
-from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.starting import Prepared
 

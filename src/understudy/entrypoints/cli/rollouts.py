@@ -12,7 +12,10 @@ from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
-    from understudy.ports import PolicySource, Registry, RolloutStore, WindowLog
+    from understudy.ports.policy import PolicySource
+    from understudy.ports.registry import Registry
+    from understudy.ports.rollout_store import RolloutStore
+    from understudy.ports.window_log import WindowLog
     from understudy.rollout.outcome_guard import Measure
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from understudy.core.durations import duration_words
 from understudy.core.shadow_comparison import Fates, LatencyComparison, ScoreComparison, ShadowReport, ShadowState
 from understudy.entrypoints.cli.rendering import Column, a_table
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
-from understudy.ports import LoggedPair
+from understudy.ports.experiment_log import LoggedPair
 
 Label = Callable[[int], str]
 Row = tuple[str, str, str, str]

@@ -12,7 +12,7 @@ from understudy.core.decision import CheckState, Evidence
 from understudy.core.rollout_state import Phase
 from understudy.entrypoints.cli.rendering import Column, a_table
 from understudy.entrypoints.demo.show import Moment
-from understudy.ports import RolloutEventRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
 
 WIDTH, INDENT = 78, 10
 _MARKS: Mapping[str, tuple[str, str]] = {

@@ -14,7 +14,7 @@ from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import problems_of
-from understudy.ports import NewVersion, VersionRecord
+from understudy.ports.registry import NewVersion, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
 

@@ -18,7 +18,8 @@ from understudy.entrypoints.demo.topology import (
 )
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.registry import register_version, set_policy
-from understudy.ports import NewVersion, Origin, Registry, RolloutStore
+from understudy.ports.registry import NewVersion, Origin, Registry
+from understudy.ports.rollout_store import RolloutStore
 
 ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
 REGISTRY_SECONDS = 10.0

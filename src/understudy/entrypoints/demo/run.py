@@ -21,7 +21,7 @@ from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY, UNTOUCHED, Standing
 from understudy.errors import RegistryUnavailable
-from understudy.ports import RolloutStore
+from understudy.ports.rollout_store import RolloutStore
 
 WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 8080, 9090, 9091
 TICK_SECONDS = 1

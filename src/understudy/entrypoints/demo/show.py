@@ -8,7 +8,8 @@ from typing import NamedTuple
 from understudy.core.plan import RolloutPlan, Step
 from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
 from understudy.errors import RegistryUnavailable
-from understudy.ports import NewRollout, Origin, RolloutEventRecord, RolloutStore, RolloutView
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutStore, RolloutView
 
 PLAN = RolloutPlan(
     (Step(10, 20, 100), Step(50, 20, 300), Step(100, 0, 0)),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from understudy.core.arms import BucketRange, arm_percents
-from understudy.ports import AuditEntry, ModelRecord, PolicyRecord
+from understudy.ports.registry import AuditEntry, ModelRecord, PolicyRecord
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}
 _FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.ports import RollbackRecord
+from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.confirmation import Confirmed
 
 

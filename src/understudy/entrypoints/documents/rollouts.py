@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.core.plan import plan_to_json
 from understudy.core.rollout_state import state_to_json
-from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.orders import Ordered
 from understudy.rollout.picture import Picture
 from understudy.rollout.replay import Damage, Replay

@@ -46,7 +46,8 @@ from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
 from understudy.lifecycle.registry import MAX_NAME, set_policy
 from understudy.monitoring.drift_view import DriftQuestion, view_drift
-from understudy.ports import Origin, PolicyRecord, RollbackRecord
+from understudy.ports.registry import Origin, PolicyRecord
+from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
 from understudy.rollout.picture import Onlooker

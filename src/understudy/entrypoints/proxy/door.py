@@ -20,7 +20,7 @@ from understudy.core.strict_json import Doubtful, parse_clean
 from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, read_headers, receipt_headers
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
 from understudy.errors import DeadlineExceeded, UnderstudyError
-from understudy.ports import Telemetry
+from understudy.ports.telemetry import Telemetry
 from understudy.serving.express import ExpressPredictor
 from understudy.serving.predict import Outcome, Predictor
 

@@ -10,7 +10,7 @@ from understudy.core.strict_json import parse
 from understudy.entrypoints.proxy.door import JSON, HttpCall, Reply
 from understudy.errors import RegistryError, RegistryUnavailable
 from understudy.experiments.outcome_intake import add_outcomes
-from understudy.ports import OutcomeResult, OutcomeStore
+from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
 
 _log = structlog.get_logger(__name__)
 _NOT_STORED = "the outcomes cannot be stored just now"

@@ -14,7 +14,7 @@ from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import Phase, begin
 from understudy.entrypoints.cli.following import Reminder, Screen, follow
 from understudy.errors import RegistryUnavailable
-from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.picture import Onlooker, Picture
 
 POLICY = PolicySeen("6", "7", 0, 4, 1)

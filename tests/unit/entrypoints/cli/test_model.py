@@ -8,7 +8,7 @@ from understudy.core.arms import BucketRange
 from understudy.entrypoints.cli.failure import CommandRefused
 from understudy.entrypoints.cli.model import arm_weights_of, changes_of, difference_text
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
-from understudy.ports import AuditEntry, PolicyRecord
+from understudy.ports.registry import AuditEntry, PolicyRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -27,7 +27,7 @@ from understudy.entrypoints.cli.checks_text import change_words, sparkline
 from understudy.entrypoints.cli.portrait import portrait
 from understudy.entrypoints.cli.rollout_html import rollout_page
 from understudy.entrypoints.cli.rollout_text import replay_lines
-from understudy.ports import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.look import policy_of, stage_of
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Picture

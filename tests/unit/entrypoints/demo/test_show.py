@@ -15,7 +15,8 @@ from understudy.entrypoints.cli.scene import Scene
 from understudy.entrypoints.demo.show import PLAN, Moment, acts_of, play
 from understudy.entrypoints.demo.topology import ACTS, UNTOUCHED, Standing
 from understudy.errors import PolicyRefused, RegistryUnavailable
-from understudy.ports import NewRollout, Origin, RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 
 BEGAN = 1_700_000_000.0
 BAD, GOOD = ACTS

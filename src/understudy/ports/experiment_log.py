@@ -1,0 +1,158 @@
+"""What the arms of a split were given, and what came of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Allocation(NamedTuple):
+    """Who a policy's generation gave the calls to; no champion when the policy was deleted with it."""
+
+    generation: int
+    since: float
+    """When it was committed, seconds since the epoch."""
+    champion_id: int | None
+    challenger_id: int | None
+    challenger_weight: int
+    shadow_id: int | None
+    shadow_percent: int
+    bucket_key: str
+    """What is hashed before the entity."""
+    arms: Mapping[int, int] = {}
+    """Percent of the entities of each further arm, by its version's id."""
+
+    @property
+    def champion_percent(self) -> int:
+        """What the others leave."""
+        return 100 - self.challenger_weight - sum(self.arms.values())
+
+    def percent_of(self, version_id: int) -> int | None:
+        """Return the challenger's or a further arm's share, ``None`` for a version that is neither."""
+        return self.challenger_weight if version_id == self.challenger_id else self.arms.get(version_id)
+
+
+class OutcomeFacts(NamedTuple):
+    """What is known of the outcomes of one name."""
+
+    events: int
+    is_share: bool
+    """Whether every value is 0 or 1: something that happens or does not."""
+    known_names: Sequence[str]
+    """The names of this model's outcomes, at most twenty."""
+
+
+class EntityQuery(NamedTuple):
+    """Entities that met one of two versions, and what happened to them. Times are seconds since the epoch."""
+
+    model_name: str
+    metric: str
+    """Name of the outcomes."""
+    champion_id: int
+    challenger_id: int | None
+    """The version compared with it, challenger or further arm. ``None``: only the champion's entities."""
+    epochs: Mapping[int, int]
+    """Generations of the policy in which an exposure counts, each with the number of its epoch."""
+    since: float
+    until: float
+    within_seconds: float
+    """An entity's outcomes count that long after its first exposure."""
+    is_share: bool
+    """Whether the largest outcome of an entity is its value, and not the sum of all."""
+    per_call: bool = False
+    """Whether the metric is per call, so that an entity's value is a sum over its calls."""
+    slices: int = 1
+    """Parts of equal length into which the time of entry is cut."""
+
+
+class EntityGroup(NamedTuple):
+    """Entities of one arm that are alike in all that is compared; the counts are of all of them together.
+
+    The arm is the one that an entity's first exposure was assigned to, whoever answered.
+    """
+
+    is_b: bool
+    epoch: int
+    slice: int
+    is_closed: bool
+    """Whether the time for their outcomes is over."""
+    numerator: float
+    denominator: float
+    covariate: float | None
+    """The numerator of as long a time before the test; ``None`` where the entity was not there."""
+    entities: int
+    with_outcome: int
+    calls: int
+    own_calls: int
+    """Calls that the arm's own version answered."""
+    recent: int
+    """Entities that came within the last day."""
+
+
+class EntityGroups(NamedTuple):
+    """The groups of a query, made of ``entities`` of the ``total`` there are: beyond a bound a random sample."""
+
+    groups: Sequence[EntityGroup]
+    entities: int
+    total: int
+
+
+class ShadowQuery(NamedTuple):
+    """Calls that the champion answered while a shadow was set. Times are seconds since the epoch."""
+
+    champion_id: int
+    shadow_id: int
+    generations: Sequence[int]
+    """Of the policy, in which the shadow was shown calls."""
+    since: float
+    until: float
+
+
+class LoggedPair(NamedTuple):
+    """One call as the champion answered it and, if the shadow was asked and has a row, what that made of it."""
+
+    prediction_id: str
+    predicted_at: float
+    entity_id: str
+    generation: int
+    champion_status: str
+    shadow_status: str | None
+    champion_us: int | None
+    """Latency in microseconds; ``None`` for an answer from the cache."""
+    shadow_us: int | None
+    champion_score: float | None
+    shadow_score: float | None
+
+
+class ExperimentLog(Protocol):
+    """What the log, the outcomes and the audit say about versions. Results are bounded, and so is the time of a call.
+
+    Raises ``RegistryUnavailable`` (also when a call takes too long; its next step says what to ask for instead) and
+    ``MigrationNeeded``.
+    """
+
+    async def allocations(self, model_name: str) -> Sequence[Allocation]:
+        """Return the latest generations of a model's policy, oldest first."""
+        ...
+
+    async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
+        """Return what is known of a metric's outcomes that occurred in ``[since, until)``."""
+        ...
+
+    async def entities(self, query: EntityQuery) -> EntityGroups:
+        """Return the entities that entered in ``[since, until)``. Only calls routed by their bucket are exposures."""
+        ...
+
+    async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean score of A's and of B's entities over the calls that their own version answered; a sample."""
+        ...
+
+    async def count_calls(self, query: ShadowQuery) -> int:
+        """Return how many calls a shadow query is about."""
+        ...
+
+    async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
+        """Return about this share (0-1] of the calls: chosen by their prediction ids, so that it is always the same."""
+        ...
+
+    async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
+        """Return the pairs whose scores differ most, largest first."""
+        ...

@@ -1,0 +1,49 @@
+"""Experiments that were planned, and their frozen analysis."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+
+class NewExperiment(NamedTuple):
+    """A test to be declared; ``plan`` is JSON and never changes."""
+
+    model_name: str
+    metric: str
+    champion_id: int
+    challenger_id: int
+    started_at: float
+    plan: Mapping[str, Any]
+    created_by: str
+
+
+class ExperimentRecord(NamedTuple):
+    """A declared test; ``result`` is JSON: the looks that were taken and what they said."""
+
+    id: int
+    model_name: str
+    metric: str
+    champion_id: int
+    challenger_id: int
+    started_at: float
+    plan: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    created_by: str
+    ended_at: float | None
+
+
+class ExperimentStore(Protocol):
+    """``Experiment``: tests that were declared. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    async def latest(
+        self, model_name: str, metric: str, versions: tuple[int, int] | None = None
+    ) -> ExperimentRecord | None:
+        """Return the newest test of a metric, of these two versions if they are named."""
+        ...
+
+    async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
+        """Store a test; ``None`` when an open one of these versions and this metric is there already."""
+        ...
+
+    async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
+        """Replace the result; ``False``, and nothing is written, when it is no longer the one of ``before``."""
+        ...

@@ -1,0 +1,110 @@
+"""What the monitor measures of a version."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from understudy.core.alerts import AlertEvent
+from understudy.core.drift_windows import SubjectWindow
+from understudy.core.policy import Role
+from understudy.core.sampling import InputSample
+from understudy.ports.lease import Epoch
+
+
+class ActiveVersion(NamedTuple):
+    """A version that answers, or may do so soon: it has a role, or is part of an open rollout."""
+
+    id: int
+    model_name: str
+    version: str
+    role: Role | None
+    """``None`` for one that is only kept warm."""
+    metrics_digest: str
+    """Another one when ``ModelVersion.metrics`` is another one."""
+    measured_until: float | None
+    """The end of the last minute whose metrics are written, in seconds since the epoch as all times here."""
+    summed_until: float | None
+    """The end of the last hour of predictions that is summed up for drift."""
+
+
+class ActiveVersions(NamedTuple):
+    """The versions, by model and age, and when Postgres said so by its own clock."""
+
+    now: float
+    versions: Sequence[ActiveVersion]
+
+
+class MetricValue(NamedTuple):
+    """A row of ``PredictionMetric``; ``computed_at`` is the end of what was measured."""
+
+    version_id: int
+    name: str
+    value: float
+    computed_at: float
+
+
+class DriftFacts(NamedTuple):
+    """What a version's drift is judged from: ``ModelVersion.metrics``, and hours by subject, oldest first."""
+
+    metrics: Mapping[str, Any] | None
+    hours: Mapping[str, Sequence[SubjectWindow]]
+
+
+class MetricStore(Protocol):
+    """What the monitor measures.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes also ``LeadershipLost``. Every write is one
+    transaction, and doing it again changes nothing.
+    """
+
+    async def active(self, model_name: str | None = None) -> ActiveVersions:
+        """Return the active versions of a model, or of all."""
+        ...
+
+    async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
+        """Return a version's facts with the hours that start at ``since`` or later and are not empty.
+
+        Args:
+            version_id: The version.
+            since: In seconds since the epoch.
+            subjects: Whose hours; those of all subjects by default.
+        """
+        ...
+
+    async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
+        """Return the logged inputs of a version in one hour.
+
+        When there are more than ``limit``, they are those of some of the entities, chosen by their hash and so without
+        regard to what they are like.
+        """
+        ...
+
+    async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
+        """Write metrics; a value that was written before is replaced when it has changed."""
+        ...
+
+    async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
+        """Write an hour of each subject, empty ones too: they say that the hour is over."""
+        ...
+
+    async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
+        """Write metrics, and the event if it changes what people were told: a trigger of an open incident does not.
+
+        Returns:
+            Whether the event was written.
+        """
+        ...
+
+    async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
+        """Delete hours that start before; return how many."""
+        ...
+
+    async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """Delete metrics that were computed before, the oldest first; return how many."""
+        ...
+
+    async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
+        """Erase logged inputs of the oldest hour that was over before; return of how many calls, 0 when there is none.
+
+        The calls themselves stay in the log.
+        """
+        ...

@@ -1,0 +1,49 @@
+"""What answers a predict call: a model on a server."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from understudy.core.policy import ModelVersion
+from understudy.core.tensors import Block, Row, Tensor
+
+
+class ModelBackend(Protocol):
+    """The model servers of one version."""
+
+    @property
+    def rows_per_call(self) -> int | None:
+        """Most rows that one call of :meth:`infer` takes; ``None``: as many as wanted."""
+        ...
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """Return the tensor that the version's ``output_schema`` names, for all ``rows`` in one call.
+
+        Several rows only when the version's ``input_schema`` declares a batch dimension, and :attr:`rows_per_call` at
+        most.
+
+        Raises:
+            BackendUnavailable: No replica answers.
+            DeadlineExceeded: ``timeout_seconds`` passed (stage ``upstream``).
+            BadAnswer: The server refused the call or its answer cannot be read.
+        """
+        ...
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """Return the same tensor for inputs whose shapes are given whole; one row a call at most is a ``BadAnswer``.
+
+        Raises:
+            BackendUnavailable, DeadlineExceeded, BadAnswer: As :meth:`infer`.
+        """
+        ...
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether at least one replica says that it serves the version. Never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; calls in flight fail."""
+        ...
+
+
+ConnectBackend = Callable[[ModelVersion], ModelBackend]
+"""Makes a version's backend; opens no connection until the first call, and must run after any fork."""

@@ -1,0 +1,41 @@
+"""What became of a prediction, as callers report it."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from understudy.core.outcomes import Outcome
+
+
+class OutcomeResult(Enum):
+    """What became of an outcome event."""
+
+    NEW = "new"
+    KNOWN = "known"
+    """Its ``event_id`` was there before; what came first stands."""
+
+
+class OutcomeStore(Protocol):
+    """``OutcomeEvent``: what happened afterwards, each event once."""
+
+    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+        """Store those that are not known yet, all or none, and return each one's result, in order.
+
+        Raises:
+            RegistryUnavailable: Nothing is known to be stored; adding the same events again is safe.
+            MigrationNeeded: The table is not there.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class FileRow(NamedTuple):
+    """A row of a table in a file, or why its format makes none of it."""
+
+    line: int
+    """From 1 on; in a file without lines the row's number."""
+    cells: Mapping[str, Any]
+    problem: str = ""

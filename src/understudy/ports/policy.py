@@ -1,0 +1,75 @@
+"""Who answers a model's calls, and how a worker hears of a change."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from understudy.core.policy import PolicyDocument
+
+
+class PolicyChange(NamedTuple):
+    """A hint that a model's rows changed; ``model_name`` is ``None`` when everything should be read again."""
+
+    model_name: str | None
+
+
+class PolicySource(Protocol):
+    """Where policies come from. Every call may also raise ``MigrationNeeded`` where the tables are not there."""
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        """Return the rows of these models, or of all with ``None``. A named model without policy has ``policy: None``.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
+        """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
+
+        Calls it once with ``model_name=None`` when the subscription stands, so that nothing between the last load and
+        the subscription is missed.
+
+        Raises:
+            RegistryUnavailable: The connection cannot be opened or a heartbeat failed.
+        """
+        ...
+
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+        """Record which generation of each model this proxy instance acts on, and its calls in flight by version id.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def sign_off(self, instance: str) -> None:
+        """Forget what this proxy instance reported: it sends no traffic any more. One that never reported is no error.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class SnapshotFile(Protocol):
+    """The last good policy document on local disk."""
+
+    def read(self) -> PolicyDocument | None:
+        """Return the document, or ``None`` when there is none or it cannot be read."""
+        ...
+
+    def write(self, document: PolicyDocument) -> None:
+        """Replace the document atomically; a failure is counted and logged, never raised."""
+        ...

@@ -1,0 +1,266 @@
+"""Models, versions, policies, keys and the audit, as people and commands change them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from understudy.core.arms import BucketRange, Split
+from understudy.core.baseline import Baselines
+
+
+class NewVersion(NamedTuple):
+    """A version to be registered; the defaults are those of ``ModelVersion``."""
+
+    model_name: str
+    version: str
+    artifact_path: str
+    framework: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] = {}
+    metrics: Mapping[str, Any] | None = None
+    protocol: str = "oip"
+    artifact_digest: str | None = None
+    backend: Mapping[str, Any] = {}
+    deterministic: bool = True
+    cache_ttl_seconds: int = 300
+    timeout_ms: int = 500
+    endpoints: tuple[str, ...] = ()
+    """Targets ``host:port`` of its model servers."""
+
+
+class VersionRecord(NamedTuple):
+    """A registered version."""
+
+    id: int
+    model_name: str
+    version: str
+    status: str
+    artifact_path: str
+    artifact_digest: str | None
+    framework: str
+    protocol: str
+    endpoints: tuple[str, ...]
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any]
+    metrics: Mapping[str, Any] | None
+    backend: Mapping[str, Any]
+    deterministic: bool
+    cache_ttl_seconds: int
+    timeout_ms: int
+    created_at: datetime
+    deployed_at: datetime | None
+
+
+class VersionChange(NamedTuple):
+    """A version as it was and as it is."""
+
+    before: VersionRecord
+    after: VersionRecord
+
+
+class PolicyRecord(NamedTuple):
+    """A serving policy with its versions by their text."""
+
+    model_name: str
+    champion: str
+    challenger: str | None
+    challenger_weight: int
+    shadow: str | None
+    shadow_percent: int
+    fallback: bool
+    salt: str | None
+    category_roles: Mapping[str, str]
+    rollout_id: int | None
+    previous_champion: str | None
+    generation: int
+    updated_at: datetime
+    updated_by: str
+    proxies: int
+    """Live ones: see ``core.presence``."""
+    proxies_on_generation: int
+    """Those of them that act on this generation."""
+    input_sample_percent: int = 0
+    """Of the entities, whose inputs are logged."""
+    arms: tuple[BucketRange, ...] = ()
+    """The buckets of further versions, in their order."""
+
+    @property
+    def split(self) -> Split:
+        """Who has which buckets."""
+        return Split(self.champion, self.challenger, self.challenger_weight, self.arms)
+
+
+class ModelRecord(NamedTuple):
+    """A model: its policy, when it has one, and how many versions are registered."""
+
+    model_name: str
+    policy: PolicyRecord | None
+    version_count: int
+
+
+class AuditEntry(NamedTuple):
+    """One change of a policy, as the database's trigger wrote it down; ``before`` and ``after`` are whole rows."""
+
+    id: int
+    model_name: str
+    generation: int
+    changed_at: datetime
+    actor: str
+    via: str
+    reason: str | None
+    action: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+class KeyRecord(NamedTuple):
+    """A caller's key, without its secret, which nobody keeps."""
+
+    id: str
+    scopes: tuple[str, ...]
+    note: str | None
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None
+
+
+class Origin(NamedTuple):
+    """Whose change it is. The database believes ``actor`` only from a login that may speak for others."""
+
+    actor: str
+    via: str
+    reason: str | None = None
+
+
+class Registry(Protocol):
+    """Versions, policies, keys and the audit, for people and programs that change them; no request waits for it.
+
+    Every method raises ``RegistryUnavailable`` when Postgres does not answer in time, and every write ``PolicyRefused``
+    with the database's own words and advice when it refuses. With ``dry_run`` a write is tried and taken back.
+    """
+
+    async def add_version(self, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
+        """Register a version with its endpoints.
+
+        Raises:
+            AlreadyRegistered: The model has a version of this name.
+        """
+        ...
+
+    async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
+        """Return the versions of a model, or of all, oldest first; an unknown model has none."""
+        ...
+
+    async def show_version(self, model_name: str, version: str) -> VersionRecord:
+        """Return one version.
+
+        Raises:
+            NotRegistered: There is no such version; the message names those there are.
+        """
+        ...
+
+    async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
+        """Give a version one more model server; one that it has already changes nothing.
+
+        Raises:
+            NotRegistered: There is no such version.
+        """
+        ...
+
+    async def remove_endpoint(
+        self, model_name: str, version: str, target: str, *, dry_run: bool = False
+    ) -> VersionRecord:
+        """Take a model server away from a version.
+
+        Raises:
+            NotRegistered: There is no such version, or it has no such endpoint.
+        """
+        ...
+
+    async def set_baselines(
+        self,
+        model_name: str,
+        version: str,
+        baselines: Baselines,
+        origin: Origin,
+        *,
+        source: str,
+        dry_run: bool = False,
+    ) -> VersionChange:
+        """Replace a version's baselines of some subjects, and keep everything else of its metrics.
+
+        Args:
+            model_name: The model.
+            version: The version's text.
+            baselines: The new ones.
+            origin: Kept beside them.
+            source: What they were made from, for people; kept beside them.
+            dry_run: Return what the version would be, and change nothing.
+
+        Raises:
+            NotRegistered: There is no such version.
+        """
+        ...
+
+    async def list_models(self) -> Sequence[ModelRecord]:
+        """Return every model that has a policy or a version, by name."""
+        ...
+
+    async def show_model(self, model_name: str) -> ModelRecord:
+        """Return one model.
+
+        Raises:
+            NotRegistered: It has neither a policy nor a version.
+        """
+        ...
+
+    async def set_policy(
+        self,
+        model_name: str,
+        changes: Mapping[str, Any],
+        origin: Origin,
+        *,
+        expected_generation: int | None = None,
+        dry_run: bool = False,
+    ) -> PolicyRecord:
+        """Change a model's policy, or make its first one.
+
+        Args:
+            model_name: The model.
+            changes: New values by fields of :class:`PolicyRecord`; a role's is the version's text or ``None``, and in
+                ``arms`` too versions are named by their text.
+            origin: For the audit.
+            expected_generation: Change nothing unless the policy is at this generation; 0: unless there is none.
+            dry_run: Return what the policy would be, and change nothing.
+
+        Raises:
+            NotRegistered: A role names a version that the model does not have.
+            GenerationMoved: The policy is at another generation.
+        """
+        ...
+
+    async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
+        """Return the latest changes of a model's policy, or of all, latest first."""
+        ...
+
+    async def add_key(
+        self, key_id: str, sha256: str, scopes: Sequence[str], note: str | None, created_by: str
+    ) -> KeyRecord:
+        """Store a key; ``sha256`` is of its secret, in hex."""
+        ...
+
+    async def list_keys(self) -> Sequence[KeyRecord]:
+        """Return every key, revoked ones too, oldest first."""
+        ...
+
+    async def revoke_key(self, key_id: str) -> KeyRecord:
+        """Revoke a key; one that is revoked stays so.
+
+        Raises:
+            NotRegistered: There is no such key.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...

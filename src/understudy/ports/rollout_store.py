@@ -1,0 +1,219 @@
+"""Rollouts: plan, state, verdicts, what was done."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from understudy.core.alerts import AlertEvent
+from understudy.core.plan import RolloutPlan
+from understudy.core.presence import NONE_SILENT, SilentProxies
+from understudy.core.rollout_actions import PolicySeen
+from understudy.core.rollout_state import RolloutState, Transition
+from understudy.core.verdict import Verdict
+from understudy.ports.lease import Epoch
+from understudy.ports.registry import Origin
+
+
+class NewRollout(NamedTuple):
+    """A rollout to be started. ``salt`` is what the policy hashes meanwhile, ``None`` for the model's name."""
+
+    model_name: str
+    challenger: str
+    plan: RolloutPlan
+    salt: str | None
+    slow_us: int | None
+    """The champion's 95th percentile of late, in microseconds; ``None`` when nobody knows yet."""
+
+
+class RolloutRecord(NamedTuple):
+    """A rollout. Times are seconds since the epoch."""
+
+    id: int
+    state: RolloutState
+    revision: int
+    """Grows with each change of the state."""
+    champion_id: int
+    challenger_id: int
+    salt: str | None
+    slow_us: int | None
+    reason: str | None
+    started_by: str
+    finished_at: float | None
+    announced_at: float | None
+
+
+class RolloutView(NamedTuple):
+    """A rollout and what it acts on, read at one moment."""
+
+    record: RolloutRecord
+    policy: PolicySeen | None
+    weights_percent: Mapping[int, int]
+    """The challenger's weight under each generation of the policy that belonged to the rollout."""
+    proxies: int
+    """Live ones: see ``core.presence``."""
+    proxies_on_generation: int
+    in_flight: Mapping[int, int]
+    """Calls under way by version id, over all live proxies, as of their last reports."""
+    read_at: float
+    """By Postgres' clock."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed the policy's generation."""
+    all_silent: SilentProxies = NONE_SILENT
+    """Those that had as well: none of them has confirmed what is changed next."""
+
+
+class NewRolloutEvent(NamedTuple):
+    """What is written down with a transition; ``inputs`` is all that the verdict rests on."""
+
+    actor: str
+    verdict: Verdict | None = None
+    evidence: Sequence[Mapping[str, Any]] = ()
+    inputs: Mapping[str, Any] = {}
+    thresholds: Mapping[str, Any] = {}
+
+
+class RolloutEventRecord(NamedTuple):
+    """One thing that happened to a rollout."""
+
+    id: int
+    at: float
+    step: int
+    phase: str
+    verdict: Verdict | None
+    reason: str
+    evidence: Sequence[Mapping[str, Any]]
+    inputs: Mapping[str, Any]
+    thresholds: Mapping[str, Any]
+    code_version: str
+    actor: str
+    damage: str = ""
+    """Why something of it cannot be read, and is left out; empty for an event that can be."""
+
+
+class PolicyReach(NamedTuple):
+    """How far a model's policy has come, read at one moment."""
+
+    generation: int
+    proxies: int
+    """Live ones: see ``core.presence``."""
+    proxies_on_generation: int
+    in_flight: Mapping[int, int]
+    """Calls under way by version id, over all live proxies, as of their last reports."""
+    monitor_seconds: float | None
+    """Since a monitor that leads last said so; ``None`` if none ever did."""
+    read_at: float
+    """By Postgres' clock."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed the generation that is asked about."""
+
+
+class RollbackRecord(NamedTuple):
+    """What a rollback by hand did: ``weight 0`` (and more), ``previous champion back``, or nothing and why."""
+
+    model_name: str
+    did: str
+    generation: int
+    champion: str
+    challenger: str | None
+    rollout_id: int | None
+    without_calls: tuple[int, ...] = ()
+    """Ids of the model's versions that get none any more."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether traffic was moved."""
+        return not self.did.startswith("nothing")
+
+
+class RolloutStore(Protocol):
+    """Rollouts, their events, and the one way in which they change a policy.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
+    """
+
+    async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
+        """Give the challenger its role at weight 0 and begin a rollout of it, in one transaction.
+
+        Raises:
+            NotRegistered: The model has no policy, or no such version.
+            GenerationMoved: The policy is not at ``expected_generation``.
+            PolicyRefused: The model has an open rollout, or the database refuses the version.
+        """
+        ...
+
+    async def open_ids(self) -> Sequence[int]:
+        """Return the rollouts that are not over, or whose end was not announced, oldest first."""
+        ...
+
+    async def latest_id(self, model_name: str) -> int:
+        """Return a model's newest rollout.
+
+        Raises:
+            NotRegistered: It never had one.
+        """
+        ...
+
+    async def view(self, rollout_id: int) -> RolloutView:
+        """Return a rollout with what it acts on.
+
+        Raises:
+            NotRegistered: There is no such rollout.
+        """
+        ...
+
+    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        """Return the newest rollouts, of one model or of all, newest first."""
+        ...
+
+    async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
+        """Return what happened to a rollout, oldest first."""
+        ...
+
+    async def apply(
+        self,
+        view: RolloutView,
+        transition: Transition,
+        event: NewRolloutEvent,
+        alerts: Sequence[AlertEvent] = (),
+        *,
+        epoch: Epoch | None = None,
+    ) -> bool:
+        """Carry out a transition whole, in one transaction: policy, versions, state, event and alerts.
+
+        Returns:
+            Whether it was; ``False`` when the rollout or the policy is no longer what the transition was decided on.
+        """
+        ...
+
+    async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
+        """Set the threshold of a slow call, where there is none yet."""
+        ...
+
+    async def announce(
+        self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
+    ) -> None:
+        """Write down whether every live proxy has confirmed the end, in the words of ``reason``; once."""
+        ...
+
+    async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
+        """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
+        ...
+
+    async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
+        """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
+
+        Raises:
+            PolicyRefused: The model has no policy.
+        """
+        ...
+
+    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
+        """Return how many live proxies act on a model's policy, which are silent, and whether a monitor looks at it.
+
+        Args:
+            model_name: The model.
+            generation: Proxies count that act on this generation or a later one; ``None`` for the newest.
+
+        Raises:
+            NotRegistered: The model has no policy.
+        """
+        ...
