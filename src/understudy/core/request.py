@@ -6,12 +6,12 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from understudy.core.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
+from understudy.core.plain_input import MAX_ENTITY_ID, TypedBody, TypedDecoder
 from understudy.core.policy import ModelVersion
-from understudy.core.schema import Assembled, single_values
+from understudy.core.schema import Assembled, assembled, single_values
 from understudy.core.strict_json import parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
 
-MAX_ENTITY_ID = 255
 MAX_BATCH = 256
 _FIELDS = frozenset({"entity_id", "inputs", "category"})
 
@@ -34,6 +34,44 @@ class PredictRequest(NamedTuple):
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return what may be logged of the inputs."""
         return single_values(version.input_schema.features, self.inputs, stored)
+
+
+class TypedRequest:
+    """A predict request that was read in one pass by the decoder of a version's inputs.
+
+    Versions that take the same inputs have its row at once; for any other it is read again.
+    """
+
+    __slots__ = ("_body", "_decoder", "_row", "category", "entity_id")
+
+    def __init__(self, typed: TypedBody, decoder: TypedDecoder, body: bytes) -> None:
+        self.entity_id, self.category, self._row = typed
+        self._decoder = decoder
+        self._body = body
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs at hand."""
+        return parse_predict(self._body).inputs
+
+    def is_large(self, _version: ModelVersion) -> bool:
+        """See :meth:`PredictRequest.is_large`."""
+        return False
+
+    def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
+        """See :meth:`PredictRequest.assemble`."""
+        schema = version.input_schema
+        return assembled(self._row) if schema.decoder is self._decoder else schema.assemble(self.inputs, stored)
+
+    def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+        """See :meth:`PredictRequest.logged_values`."""
+        return single_values(version.input_schema.features, self.inputs, stored)
+
+
+def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:
+    """Read the body of one predict call in one pass where that can be; raises as :func:`parse_predict`."""
+    typed = decoder.read(body) if decoder is not None else None
+    return parse_predict(body) if decoder is None or typed is None else TypedRequest(typed, decoder, body)
 
 
 def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictRequest:

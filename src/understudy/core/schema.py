@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from understudy.core.features import MAX_NAME_SHOWN, MAX_VIOLATIONS, Feature, checked, expected, pointer_of
+from understudy.core.plain_input import PlainInput, TypedDecoder
 from understudy.core.tensors import Datatype, Row, TensorSpec
 from understudy.errors import InputInvalid, Violation
 
@@ -42,32 +43,6 @@ class TreatmentLayout(NamedTuple):
     counts: str | None
 
 
-class PlainInput(NamedTuple):
-    """The short way for the commonest input: one tensor of single numbers, all of them in the request.
-
-    ``checks`` has for each feature its name, the JSON types it takes, and its least and greatest value.
-    """
-
-    packer: struct.Struct
-    checks: tuple[tuple[str, tuple[type, ...], float, float], ...]
-
-    def row_of(self, values: Mapping[str, Any]) -> Row | None:
-        """Return the row; ``None`` when anything is unusual, so that the long way can say what."""
-        checks = self.checks
-        if len(values) != len(checks):
-            return None
-        elements = []
-        for name, types, least, greatest in checks:
-            value = values.get(name)
-            if type(value) not in types or not least <= value <= greatest:  # type: ignore[operator]  # a number by now
-                return None
-            elements.append(value)
-        try:
-            return (self.packer.pack(*elements),)
-        except (OverflowError, struct.error):
-            return None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class InputSchema:
     """A compiled ``input_schema``."""
@@ -78,6 +53,7 @@ class InputSchema:
     by_name: Mapping[str, Feature]
     stored_names: tuple[str, ...]
     plain: PlainInput | None = None
+    decoder: TypedDecoder | None = None
     treatments: TreatmentLayout | None = None
 
     @property
@@ -93,7 +69,7 @@ class InputSchema:
         """
         row = self.plain.row_of(values) if self.plain is not None else None
         if row is not None:
-            return Assembled(row, digest_of(row), ())
+            return assembled(row)
         violations: list[Violation] = []
         merged, defaulted, own = merge(self.features, values, stored, violations)
         if own != len(values):
@@ -178,6 +154,11 @@ def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: 
 def counts_content(count: int) -> bytes:
     """Return the content of the tensor that says how many treatments there are."""
     return struct.pack("<q", count)
+
+
+def assembled(row: Row) -> Assembled:
+    """Return a row of which nothing took a default."""
+    return Assembled(row, digest_of(row), ())
 
 
 def digest_of(row: Row) -> str:

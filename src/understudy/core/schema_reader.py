@@ -23,7 +23,6 @@ tensors; without it (``"layout": "rows"``) each treatment is a row of the batch.
 An empty ``output_schema`` takes the server's first output, any shape.
 """
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
@@ -32,11 +31,11 @@ from typing import Any
 import numpy as np
 
 from understudy.core.features import JSON_TYPES, Feature, checked, problem_of
+from understudy.core.plain_input import MOST_TYPED_FIELDS, PlainInput, TypedDecoder, decoder_of, packer_of
 from understudy.core.schema import (
     InputSchema,
     OutputSchema,
     PackedTensor,
-    PlainInput,
     TreatmentLayout,
     counts_content,
 )
@@ -93,13 +92,15 @@ def compile_input_schema(document: Any) -> InputSchema:
         packed = _nested(packed, treatments.counts)
     if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
         raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
+    plain = _plain(features, packed)
     return InputSchema(
         features=features,
         batch=batch,
         packed=packed,
         by_name=by_name,
         stored_names=tuple(feature.name for feature in features if feature.stored),
-        plain=_plain(features, packed),
+        plain=plain,
+        decoder=_decoder(features, plain),
         treatments=treatments,
     )
 
@@ -322,7 +323,14 @@ def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> P
         )
         for feature in features
     )
-    return PlainInput(struct.Struct(f"<{spec.size}{spec.datatype.letter}"), checks)
+    return PlainInput(packer_of(f"<{spec.size}{spec.datatype.letter}"), checks)
+
+
+def _decoder(features: tuple[Feature, ...], plain: PlainInput | None) -> TypedDecoder | None:
+    """Return what reads whole bodies, where nearly all of them have all features."""
+    if plain is None or len(features) > MOST_TYPED_FIELDS or any(feature.has_default for feature in features):
+        return None
+    return decoder_of(plain)
 
 
 def _only(document: Mapping[str, Any], permitted: set[str], where: str) -> None:

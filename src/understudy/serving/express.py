@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from understudy.core.outputs import Prediction
 from understudy.core.policy import ModelVersion
-from understudy.core.request import PredictRequest
+from understudy.core.request import PredictRequest, TypedRequest, read_predict
 from understudy.core.routing import falls_back
 from understudy.core.schema import Assembled
 from understudy.errors import ServingError
@@ -39,7 +39,13 @@ class ExpressPredictor:
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def predict(self, model_name: str, request: PredictRequest, timeout_seconds: float | None, tell: Tell) -> None:
+    def read(self, model_name: str, body: bytes) -> PredictRequest | TypedRequest:
+        """Read the body of a model's call; raises as :func:`understudy.core.request.parse_predict`."""
+        return read_predict(body, self._predictor.decoder_of(model_name))
+
+    def predict(
+        self, model_name: str, request: PredictRequest | TypedRequest, timeout_seconds: float | None, tell: Tell
+    ) -> None:
         """Do what ``Predictor.predict`` does, and ``tell`` the outcome.
 
         Raises:

@@ -7,15 +7,16 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from understudy.core.ids import prediction_id
 from understudy.core.outputs import Prediction
+from understudy.core.plain_input import TypedDecoder
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.rank import AssembledTreatments, RankRequest
 from understudy.core.ranking import Ranking
-from understudy.core.request import PredictRequest
+from understudy.core.request import PredictRequest, TypedRequest
 from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
 from understudy.core.sampling import encode_sample, is_sampled
 from understudy.core.schema import Assembled
@@ -37,6 +38,8 @@ from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.shadows import ShadowSet
 
+Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
+
 
 class Served(NamedTuple):
     """What one version made of a call: a prediction, or why there is none.
@@ -52,11 +55,18 @@ class Served(NamedTuple):
     seconds: float = 0.0
 
 
+class Stages(NamedTuple):
+    """How long the stages of a call took, in seconds."""
+
+    route: float
+    features: float
+    upstream: float
+
+
 class Outcome(NamedTuple):
     """Everything a door needs to answer: the receipt is there for errors too.
 
-    ``fallback_from`` is the challenger's failure when the champion answered for it. ``seconds`` maps a stage (route,
-    features, upstream) to how long it took.
+    ``fallback_from`` is the challenger's failure when the champion answered for it.
     """
 
     prediction_id: str
@@ -65,7 +75,7 @@ class Outcome(NamedTuple):
     role: Role
     generation: int
     fallback_from: UnderstudyError | None
-    seconds: Mapping[str, float]
+    seconds: Stages
 
 
 class Call(NamedTuple):
@@ -77,7 +87,7 @@ class Call(NamedTuple):
     prediction_id: str
     policy: ServingPolicy
     route: Route
-    request: PredictRequest | RankRequest
+    request: Request
     started: float
     routed: float
     deadline: float
@@ -132,7 +142,7 @@ class Predictor:
     async def predict(
         self,
         model_name: str,
-        request: PredictRequest | RankRequest,
+        request: Request,
         *,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
@@ -158,10 +168,16 @@ class Predictor:
         served, failed = await self._serve(call)
         return self.end(call, fetched, served, failed)
 
+    def decoder_of(self, model_name: str) -> TypedDecoder | None:
+        """Return what reads most bodies of a model's calls in one pass, if there is such a thing."""
+        snapshot = self._snapshot()
+        policy = snapshot.policies.get(model_name) if snapshot is not None else None
+        return policy.champion.input_schema.decoder if policy is not None else None
+
     def begin(
         self,
         model_name: str,
-        request: PredictRequest | RankRequest,
+        request: Request,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
     ) -> Call:
@@ -191,7 +207,7 @@ class Predictor:
             self._log.append(self._row(call, role, served, fallback_from, ended - call.started))
         if self._wants_shadow(call, served):
             self._shadows.offer(call.policy.model_name, lambda: self._shadow(call))
-        seconds = {"route": call.routed - call.started, "features": fetched - call.routed, "upstream": ended - fetched}
+        seconds = Stages(call.routed - call.started, fetched - call.routed, ended - fetched)
         return Outcome(call.prediction_id, call.route, served, role, call.policy.generation, fallback_from, seconds)
 
     def _new_id(self) -> str:

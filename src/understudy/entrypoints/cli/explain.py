@@ -8,8 +8,8 @@ import typer
 from rich.text import Text
 
 from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.core.plain_input import MAX_ENTITY_ID
 from understudy.core.policy import PolicySnapshot, ServingPolicy, apply_document
-from understudy.core.request import MAX_ENTITY_ID
 from understudy.core.routing import BUCKETS, Assignment, Reason, assignment
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_code_for

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from understudy import __version__
 from understudy.adapters.randomness import RandomBytes
 from understudy.bootstrap.proxy import Parts, open_parts
+from understudy.core.plain_input import MAX_ENTITY_ID
 from understudy.core.policy import PolicySnapshot
-from understudy.core.request import MAX_ENTITY_ID
 from understudy.core.routing import assignment, policy_of
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.control import ControlDoor

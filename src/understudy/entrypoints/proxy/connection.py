@@ -9,8 +9,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from understudy.entrypoints.proxy.door import Reply
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
+from understudy.entrypoints.proxy.headers import lines_of
 from understudy.serving.batching import TIMER_SECONDS
 
 WRITE_WHOLE = "understudy.write_whole"
@@ -18,7 +18,7 @@ WRITE_WHOLE = "understudy.write_whole"
 Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
-_CLOSE: Header = (b"connection", b"close")
+_CLOSE_LINE = b"connection: close\r\n"
 _WISHES = frozenset((b"upgrade", b"http2-settings"))
 """Header fields by which a caller asks for another protocol, and what it names in ``connection`` then."""
 
@@ -52,6 +52,8 @@ class Connection(HttpToolsProtocol):
         self._held_is_whole = False
         self._idle_since: float | None = None
         """Since when there is no request, in the event loop's time."""
+        self._is_between = True
+        """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
         """Whether the request that is read would like another protocol: it is read again as if it had not asked."""
 
@@ -64,6 +66,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Make nothing yet that only ASGI needs."""
+        self._is_between = False
         if self._held is not None:
             self._let_go()
         self.url = b""
@@ -90,13 +93,13 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Go on holding what may go express: what follows it in the same piece may be no request."""
+        self._is_between = True
         if self._held is not None:
             self._held_is_whole = True
         elif not self._asks_for_another:
             super().on_message_complete()
 
     def _may_go_express(self) -> bool:
-        cycle = self.cycle
         return (
             self._express is not None
             and self.parser.get_method() == b"POST"
@@ -104,30 +107,51 @@ class Connection(HttpToolsProtocol):
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
             and not self.expect_100_continue
-            and not self.flow.write_paused
-            and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
+            and self._is_free()
         )
 
-    def _let_go(self) -> None:
-        """Offer a held request to the express lane, or hand over what there is of it."""
+    def _is_free(self) -> bool:
+        """Whether all earlier requests are answered, and the caller has read enough of that."""
+        cycle = self.cycle
+        return not self.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
+
+    def _let_go(self) -> bytes | None:
+        """Offer a held request to the express lane, or hand over what there is of it.
+
+        Returns:
+            The body of what went express.
+        """
         held, self._held = self._held, None
         is_whole, self._held_is_whole = self._held_is_whole, False
         assert held is not None
         body = held[0] if len(held) == 1 else b"".join(held)
         if is_whole and not self.transport.is_closing() and self._go_express(body):
-            return
+            return body
         self._hand_over()
         if body:
             super().on_body(body)
         if is_whole:
             super().on_message_complete()
+        return None
 
     def _go_express(self, body: bytes) -> bool:
         assert self._express is not None
         self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
         before, cycle = self.cycle, ExpressCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self._express.offer(self.url, self.headers, body, cycle.answer):
+        if self._express.offer(self.url, self.headers, body, cycle):
+            return True
+        self.cycle = before
+        return False
+
+    def _go_known(self, request: bytes) -> bool:
+        """Let a request go express that came whole and whose head was met before; the parser never sees it."""
+        if self._express is None or not self._is_between or not self._is_free() or self.transport.is_closing():
+            return False
+        before, cycle = self.cycle, ExpressCycle(self)
+        self.cycle = cycle  # type: ignore[assignment]  # as above
+        if self._express.answer_known(request, cycle):
+            self._stop_clock()  # empty lines may have come before it
             return True
         self.cycle = before
         return False
@@ -148,10 +172,15 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Start the clock when bytes have come that do not make a request yet, stop it when they do."""
         self._unset_keepalive_if_required()
+        if self._go_known(data):
+            return
+        is_beginning = self._is_between
         self._parse(data)
         if self._held is not None:
-            is_whole = self._held_is_whole
-            self._let_go()
+            is_whole, target, headers = self._held_is_whole, self.url, self.headers
+            body = self._let_go()
+            if body is not None and is_beginning and self._express is not None:
+                self._express.learn(data, target, headers, body)
             if is_whole:
                 # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
                 self._stop_clock()
@@ -271,23 +300,26 @@ class ExpressCycle:
     def set(self) -> None:
         """Wake nobody."""
 
-    def on_response(self) -> None:
-        """Begin the next request."""
-        self._connection.on_response_complete()
+    def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """Write an answer, unless nobody is there any more."""
+        self._answer(status, lines_of(headers), body)
 
-    def answer(self, reply: Reply) -> None:
-        """Write the answer, unless nobody is there any more."""
+    def answer_well(self, lines: bytes, body: bytes) -> None:
+        """Write an answer with status 200, as :meth:`answer` does."""
+        self._answer(200, lines, body)
+
+    def _answer(self, status: int, lines: bytes, body: bytes) -> None:
         if self.response_complete or self.disconnected or self.transport.is_closing():
             self.response_complete = True
             return
-        headers = ((b"content-length", b"%d" % len(reply.body)), *reply.headers)
+        # A caller that reads slowly gets at most this one answer too early: its next call goes through ASGI.
+        length = b"content-length: %d\r\n" % len(body)
         if self.keep_alive:
-            # A caller that reads slowly gets at most this one answer too early: its next call goes through ASGI.
-            _write(self, reply.status, headers, reply.body)
+            _write(self, status, length + lines, body)
         else:
-            _write(self, reply.status, (*headers, _CLOSE), reply.body)
+            _write(self, status, length + lines + _CLOSE_LINE, body)
             self.transport.close()
-        self.on_response()  # begins the next request, unless this was the last
+        self._connection.on_response_complete()  # begins the next request, unless this was the last
 
 
 def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
@@ -298,16 +330,28 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     """
     if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
         return False
-    _write(cycle, status, headers, body)
+    _write(cycle, status, lines_of(headers), body)
     cycle.on_response()
     return True
 
 
-def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, headers: Iterable[Header], body: bytes) -> None:
-    parts = [STATUS_LINE[status]]
-    for name, value in (*cycle.default_headers, *headers):
-        parts += (name, b": ", value, b"\r\n")
-    parts += (b"\r\n", body)
-    cycle.transport.write(b"".join(parts))
+def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, lines: bytes, body: bytes) -> None:
+    cycle.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[status], _default_lines(cycle.default_headers), lines, body))
     cycle.response_started = cycle.response_complete = True
     cycle.message_event.set()
+
+
+class _DefaultLines:
+    """Lines of the headers that every answer has. uvicorn makes a new list of them each second."""
+
+    def __init__(self) -> None:
+        self._headers: list[Header] = []
+        self._lines = b""
+
+    def __call__(self, headers: list[Header]) -> bytes:
+        if headers is not self._headers:
+            self._headers, self._lines = headers, lines_of(headers)
+        return self._lines
+
+
+_default_lines = _DefaultLines()

@@ -7,7 +7,7 @@ the same.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
@@ -17,11 +17,11 @@ from understudy.core.policy import PolicySnapshot, Role
 from understudy.core.rank import RankRequest, parse_rank
 from understudy.core.request import PredictRequest, parse_batch, parse_predict
 from understudy.core.strict_json import Doubtful, parse_clean
-from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, read_headers, receipt_headers
+from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, headers_of, read_headers, receipt_lines
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
-from understudy.serving.express import ExpressPredictor
+from understudy.serving.express import ExpressPredictor, Tell
 from understudy.serving.predict import Outcome, Predictor
 
 INLINE_BYTES = 32_768
@@ -110,37 +110,31 @@ class PredictDoor:
             return self.refuse(problem, call.path)
         finally:
             self.in_flight -= 1
-        return self._reply(outcome, call.path)
+        return self.reply(outcome, call.path)
 
-    def predict_express(
-        self, headers: RawHeaders, path: str, model_name: str, body: bytes, tell: Callable[[Reply | Exception], None]
-    ) -> None:
-        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` its answer or a defect.
+    def predict_express(self, asked: Honoured, model_name: str, body: bytes, tell: Tell) -> None:
+        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` what became of it.
 
-        Raises nothing; ``tell`` is called once.
+        Raises nothing; ``tell`` is called once, also with what :meth:`predict` would refuse.
         """
         arrived = self._now()
-        self.in_flight += 1
         try:
-            asked = read_headers(headers)
             self.admit(asked, Scope.PREDICT, model_name)
-            request = parse_predict(body)
-            self._express.predict(model_name, request, self._left(asked, arrived), partial(self._tell, path, tell))
+            self._express.predict(model_name, self._express.read(model_name, body), self._left(asked, arrived), tell)
         except Exception as problem:  # noqa: BLE001 - whoever is told answers for it, and logs it
-            self._tell(path, tell, problem)
+            tell(problem)
 
-    def _tell(self, path: str, tell: Callable[[Reply | Exception], None], found: Outcome | Exception) -> None:
-        self.in_flight -= 1
-        try:
-            told = self._reply_to(found, path)
-        except Exception as defect:  # noqa: BLE001 - as above
-            told = defect
-        tell(told)
+    def reply(self, outcome: Outcome, path: str) -> Reply:
+        """Answer with what became of a call whose route was known."""
+        error = outcome.served.error
+        if error is None:
+            return Reply(200, [JSON, *headers_of(self.receipt_lines(outcome))], answer_body(outcome))
+        headers = [*problem_headers(error), *headers_of(self.receipt_lines(outcome))]
+        return Reply(status_of(error), headers, problem_body(error, path))
 
-    def _reply_to(self, found: Outcome | Exception, path: str) -> Reply | Exception:
-        if isinstance(found, Outcome):
-            return self._reply(found, path)
-        return self.refuse(found, path) if isinstance(found, UnderstudyError) else found
+    def receipt_lines(self, outcome: Outcome) -> bytes:
+        """Return the lines of an answer's head that are its receipt."""
+        return receipt_lines(outcome, name_version=self._version_headers)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
         """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
@@ -194,7 +188,7 @@ class PredictDoor:
         outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         error = outcome.served.error
         if error is None:
-            return True, _answer_body(outcome, member.entity_id)
+            return True, answer_body(outcome, member.entity_id)
         receipt = {
             "error": problem_of(error, path),
             "version": outcome.served.version.version,
@@ -204,13 +198,6 @@ class PredictDoor:
         }
         return False, orjson.dumps(receipt)
 
-    def _reply(self, outcome: Outcome, path: str) -> Reply:
-        headers = receipt_headers(outcome, name_version=self._version_headers)
-        error = outcome.served.error
-        if error is not None:
-            return Reply(status_of(error), [*problem_headers(error), *headers], problem_body(error, path))
-        return Reply(200, [JSON, *headers], _answer_body(outcome))
-
 
 async def _parse_long(parse: Parse, body: bytes) -> PredictRequest | RankRequest:
     if len(body) <= CLEAN_INLINE_BYTES:
@@ -219,7 +206,8 @@ async def _parse_long(parse: Parse, body: bytes) -> PredictRequest | RankRequest
     return await asyncio.to_thread(parse, body)
 
 
-def _answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
+def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
+    """Return the JSON of an answer; ``entity_id`` names whose it is, among others of a batch."""
     served = outcome.served
     prediction = served.prediction.json if served.prediction is not None else b"null"
     body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (

@@ -5,14 +5,17 @@ unusual about a request it declines, and the request then takes the ordinary way
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Protocol
 
 import structlog
 
-from understudy.entrypoints.proxy.door import INLINE_BYTES, PredictDoor, Reply
-from understudy.entrypoints.proxy.headers import Identity, RawHeaders, identify
-from understudy.errors import InternalFault
+from understudy.entrypoints.proxy.door import INLINE_BYTES, JSON, PredictDoor, Reply, answer_body
+from understudy.entrypoints.proxy.headers import RawHeaders, headers_of, identify, lines_of, read_headers
+from understudy.entrypoints.proxy.known_heads import KnownHead, KnownHeads
+from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
+from understudy.serving.predict import Outcome
 
 _log = structlog.get_logger(__name__)
 
@@ -22,6 +25,19 @@ _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only names that are the same however a path is read."""
 _LONGEST_TARGET = 512
 """Bytes of a target that is remembered: its length is the caller's choice."""
+_JSON_LINE = lines_of([JSON])
+
+
+class Place(Protocol):
+    """Where an answer is written, now or later, once."""
+
+    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Write an answer; its length is not among the headers."""
+        ...
+
+    def answer_well(self, lines: bytes, body: bytes) -> None:
+        """Write an answer with status 200, its headers as lines; its length is not among them."""
+        ...
 
 
 class ExpressLane:
@@ -34,34 +50,103 @@ class ExpressLane:
     """
 
     def __init__(self, door: PredictDoor, new_id: Callable[[], str], body_limit_bytes: int) -> None:
-        self._door = door
+        self.door = door
         self._new_id = new_id
         self._longest_bytes = min(INLINE_BYTES, body_limit_bytes)
+        self._known = KnownHeads()
 
-    def offer(self, target: bytes, headers: RawHeaders, body: bytes, answer: Callable[[Reply], None]) -> bool:
-        """Answer a POST, or return ``False``: then nothing has happened, and ``answer`` is not called.
+    def offer(self, target: bytes, headers: RawHeaders, body: bytes, place: Place) -> bool:
+        """Answer a POST, or return ``False``: then nothing has happened, and ``place`` is not used.
 
         Args:
             target: The request's target as it was sent.
             headers: Lower-case names and values.
             body: All of it.
-            answer: Takes the reply, now or later, once.
+            place: Takes the answer.
         """
         model_name = model_of(target)
         if model_name is None or len(body) > self._longest_bytes:
             return False
-        path = target.decode()
         identity = identify(headers, self._new_id)
-
-        def tell(found: Reply | Exception) -> None:
-            answer(_identified(found if isinstance(found, Reply) else self._fault(found, identity, path), identity))
-
-        self._door.predict_express(headers, path, model_name, body, tell)
+        call = _Call(self.door, target.decode(), identity.request_id, lines_of(identity.headers), place)
+        self.door.in_flight += 1
+        try:
+            asked = read_headers(headers)
+        except HeaderInvalid as problem:
+            call.tell(problem)
+        else:
+            self.door.predict_express(asked, model_name, body, call.tell)
         return True
 
-    def _fault(self, defect: Exception, identity: Identity, path: str) -> Reply:
-        _log.error("request.failed", request_id=identity.request_id, path=path, exc_info=defect)
-        return self._door.refuse(InternalFault(), path)
+    def answer_known(self, request: bytes, place: Place) -> bool:
+        """Answer a request whose head was met before, or return ``False`` as :meth:`offer` does.
+
+        Args:
+            request: All bytes that came, from the first of a request on.
+            place: Takes the answer.
+        """
+        found = self._known.find(request)
+        if found is None:
+            return False
+        head, body = found
+        request_id = self._new_id()
+        call = _Call(self.door, head.path, request_id, b"x-request-id: %b\r\n" % request_id.encode(), place)
+        self.door.in_flight += 1
+        self.door.predict_express(head.asked, head.model_name, body, call.tell)
+        return True
+
+    def learn(self, request: bytes, target: bytes, headers: RawHeaders, body: bytes) -> None:
+        """Remember what a request's head means, if it has nothing of this one request alone.
+
+        Args:
+            request: All bytes that came; the parser took them for one request, whose parts the others are.
+            target: As in :meth:`offer`, as the others.
+            headers: Lower-case names and values.
+            body: All of it.
+        """
+        model_name = model_of(target)
+        if model_name is None or len(body) > self._longest_bytes:
+            return
+        try:
+            asked = read_headers(headers)
+        except HeaderInvalid:
+            return
+        self._known.learn(request, KnownHead(target.decode(), model_name, asked, len(body)), headers)
+
+
+class _Call:
+    """An express call under way: how its answer is worded, and where it goes."""
+
+    __slots__ = ("_door", "_identity_lines", "_path", "_place", "_request_id")
+
+    def __init__(self, door: PredictDoor, path: str, request_id: str, identity_lines: bytes, place: Place) -> None:
+        self._door = door
+        self._path = path
+        self._request_id = request_id
+        self._identity_lines = identity_lines
+        self._place = place
+
+    def tell(self, found: Outcome | Exception) -> None:
+        """Answer with what became of the call, or for a defect."""
+        door = self._door
+        door.in_flight -= 1
+        try:
+            if type(found) is Outcome and found.served.error is None:
+                body = answer_body(found)
+                self._place.answer_well(_JSON_LINE + door.receipt_lines(found) + self._identity_lines, body)
+                return
+            reply = self._reply_to(found)
+        except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge of the ordinary way
+            reply = self._reply_to(defect)
+        self._place.answer(reply.status, (*reply.headers, *headers_of(self._identity_lines)), reply.body)
+
+    def _reply_to(self, found: Outcome | Exception) -> Reply:
+        if isinstance(found, Outcome):
+            return self._door.reply(found, self._path)
+        if isinstance(found, UnderstudyError):
+            return self._door.refuse(found, self._path)
+        _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
+        return self._door.refuse(InternalFault(), self._path)
 
 
 def model_of(target: bytes) -> str | None:
@@ -73,7 +158,3 @@ def model_of(target: bytes) -> str | None:
 def _model_of(target: bytes) -> str | None:
     match = _TARGET.fullmatch(target)
     return match.group(1).decode() if match is not None else None
-
-
-def _identified(reply: Reply, identity: Identity) -> Reply:
-    return Reply(reply.status, [*reply.headers, *identity.headers], reply.body)

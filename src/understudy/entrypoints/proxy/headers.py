@@ -13,7 +13,8 @@ from understudy.serving.predict import Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
-_NAMES_ITSELF = frozenset({b"traceparent", b"x-request-id"})
+NAMES_ITSELF = frozenset({b"traceparent", b"x-request-id"})
+"""Headers by which a caller names one request."""
 _HONOURED = frozenset(
     {
         b"authorization",
@@ -53,7 +54,7 @@ def identify(raw: RawHeaders, new_id: Callable[[], str]) -> Identity:
         raw: The request's headers.
         new_id: Makes an id of 32 hex digits.
     """
-    found = {name: value for name, value in raw if name in _NAMES_ITSELF}
+    found = {name: value for name, value in raw if name in NAMES_ITSELF}
     request_id = found.get(b"x-request-id")
     if request_id is None or not _REQUEST_ID.fullmatch(request_id):
         request_id = new_id().encode()
@@ -103,31 +104,47 @@ def _milliseconds(name: bytes, value: bytes) -> float:
     return int(value) / 1000
 
 
-def receipt_headers(outcome: Outcome, *, name_version: bool) -> list[tuple[bytes, bytes]]:
-    """Return who answered and how, for answers and for errors after a route was known.
+def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
+    """Return who answered and how, for answers and for errors after a route was known, as lines of an answer's head.
 
     A version's label is percent-encoded where it holds more than a header may.
     """
     served, seconds = outcome.served, outcome.seconds
-    stages = (
-        seconds["route"] * 1000,
-        seconds["features"] * 1000,
+    version = served.version
+    return b"x-prediction-id: %b\r\nserver-timing: route;dur=%.2f, features;dur=%.2f, %b, upstream;dur=%.2f\r\n%b" % (
+        outcome.prediction_id.encode(),
+        seconds.route * 1000,
+        seconds.features * 1000,
         _CACHE_STAGES[served.cache],
-        seconds["upstream"] * 1000,
+        seconds.upstream * 1000,
+        _constant_lines(
+            outcome.generation,
+            version.version if name_version else None,
+            outcome.role,
+            served.cache,
+            version.cache_ttl_seconds if served.prediction is not None else None,
+        ),
     )
-    label = served.version.version if name_version else None
-    ttl_seconds = served.version.cache_ttl_seconds if served.prediction is not None else None
-    return [
-        (b"x-prediction-id", outcome.prediction_id.encode()),
-        (b"server-timing", b"route;dur=%.2f, features;dur=%.2f, %b, upstream;dur=%.2f" % stages),
-        *_constant_headers(outcome.generation, label, outcome.role, served.cache, ttl_seconds),
-    ]
+
+
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as lines of an answer's head."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def headers_of(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that :func:`lines_of` made lines of."""
+    found = []
+    for line in lines.splitlines():
+        name, _, value = line.partition(b": ")
+        found.append((name, value))
+    return found
 
 
 @lru_cache(maxsize=4_096)
-def _constant_headers(
+def _constant_lines(
     generation: int, label: str | None, role: Role, cache: CacheResult, ttl_seconds: int | None
-) -> tuple[tuple[bytes, bytes], ...]:
+) -> bytes:
     """Return what is the same for many answers; without ``label`` no version is named, without a TTL no cache."""
     headers = [(b"x-policy-generation", b"%d" % generation)]
     if label is not None:
@@ -135,7 +152,7 @@ def _constant_headers(
         headers.append((b"x-model-role", role.value.encode()))
     if ttl_seconds is not None:
         headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
-    return tuple(headers)
+    return lines_of(headers)
 
 
 def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:

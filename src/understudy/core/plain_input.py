@@ -1,0 +1,122 @@
+"""The short ways for the commonest input: one tensor of single numbers, all of them in the request.
+
+Both are short cuts and no second opinion: whatever they do not take, for whatever reason, goes the long way
+(``core.request``, ``core.schema``), and only that one refuses. What they take, they take as the long way would; a
+property test holds them side by side.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import ceil, floor
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec.structs import astuple
+
+MAX_ENTITY_ID = 255
+MOST_TYPED_FIELDS = 1_024
+"""Inputs of a version for which a decoder is compiled."""
+_BIG = 9.2e18
+"""Just under 2**63. A number beyond it may have been an integer of more than 64 bits."""
+_INTEGERS = (-(2**63), 2**63 - 1)
+_ENVELOPE_COLONS = 2
+"""Of ``entity_id`` and ``inputs``."""
+
+Check = tuple[str, tuple[type, ...], float, float]
+"""A feature's name, the JSON types it takes, and its least and greatest value."""
+
+
+class PlainInput(NamedTuple):
+    """How the numbers of a request become a row, in the order of the tensor's elements."""
+
+    packer: struct.Struct
+    checks: tuple[Check, ...]
+
+    def row_of(self, values: Mapping[str, Any]) -> tuple[bytes, ...] | None:
+        """Return the row of values that were read already; ``None`` when anything is unusual."""
+        checks = self.checks
+        if len(values) != len(checks):
+            return None
+        elements = []
+        for name, types, least, greatest in checks:
+            value = values.get(name)
+            if type(value) not in types or not least <= value <= greatest:  # type: ignore[operator]  # a number by now
+                return None
+            elements.append(value)
+        try:
+            return (self.packer.pack(*elements),)
+        except (OverflowError, struct.error):
+            return None
+
+
+class TypedBody(NamedTuple):
+    """What a body says: whom it is about, the category if one is named, and the row of its inputs."""
+
+    entity_id: str
+    category: str | None
+    row: tuple[bytes, ...]
+
+
+class TypedDecoder:
+    """Reads bodies in one pass: JSON, types and bounds.
+
+    Args:
+        plain: The numbers, their bounds, and how they are packed.
+
+    Source:
+        ``msgspec`` decodes into values of known types in a fraction of the time that decoding and then looking at each
+        value takes (measured with 13 numbers, packing included: 0.8 against 5.5 µs).
+    """
+
+    def __init__(self, plain: PlainInput) -> None:
+        names = {f"f{place}": name for place, (name, *_) in enumerate(plain.checks)}
+        fields = [(field, _kind_of(check)) for field, check in zip(names, plain.checks, strict=True)]
+        inputs = msgspec.defstruct("Inputs", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        envelope: list[Any] = [
+            ("entity_id", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ENTITY_ID)]),
+            ("inputs", inputs),
+            ("category", Annotated[str, msgspec.Meta(max_length=MAX_ENTITY_ID)] | None, None),
+        ]
+        body = msgspec.defstruct("Body", envelope, forbid_unknown_fields=True, gc=False)
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(body).decode
+        self._pack = plain.packer.pack
+        self._colons = len(names) + _ENVELOPE_COLONS
+
+    def read(self, body: bytes) -> TypedBody | None:
+        """Return what the body says, or ``None`` when it should be read the long way."""
+        # As many colons as keys: none came twice, and no string holds one. Without a backslash no string holds U+0000.
+        more_colons = body.count(b":") - self._colons
+        if more_colons not in (0, 1) or b"\\" in body or not body.isascii():
+            return None
+        try:
+            found = self._decode(body)
+            if (found.category is None) is (more_colons == 1):
+                return None
+            return TypedBody(found.entity_id, found.category, (self._pack(*astuple(found.inputs)),))
+        except (msgspec.DecodeError, OverflowError, struct.error):
+            return None
+
+
+@lru_cache(maxsize=256)
+def packer_of(layout: str) -> struct.Struct:
+    """Return what packs numbers by a format of ``struct``; the same one for the same format."""
+    return struct.Struct(layout)
+
+
+@lru_cache(maxsize=256)
+def decoder_of(plain: PlainInput) -> TypedDecoder:
+    """Return the decoder of such inputs; versions that take the same inputs have the same one."""
+    return TypedDecoder(plain)
+
+
+def _kind_of(check: Check) -> Any:
+    _, types, least, greatest = check
+    if bool in types:
+        return bool
+    if float in types:
+        return Annotated[float, msgspec.Meta(ge=max(least, -_BIG), le=min(greatest, _BIG))]
+    lowest, highest = _INTEGERS
+    low = lowest if least <= lowest else ceil(least)
+    high = highest if greatest >= highest else floor(greatest)
+    return Annotated[int, msgspec.Meta(ge=low, le=high)]
