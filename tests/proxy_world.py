@@ -160,7 +160,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
                 log = GroupCommit(spool)
-                callers = Callers(lambda version: _make_caller(version, backends[version.version], log))
+                callers = Callers(lambda version: _make_caller(version, backends[version.version]))
                 feed = PolicyFeed(
                     source,
                     JsonSnapshotFile(folder / "policy.json"),
@@ -214,7 +214,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         yield run
 
 
-def _make_caller(version: ModelVersion, backend: MemoryBackend, log: GroupCommit) -> BatchingCaller:
+def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCaller:
     return BatchingCaller(
         version,
         backend,
@@ -223,5 +223,4 @@ def _make_caller(version: ModelVersion, backend: MemoryBackend, log: GroupCommit
         batch_rows=32,
         queue_rows=1000,
         now=time.monotonic,
-        together=log,
     )

@@ -94,7 +94,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         )
         stack.callback(spool.close)
         log = GroupCommit(spool)
-        callers = Callers(partial(_make_caller, settings, telemetry, log))
+        stack.callback(log.flush)
+        callers = Callers(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(callers.close)
         feed = await _open_feed(settings, telemetry, callers, stack)
         await _open_shipper(settings, spool, feed, telemetry, stack)
@@ -140,9 +141,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         yield parts
 
 
-def _make_caller(
-    settings: Settings, telemetry: PrometheusTelemetry, log: GroupCommit, version: ModelVersion
-) -> BatchingCaller:
+def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: ModelVersion) -> BatchingCaller:
     count_hedge = partial(telemetry.count, "hedges_total", version.model_name, version.version)
     return BatchingCaller(
         version,
@@ -153,7 +152,6 @@ def _make_caller(
         queue_rows=settings.backend_queue_rows,
         most_calls=settings.backend_calls,
         wait_seconds=settings.backend_wait_seconds,
-        together=log,
         now=time.monotonic,
     )
 

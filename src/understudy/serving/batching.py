@@ -1,10 +1,11 @@
 """Batch while busy: rows that wait for a version leave together, in one call.
 
-A row goes out at once while fewer than ``concurrency`` calls of its version are in flight, or when the last call left
-``gap_seconds`` ago. Otherwise it leaves with the next call that ends, or when that gap is over, whichever is first, and
-with it whatever else waits. While a version is slow the gap is a share of what its slowest call has taken so far, so
-that one that hangs is asked by few calls of many rows. An idle proxy adds no latency, a slow model adds at most the gap
-or that share, and a busy proxy makes fewer and larger calls.
+A row goes out at the end of the event loop's turn, with the rows of all requests that the turn found ready, while
+fewer than ``concurrency`` calls of its version are in flight, or when the last call left ``gap_seconds`` ago. Otherwise
+it leaves with the next call that ends, or when that gap is over, whichever is first, and with it whatever else waits.
+While a version is slow the gap is a share of what its slowest call has taken so far, so that one that hangs is asked by
+few calls of many rows. An idle proxy adds no latency, a slow model adds at most the gap or that share, and a busy proxy
+makes fewer and larger calls.
 
 When ``most_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
 the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work.
@@ -13,7 +14,7 @@ the queue full. A refusal at once would be a request to try again at once: such 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -90,7 +91,6 @@ class BatchingCaller:
         batch_rows: Most rows in one call.
         queue_rows: Most rows that may wait; further ones are refused.
         most_calls: Most calls in flight, however slow the version is.
-        together: Entered while the rows of one call get their answers.
         wait_seconds: Longest wait of a row for a call, when none is free; what is refused is refused after that time.
         now: The monotonic clock, in seconds, that deadlines are given in.
     """
@@ -105,7 +105,6 @@ class BatchingCaller:
         batch_rows: int,
         queue_rows: int,
         now: Callable[[], float],
-        together: AbstractContextManager[None] | None = None,
         most_calls: int = 128,
         wait_seconds: float = 0.2,
     ) -> None:
@@ -118,7 +117,6 @@ class BatchingCaller:
         self._most_calls = most_calls
         self._wait_seconds = wait_seconds
         self._now = now
-        self._together = together if together is not None else nullcontext()
         self._gap_seconds = gap_seconds
         self._queue: deque[_Waiting] = deque()
         self._expiring: deque[_Waiting] = deque()
@@ -127,6 +125,7 @@ class BatchingCaller:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._expires_at = inf
         """The deadline that the timer is for."""
+        self._is_turn_planned = False
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
         self._refusal_timer: asyncio.TimerHandle | None = None
@@ -174,12 +173,21 @@ class BatchingCaller:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(row, deadline, since, settle)
         if len(self._queue) >= self._queue_rows:
+            self._dispatch_if_due()  # a turn may bring more rows than may wait, of which none has to
+        if len(self._queue) >= self._queue_rows:
             waiting.timer = loop.call_later(min(self._wait_seconds, remaining), waiting.end, self._overloaded())
             return waiting
         self._watch(waiting, remaining)
         self._queue.append(waiting)
-        self._dispatch_if_due()
+        if not self._is_turn_planned:
+            self._is_turn_planned = True
+            loop.call_soon(self._end_turn)
         return waiting
+
+    def _end_turn(self) -> None:
+        """Send what is due, once every request that the event loop found ready has had its row queued."""
+        self._is_turn_planned = False
+        self._dispatch_if_due()
 
     def _watch(self, waiting: _Waiting, remaining: float) -> None:
         """See to it that a row is over at its deadline.
@@ -331,9 +339,8 @@ class BatchingCaller:
         except ServingError as problem:
             _fail(batch, problem)
         else:
-            with self._together:
-                for waiting, prediction in zip(batch, predictions, strict=True):
-                    waiting.end(prediction)
+            for waiting, prediction in zip(batch, predictions, strict=True):
+                waiting.end(prediction)
 
     async def _answer_halves(self, batch: list[_Waiting], retries: "_Retries", problem: BadAnswer) -> None:
         """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""

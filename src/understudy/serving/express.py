@@ -76,12 +76,12 @@ class ExpressPredictor:
 
     def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
         """Tell a run's outcome."""
+        self._log.collect()
         try:
-            outcome = self._predictor.end(run.call, run.call.routed, served, failed)
+            outcome: Outcome | Exception = self._predictor.end(run.call, run.call.routed, served, failed)
         except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
-            run.tell(defect)
-        else:
-            self._log.answer(run.tell, outcome)
+            outcome = defect
+        self._log.answer(run.tell, outcome)
 
     def fall_back(self, run: "_Run", first: Served) -> None:
         """Let the champion answer for a run, which is rare enough for a task."""

@@ -1,13 +1,13 @@
-"""Group commit: the rows of calls that one model call answers are one write to the spool, before any of their answers.
+"""Group commit: the rows of calls that end in one turn of the event loop are one write to the spool, before any answer.
 
 Source:
     The term and the idea are the databases' (J. Gray and A. Reuter, *Transaction Processing*, 1993): whoever waits for
     its own row waits for a few others, which costs one write instead of several.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import structlog
@@ -27,9 +27,9 @@ class _Held(NamedTuple):
 
 
 class GroupCommit:
-    """Inside ``with``, rows and answers are held; leaving it writes the rows, then gives the answers.
+    """Writes the rows of calls that are answered by callback at the end of the turn, and gives the answers then.
 
-    Nothing may be awaited inside: what is held there must be over within one turn of the event loop.
+    Any other row is written at once.
 
     Args:
         spool: Where the rows go.
@@ -37,39 +37,37 @@ class GroupCommit:
 
     def __init__(self, spool: PredictionSpool) -> None:
         self._spool = spool
-        self._is_open = False
-        self._rows: list[PredictionRow] = []
+        self._collected: list[PredictionRow] | None = None
+        """Rows of the call that is about to be held; ``None`` while no such call is under way."""
         self._held: list[_Held] = []
 
     def append(self, row: PredictionRow) -> None:
-        """Write a row of the call that is answered next: now, or when the group is left."""
-        if self._is_open:
-            self._rows.append(row)
-        else:
+        """Take a row of the call that :meth:`collect` began, or write one of any other call."""
+        if self._collected is None:
             self._spool.append(row)
+        else:
+            self._collected.append(row)
+
+    def collect(self) -> None:
+        """Begin a call that :meth:`answer` ends; nothing may be awaited between the two."""
+        self._collected = []
 
     def answer(self, tell: Callable[[Any], None], outcome: Any) -> None:
-        """``tell`` a call's outcome, now or when its row is written; a defect of that is told instead.
+        """``tell`` a call's outcome when its rows are written, at the end of the turn; a defect of that instead.
 
         Args:
             tell: Takes the outcome or an exception; must not raise.
             outcome: What to tell.
         """
-        if self._is_open:
-            self._held.append(_Held(self._rows, tell, outcome))
-            self._rows = []
-        else:
-            tell(outcome)
+        rows, self._collected = self._collected, None
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._held.append(_Held(rows or (), tell, outcome))
 
-    def __enter__(self) -> None:
-        self._is_open = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, defect: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_open = False
+    def flush(self) -> None:
+        """Write the rows that are held, and then give the answers."""
         held, self._held = self._held, []
-        rows, self._rows = [row for one in held for row in one.rows] + self._rows, []
+        rows = [row for one in held for row in one.rows]
         finish: Callable[[_Held], None] = _tell
         if rows:
             try:

@@ -58,13 +58,13 @@ async def call_all(caller: BatchingCaller, values: list[float]) -> list[object]:
     return [answer if isinstance(answer, BaseException) else answer.score for answer in answers]
 
 
-async def test_an_idle_version_is_called_at_once_and_a_busy_one_in_batches():
+async def test_rows_of_one_turn_leave_together_and_a_busy_version_is_called_in_batches():
     backend = MemoryBackend(echo, delay_seconds=0.01)
 
     answers = await call_all(a_caller(backend), [float(n) for n in range(18)])
 
     assert answers == [float(n) for n in range(18)]
-    assert [len(call) for call in backend.calls] == [1, 1, 8, 8]
+    assert [len(call) for call in backend.calls] == [8, 8, 2]
 
 
 def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
@@ -115,10 +115,13 @@ async def test_rows_left_over_from_a_full_batch_leave_without_waiting_for_a_call
     caller = a_caller(backend, concurrency=1, gap_seconds=0.01)
     deadline = time.monotonic() + 5
 
-    calls = [asyncio.create_task(caller.call(row_of(float(n)), deadline)) for n in range(12)]
+    first = asyncio.create_task(caller.call(row_of(0.0), deadline))
+    await asyncio.sleep(0.001)
+    calls = [asyncio.create_task(caller.call(row_of(float(n)), deadline)) for n in range(11)]
     await asyncio.sleep(0.1)
 
     assert [len(call) for call in backend.calls] == [1, 8, 3]
+    await first
     await asyncio.gather(*calls)
 
 
@@ -141,7 +144,7 @@ async def test_a_value_that_is_not_finite_costs_its_row_and_no_second_call():
     answers = await call_all(a_caller(backend, concurrency=1), [float(n) for n in range(9)])
 
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BadAnswer)] == [3]
-    assert [len(call) for call in backend.calls] == [1, 8]
+    assert [len(call) for call in backend.calls] == [8, 1]
 
 
 async def test_a_defect_of_the_proxy_is_not_the_models_bad_answer():
@@ -270,10 +273,13 @@ def block_of(*values: float) -> Block:
 
 async def test_a_block_of_rows_is_a_call_of_its_own_that_waits_for_none():
     backend = MemoryBackend(echo, delay_seconds=0.01)
-    caller = a_caller(backend, concurrency=1)
+    caller = a_caller(backend, concurrency=1, gap_seconds=30.0)
     deadline = time.monotonic() + 5
-    rows = [asyncio.ensure_future(caller.call(row_of(value), deadline)) for value in (1, 2)]
-    await asyncio.sleep(0)
+    rows = []
+    for value in (1, 2):
+        rows.append(asyncio.ensure_future(caller.call(row_of(value), deadline)))
+        for _ in range(3):  # the row is queued, then sent at the end of that turn
+            await asyncio.sleep(0)
 
     tensor = await caller.call_block(block_of(7, 8, 9), deadline)
 

@@ -1,9 +1,9 @@
 """Rows and answers of one group: what is written when, and who is told what."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 from builders import KeptRows
 from spooled_rows import a_prediction_id, a_row
 
@@ -34,81 +34,115 @@ class Watched(KeptRows):
         return numbers
 
 
-def test_outside_a_group_a_row_is_written_and_an_answer_given_at_once():
+def answer(log: GroupCommit, number: int, tell: Callable[[Any], None]) -> None:
+    """End a call whose row and outcome have this number."""
+    log.collect()
+    log.append(a_row(number))
+    log.answer(tell, number)
+
+
+async def a_turn() -> None:
+    """Let the event loop end its turn."""
+    await asyncio.sleep(0)
+
+
+async def test_a_row_of_a_call_that_is_not_answered_by_callback_is_written_at_once():
+    events: list[Any] = []
+    GroupCommit(Watched(events)).append(a_row(1))
+    assert events == [["row", 1]]
+
+
+async def test_the_rows_of_a_turn_are_one_write_before_all_its_answers_in_their_order():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
-    log.append(a_row(1))
-    log.answer(events.append, "one")
-
-    assert events == [["row", 1], "one"]
-
-
-def test_the_rows_of_a_group_are_one_write_before_all_its_answers_in_their_order():
-    events: list[Any] = []
-    log = GroupCommit(Watched(events))
-
-    with log:
-        for number in (1, 2, 3):
-            log.append(a_row(number))
-            log.answer(events.append, number)
-        log.answer(events.append, "an answer without a row")
-        assert events == []
+    for number in (1, 2, 3):
+        answer(log, number, events.append)
+    log.collect()
+    log.answer(events.append, "an answer without a row")
     log.append(a_row(4))
+    assert events == [["row", 4]]
+    await a_turn()
+    answer(log, 5, events.append)
+    await a_turn()
 
-    assert events == [["rows", 1, 2, 3], 1, 2, 3, "an answer without a row", ["row", 4]]
+    assert events == [["row", 4], ["rows", 1, 2, 3], 1, 2, 3, "an answer without a row", ["rows", 5], 5]
 
 
-def test_a_group_without_rows_writes_nothing():
+async def test_a_call_has_all_the_rows_that_came_since_it_began():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
-    with log:
-        log.answer(events.append, "one")
+    log.collect()
+    log.append(a_row(1))
+    log.append(a_row(2))
+    log.answer(events.append, "both")
+    await a_turn()
+
+    assert events == [["rows", 1, 2], "both"]
+
+
+async def test_a_turn_without_rows_writes_nothing():
+    events: list[Any] = []
+    log = GroupCommit(Watched(events))
+
+    log.collect()
+    log.answer(events.append, "one")
+    await a_turn()
 
     assert events == ["one"]
 
 
-def test_a_row_that_cannot_be_encoded_costs_only_its_own_caller_the_answer():
+async def test_what_is_held_when_everything_ends_is_written_and_told_once():
+    events: list[Any] = []
+    log = GroupCommit(Watched(events))
+
+    answer(log, 1, events.append)
+    log.flush()
+    assert events == [["rows", 1], 1]
+    await a_turn()
+
+    assert events == [["rows", 1], 1]
+
+
+async def test_a_row_that_cannot_be_encoded_costs_only_its_own_caller_the_answer():
     events: list[Any] = []
     told: list[Any] = []
     log = GroupCommit(Watched(events, unspeakable=2))
 
-    with log:
-        for number in (1, 2, 3):
-            log.append(a_row(number))
-            log.answer(told.append, number)
+    for number in (1, 2, 3):
+        answer(log, number, told.append)
+    await a_turn()
 
     assert events == [["row", 1], ["row", 3]]
     assert (told[0], type(told[1]), told[2]) == (1, ValueError, 3)
 
 
-def test_what_was_held_is_written_and_told_although_the_group_failed():
-    events: list[Any] = []
-    log = GroupCommit(Watched(events))
-
-    def fail() -> None:
-        with log:
-            log.append(a_row(1))
-            log.answer(events.append, "one")
-            raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError):
-        fail()
-
-    assert events == [["rows", 1], "one"]
-
-
-def test_whoever_cannot_be_told_costs_nobody_else_the_answer():
+async def test_whoever_cannot_be_told_costs_nobody_else_the_answer():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
     def refuse(_outcome: Any) -> None:
         raise RuntimeError("a defect")
 
-    with log:
-        for number, tell in ((1, events.append), (2, refuse), (3, events.append)):
-            log.append(a_row(number))
-            log.answer(tell, number)
+    for number, tell in ((1, events.append), (2, refuse), (3, events.append)):
+        answer(log, number, tell)
+    await a_turn()
 
     assert events == [["rows", 1, 2, 3], 1, 3]
+
+
+async def test_what_a_told_caller_ends_is_held_for_the_next_turn():
+    events: list[Any] = []
+    log = GroupCommit(Watched(events))
+
+    def end_another(outcome: Any) -> None:
+        events.append(outcome)
+        answer(log, 2, events.append)
+
+    answer(log, 1, end_another)
+    await a_turn()
+    assert events == [["rows", 1], 1]
+    await a_turn()
+
+    assert events == [["rows", 1], 1, ["rows", 2], 2]

@@ -137,7 +137,15 @@ def test_a_deadline_that_comes_first_ends_the_wait():
 def test_rows_that_only_wait_for_company_are_sent_and_not_refused():
     backend = MemoryBackend(echo, delay_seconds=1.0)
 
-    calls = all_ended(backend, rows=4, gap_seconds=30.0, batch_rows=8, most_calls=3)
+    async def scenario() -> list[Ended]:
+        caller = a_caller(backend, concurrency=1, gap_seconds=30.0, batch_rows=8, most_calls=3)
+        calls = []
+        for number in range(4):
+            calls.append(asyncio.create_task(ended(caller.call(row_of(float(number)), now() + 5))))
+            await asyncio.sleep(0.001)
+        return await asyncio.gather(*calls)
+
+    calls = run_in_virtual_time(scenario())
 
     assert [call.result for call in calls] == [0.0, 1.0, 2.0, 3.0]
     assert [len(rows) for rows in backend.calls] == [1, 3]
