@@ -1,13 +1,13 @@
 """Planning a test: how many entities an arm needs, how often one may look, and when the answer will be known."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, floor, log, log1p, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 FloatArray = NDArray[np.float64]
 
@@ -227,7 +227,7 @@ def look_boundaries(fractions: Sequence[float], alpha: float = ALPHA) -> tuple[f
     for before, fraction in zip((0.0, *fractions), fractions, strict=False):
         due = (spent_alpha(fraction, alpha) - spent) / 2
         spent += 2 * due
-        boundary = optimize.brentq(_excess, 0.0, 40.0, (walk, fraction - before, sqrt(fraction), due))
+        boundary = _root_of(_excess, 0.0, 40.0, walk, fraction - before, sqrt(fraction), due)
         boundaries.append(float(boundary))
         walk = walk.on(fraction - before, boundary * sqrt(fraction))
     return tuple(boundaries)
@@ -249,7 +249,7 @@ def sample_inflation_ratio(looks: Sequence[float], alpha: float = ALPHA, power_r
             walk = walk.on(fraction - before, boundary * sqrt(fraction), drift)
         return power_ratio - (1 - float(walk.masses.sum()))
 
-    return float((optimize.brentq(missing_power, 0.9 * fixed, 3 * fixed) / fixed) ** 2)
+    return float((_root_of(missing_power, 0.9 * fixed, 3 * fixed) / fixed) ** 2)
 
 
 def always_valid_boundary(fraction: float, alpha: float = ALPHA) -> float:
@@ -296,6 +296,13 @@ class _Walk(NamedTuple):
         away = (points[:, None] - self.points - drift * step) / sqrt(step)
         density = np.exp(-(away**2) / 2) @ self.masses / sqrt(2 * np.pi * step)
         return self._replace(points=points, masses=edge * self.weights * density)
+
+
+def _root_of(function: Callable[..., float], low: float, high: float, *arguments: Any) -> float:
+    """Return where a function of its first argument is zero between two values that it has another sign at."""
+    from scipy.optimize import brentq  # noqa: PLC0415 - 0.2 s of every start of a proxy, for what plans of tests need
+
+    return float(brentq(function, low, high, arguments))
 
 
 def _excess(boundary: float, walk: _Walk, step: float, scale: float, due: float) -> float:

@@ -10,3 +10,14 @@ def test_the_proxy_is_started_before_the_metrics_library_is_imported():
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
 
     assert done.returncode == 0
+
+
+def test_a_proxy_starts_without_what_only_reports_and_registrations_need():
+    program = (
+        "import sys, understudy.entrypoints.proxy.single; "
+        "sys.exit(', '.join({'sqlalchemy', 'scipy.optimize', 'pyarrow', 'typer'} & sys.modules.keys()) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
