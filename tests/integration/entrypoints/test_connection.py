@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -228,3 +229,50 @@ async def test_a_thousand_wishes_in_one_piece_are_read_one_after_another(call):
     answer, _ = await caller.rest()
 
     assert answer.count(b"HTTP/1.1 200 ") == 1_001
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE])
+@pytest.mark.parametrize("field", [b"x-padding: " + b"x" * 1_000 + b"\r\n", b"x" * 1_000])
+async def test_a_head_without_end_is_refused_after_so_many_bytes(call, before, field):
+    caller = await call()
+    head = b"GET / HTTP/1.1\r\nhost: x\r\n" + (b"x-one: " if field[-1:] == b"x" else b"")
+    await caller.send(before + head)
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 10_000_000 and not caller.reader.at_eof():
+            await caller.send(field)
+            sent += len(field)
+            await asyncio.sleep(0)
+        answer, _ = await caller.rest()
+        assert b"HTTP/1.1 431 " in answer
+
+    assert sent < 10_000_000
+
+
+async def test_trailers_are_no_headers_however_many(call):
+    caller = await call()
+    await caller.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+    await caller.send(b"x-late: 1\r\n" * 100 + b"\r\n" + WHOLE)
+
+    answers = b""
+    async with asyncio.timeout(5):
+        while answers.count(b"{}") < 2:
+            answers += await caller.reader.read(1_000)
+
+    assert answers.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_a_caller_who_reads_nothing_of_its_answers_is_disconnected(port):
+    body = b"x" * 999
+    request = b"POST /whole HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    def send_only() -> None:
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            caller.settimeout(15)
+            caller.connect(("127.0.0.1", port))
+            while True:
+                caller.sendall(request)
+
+    with pytest.raises(ConnectionError):
+        await asyncio.to_thread(send_only)

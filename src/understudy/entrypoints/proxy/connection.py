@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -19,6 +20,9 @@ Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
 _CLOSE_LINE = b"connection: close\r\n"
+LONGEST_HEAD = 65_536
+"""Bytes of a request's head, beside those of the read that it began in."""
+_HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
 _WISHES = frozenset((b"upgrade", b"http2-settings"))
 """Header fields by which a caller asks for another protocol, and what it names in ``connection`` then."""
 
@@ -37,8 +41,12 @@ class Connection(HttpToolsProtocol):
     declines, and what comes in several pieces or asks for more than an answer, is handed over to uvicorn as if nothing
     had been.
 
+    A head has so many bytes and no more, and an answer is read in time, or the connection is broken off. Fields behind
+    a body in chunks (trailers) are dropped: nothing here asks for them, and a request's headers are complete before.
+
     Args:
-        receive_seconds: Longest time from the first byte of a request until its headers are complete.
+        receive_seconds: Longest time from the first byte of a request until its headers are complete, and longest time
+            that a caller may read nothing of answers that do not fit into the buffers.
         arguments: As uvicorn gives them to its own class.
     """
 
@@ -52,6 +60,11 @@ class Connection(HttpToolsProtocol):
         self._held_is_whole = False
         self._idle_since: float | None = None
         """Since when there is no request, in the event loop's time."""
+        self._is_in_head = False
+        self._head_bytes = 0
+        """Of the head that is being read, those of the read that it began in left out."""
+        self._reading: asyncio.TimerHandle | None = None
+        """Breaks the connection off unless the caller reads."""
         self._is_between = True
         """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
@@ -67,6 +80,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Make nothing yet that only ASGI needs."""
         self._is_between = False
+        self._is_in_head = True
+        self._head_bytes = 0
         if self._held is not None:
             self._let_go()
         self.url = b""
@@ -74,8 +89,14 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self._asks_for_another = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, but no trailer."""
+        if self._is_in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Hold what may go express until it is there as a whole."""
+        self._is_in_head = False
         self._asks_for_another = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._asks_for_another:
             return
@@ -175,6 +196,11 @@ class Connection(HttpToolsProtocol):
         if self._go_known(data):
             return
         is_beginning = self._is_between
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > LONGEST_HEAD:
+                self._refuse_head()
+                return
         self._parse(data)
         if self._held is not None:
             is_whole, target, headers = self._held_is_whole, self.url, self.headers
@@ -190,6 +216,30 @@ class Connection(HttpToolsProtocol):
                 self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
         else:
             self._stop_clock()
+
+    def _refuse_head(self) -> None:
+        self._stop_clock()
+        if self._is_free():  # an answer under way would be cut in two
+            lines = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n%b" % (
+                len(_HEAD_TOO_LONG),
+                _CLOSE_LINE,
+            )
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self.transport.write(_answer(status, self.server_state.default_headers, lines, _HEAD_TOO_LONG))
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        """Wait for the caller to read, but not for ever."""
+        super().pause_writing()
+        if self._reading is None:
+            self._reading = self.loop.call_later(self._receive_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the caller reads."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def _parse(self, data: bytes) -> None:
         while True:
@@ -224,6 +274,9 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
         self._stop_clock()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -336,9 +389,13 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
 
 
 def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, lines: bytes, body: bytes) -> None:
-    cycle.transport.write(b"%b%b%b\r\n%b" % (STATUS_LINE[status], _default_lines(cycle.default_headers), lines, body))
+    cycle.transport.write(_answer(status, cycle.default_headers, lines, body))
     cycle.response_started = cycle.response_complete = True
     cycle.message_event.set()
+
+
+def _answer(status: int, default_headers: list[Header], lines: bytes, body: bytes) -> bytes:
+    return b"%b%b%b\r\n%b" % (STATUS_LINE[status], _default_lines(default_headers), lines, body)
 
 
 class _DefaultLines:
