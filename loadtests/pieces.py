@@ -12,6 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 import orjson
+from builders import a_version
 
 from loadtests import plain_body
 from loadtests.machine import SERVER_CORE, cpu_seconds, ended_children_cpu_seconds, on_core
@@ -20,20 +21,19 @@ from loadtests.result import say
 from loadtests.scene import BENCH, INPUT_SCHEMA, Scene
 from loadtests.section import Check, Effort, Findings, Section, Target
 from understudy.adapters.child_process import free_port
-from understudy.core.request import parse_predict
+from understudy.core.request import read_predict
 from understudy.core.routing import bucket_of
-from understudy.core.schema_reader import compile_input_schema
 
 BODIES, ROUNDS, STARTS = 1_000, 15, 5
 _POLL_SECONDS = 0.005
-_SCHEMA = compile_input_schema(INPUT_SCHEMA)
+_VERSION = a_version(model_name=BENCH, input_schema=INPUT_SCHEMA)
 _PACKER = struct.Struct(f"<{len(FEATURES)}f")
 
 
 def ours(body: bytes) -> tuple[int, str, bytes]:
     """Return the bucket, the digest and the tensor, by the product's own functions."""
-    request = parse_predict(body)
-    assembled = _SCHEMA.assemble(request.inputs)
+    request = read_predict(body, _VERSION.input_schema.decoder)
+    assembled = request.assemble(_VERSION, None)
     return bucket_of(BENCH, request.entity_id), assembled.digest, assembled.row[0]
 
 
