@@ -124,6 +124,11 @@ lock: $(BIN)/uv ## Resolve requirements/*.txt anew (exact versions and hashes, n
 	@sh requirements/lock.sh $(UV)
 	@sh requirements/lock-servers.sh $(UV)
 
+.PHONY: sbom
+sbom: $(VENV)/.dev ## What is pinned, with hashes and licences, as CycloneDX JSON: build/sbom.json
+	@mkdir -p build
+	@$(BIN)/python tools/make_sbom.py requirements/run.txt requirements/demo.txt requirements/dev.txt > build/sbom.json
+
 .PHONY: help
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'

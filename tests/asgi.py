@@ -17,7 +17,9 @@ async def lifespan(app: App) -> AsyncIterator[dict[str, Any]]:
     task = asyncio.ensure_future(app({"type": "lifespan", "state": state}, inbox.get, outbox.put))
     await inbox.put({"type": "lifespan.startup"})
     assert (await outbox.get())["type"] == "lifespan.startup.complete"
-    yield state
-    await inbox.put({"type": "lifespan.shutdown"})
-    assert (await outbox.get())["type"] == "lifespan.shutdown.complete"
-    await task
+    try:
+        yield state
+    finally:
+        await inbox.put({"type": "lifespan.shutdown"})
+        assert (await outbox.get())["type"] == "lifespan.shutdown.complete"
+        await task

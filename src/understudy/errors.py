@@ -18,6 +18,7 @@ UnderstudyError
 │   ├── MethodNotAllowed   E405 the path does not answer this method
 │   ├── GenerationNotNamed E428 a change of a policy does not say which generation it is of
 │   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
+│   ├── QuotaExceeded      E429 the key, or its tenant, has used what it may (says when to come again)
 │   └── ScopeMissing       E403 the key does not carry the scope
 ├── ServingError                the caller did nothing wrong
 │   ├── BadAnswer          E502 the model server answered something unusable
@@ -57,7 +58,7 @@ class UnderstudyError(Exception):
     code: ClassVar[str]
     title: ClassVar[str]
     hint: ClassVar[str]
-    retry_after_seconds: ClassVar[int | None] = None
+    retry_after_seconds: int | None = None
 
     def __init__(self, detail: str = "", *, hint: str | None = None) -> None:
         super().__init__(detail or self.title)
@@ -182,6 +183,16 @@ class ScopeMissing(RequestError):
     code = "E403"
     title = "The key does not permit this"
     hint = "Ask for a key with the scope that the detail names: understudy key create --scope …"
+
+
+class QuotaExceeded(RequestError):
+    code = "E429"
+    title = "The key has used up what it may"
+    hint = "Come again after Retry-After; understudy key create sets what a key may use."
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, hint=hint)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class ServingError(UnderstudyError):

@@ -1,10 +1,13 @@
 """The environment as one frozen value; only the composition root and the entry points read it."""
 
 import socket
+import ssl
 from pathlib import Path
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from understudy.core.endpoints import EndpointRules, parse_rules
 
 
 class Settings(BaseSettings):
@@ -16,6 +19,12 @@ class Settings(BaseSettings):
         default=SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL"
     )
     """Postgres 15 to 18: registry, policies, prediction log."""
+    control_database_url: SecretStr | None = None
+    """The same database under a login that may change policies and rollouts (role ``understudy_engineer``), for what
+    callers with scope ``operate`` ask over HTTP; without it a proxy asks as the login of ``DATABASE_URL``."""
+    retention_database_url: SecretStr | None = None
+    """The same database under a login that may delete (role ``understudy_retention``), for the monitor's deletion of
+    old rows; without it that login is the one of ``DATABASE_URL``."""
     redis_url: SecretStr | None = Field(default=None, validation_alias="REDIS_URL")
     """Redis or Valkey for the shared prediction cache; without it only the in-process cache is used."""
     state_dir: Path = Path(".understudy")
@@ -27,8 +36,17 @@ class Settings(BaseSettings):
     metrics_port: int = 9090
     workers: int = Field(default=1, ge=1, le=256)
     """1: one uvicorn. More: gunicorn with uvicorn-worker."""
+    tls_cert: Path | None = None
+    """File with the proxy's certificate and those between it and its authority; with ``tls_key`` callers speak TLS."""
+    tls_key: Path | None = Field(default=None, validate_default=True)
+    """File with the certificate's private key."""
     auth: bool | None = None
     """Whether predict and read calls need a key; by default yes, unless ``host`` is a loopback address."""
+    key_calls_per_second: float | None = Field(default=None, gt=0)
+    """Calls that each key (or all keys of one tenant) may make of this proxy; a key's own rate comes first. No limit
+    when it is not set."""
+    key_bytes_per_second: float | None = Field(default=None, gt=0)
+    """Bytes of bodies and log rows that each key (or tenant) may use of this proxy, likewise."""
     docs: bool | None = None
     """Whether /docs and /openapi.json are served; by default only when ``host`` is a loopback address."""
 
@@ -61,6 +79,11 @@ class Settings(BaseSettings):
     """Calls of one version in flight, per worker."""
     backend_wait_seconds: float = Field(default=0.2, gt=0)
     """Longest wait of a row for a call when that many are in flight; a 503 comes after that time, not at once."""
+    endpoint_allow: str | None = None
+    """Networks, addresses and names (``10.0.0.0/8,*.models.internal``) that model servers may have; judged again on the
+    address that is about to be connected to. Without it: every address that is not forbidden to all."""
+    backend_ca: Path | None = None
+    """File with the authorities of model servers' certificates, for versions whose ``backend.tls`` is true."""
     hedge_ratio: float = Field(default=0.05, ge=0, le=0.5)
     """Hedges for each call to a version with several replicas, at most; 0 turns hedging off."""
     challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)
@@ -102,6 +125,49 @@ class Settings(BaseSettings):
     """Integration key of the PagerDuty service that is alerted."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
+
+    @field_validator("endpoint_allow", mode="after")
+    @classmethod
+    def _check_rules(cls, text: str | None) -> str | None:
+        parse_rules(text or "")
+        return text
+
+    @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")
+    @classmethod
+    def _check_file(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("there is no such file")
+        return path
+
+    @field_validator("tls_key", mode="after")
+    @classmethod
+    def _check_pair(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        cert = info.data.get("tls_cert")
+        if "tls_cert" not in info.data:  # it is wrong by itself
+            return key
+        if (key is None) != (cert is None):
+            raise ValueError("UNDERSTUDY_TLS_CERT and UNDERSTUDY_TLS_KEY belong together: set both, or neither")
+        if key is not None and cert is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+            except (OSError, ssl.SSLError) as problem:
+                raise ValueError(f"certificate and key cannot be used: {problem}") from None
+        return key
+
+    @property
+    def endpoint_rules(self) -> EndpointRules:
+        """What ``endpoint_allow`` says."""
+        return parse_rules(self.endpoint_allow or "")
+
+    @property
+    def control_url(self) -> str:
+        """Where policies and rollouts are changed."""
+        return (self.control_database_url or self.database_url).get_secret_value()
+
+    @property
+    def deleting_url(self) -> str:
+        """Where old rows are deleted."""
+        return (self.retention_database_url or self.database_url).get_secret_value()
 
     @property
     def is_local(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -165,6 +166,33 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     evidence = told[told.index("version 3 rolled back") : told.index("Rollout 2:")]
     assert re.search(r"(error rate|typical latency) +[\d.]+ \S+ vs [\d.]+ \S+ .* ✖ fail", evidence), evidence
     assert "rollout show visits 1" in evidence
+
+
+def test_a_demo_that_asks_for_a_key_makes_itself_one_says_it_and_works(short_path: Path):
+    with a_demo(short_path, "--no-show", UNDERSTUDY_AUTH="true") as (demo, where):
+        row = example_rows("visits")[7]
+        body = json.dumps({"entity_id": "customer-7", "inputs": row.inputs}).encode()
+        url = f"{where['proxy']}/v1/models/visits/predict"
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(Request(url, body), timeout=10)
+        headers = {"authorization": f"Bearer {where['credential']}"}
+        with urlopen(Request(url, body, headers), timeout=10) as answer:
+            said = json.load(answer)
+        assert (short_path / "demo.json").stat().st_mode & 0o077 == 0
+        deadline = time.monotonic() + 60
+        logged = "SELECT count(DISTINCT entity_id) FROM PredictionLog WHERE status = 'ok'"
+        while asyncio.run(sql(where["database_url"], logged))[0][0] < 20:  # its own traffic has the key, too
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    assert said["role"] == "champion"
+    assert demo.returncode == 0
+    with a_demo(short_path, "--no-show", "--no-traffic", UNDERSTUDY_AUTH="true") as (_, again):
+        keys = asyncio.run(
+            sql(again["database_url"], "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at")
+        )
+    assert [row["good"] for row in keys] == [False, True]
+    assert again["credential"] != where["credential"]
 
 
 def test_a_demo_uses_the_servers_that_the_environment_names(short_path: Path, database_url: str, valkey_url: str):

@@ -333,6 +333,31 @@ async def test_a_receiver_that_is_not_there_is_an_answer_and_no_error(url):
     assert "s3cr3t" not in delivery.detail
 
 
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "POST /hooks/T0K3Npath?key=T0K3N%2Fquery failed",
+        "unknown key T0K3N/query",
+        "unknown key T0K3N%2Fquery",
+        "no hook T0K3Npath",
+        "bad login user:T0K3Npass",
+        "x" * 495 + "T0K3Npath",
+    ],
+)
+async def test_a_receiver_that_repeats_a_part_of_its_address_gives_no_token_away(receiver, echoed):
+    host = receiver.url.removeprefix("http://")
+    url = f"http://user:T0K3Npass@{host}/hooks/T0K3Npath?key=T0K3N%2Fquery"
+    channel = WebhookChannel(url, timeout_seconds=TIMEOUT_SECONDS)
+    receiver.script = [(500, "", echoed.encode())]
+
+    delivery = await channel.send(TRIGGER)
+    await channel.close()
+
+    assert delivery.status == 500
+    assert delivery.detail
+    assert "T0K3N" not in delivery.detail
+
+
 async def test_a_webhook_gets_the_event_and_no_secret_is_logged(receiver, pagerduty, caplog):
     channel = WebhookChannel(f"{receiver.url}/t0ken", timeout_seconds=TIMEOUT_SECONDS)
     receiver.script = [(202, "", b""), (500, "", b"no")]

@@ -168,3 +168,31 @@ async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, d
     assert "web-7:4711, silent for 2 m" in " ".join(shown.out.split())
     assert (document["presence"]["proxies"], document["presence"]["silent"]["count"]) == (0, 1)
     assert max(map(len, shown.out.splitlines())) <= 80
+
+
+def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):
+    unknown, none_yet = understudy("rollout", "list", "nope"), understudy("rollout", "list", "visits")
+
+    assert (unknown.code, none_yet.code) == (4, 0)
+    assert "no model 'nope' is registered; there are: visits" in unknown.said
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_and_not_obeyed(understudy, database_url):
+    name = "evil\x1b]0;owned\x07\x1b[2J\x9b31m\u202eeman"
+    asyncio.run(register_named(database_url, name))
+
+    listed, shown = understudy("version", "list"), understudy("version", "show", name, "1")
+    refused, document = understudy("rollout", "list", "no\x1b[2Jpe"), understudy("version", "list", "--json")
+
+    for done in (listed, shown, refused):
+        said = done.out + done.err
+        assert not any(character in said for character in "\x1b\x07\x9b\u202e"), done
+    assert "\ufffd" in listed.out
+    assert "\ufffd" in refused.err
+    assert "\x1b" not in document.out
+    assert name in [one["model_name"] for one in document.json["versions"]]
+
+
+async def register_named(database_url: str, name: str) -> None:
+    insert = "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+    await sql(database_url, f"{insert} VALUES ($1, '1', 's3://m', 'onnx', '{{}}')", name)

@@ -124,12 +124,20 @@ async def test_a_schema_that_no_proxy_could_use_is_not_registered(registry, brok
     assert await registry.list_versions() == []
 
 
-@pytest.mark.parametrize("target", ["http://m:80", "unix:/tmp/s", "169.254.169.254:80", "m"])
+@pytest.mark.parametrize("target", ["http://m:80", "unix:/tmp/s", "m"])
 async def test_a_version_with_an_endpoint_that_is_no_host_and_port_is_not_registered(registry, target):
     with pytest.raises(PolicyRefused, match="host:port") as refused:
         await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", target)))
 
     assert "127.0.0.1:9000" in refused.value.next_step
+    assert await registry.list_versions() == []
+
+
+async def test_a_version_with_an_endpoint_at_a_clouds_metadata_service_is_not_registered(registry):
+    with pytest.raises(PolicyRefused, match="is link-local") as refused:
+        await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", "169.254.169.254:80")))
+
+    assert "tfs-churn-7:8500" in refused.value.next_step
     assert await registry.list_versions() == []
 
 

@@ -2,19 +2,27 @@
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import grpc
+
+from understudy.adapters.endpoint_addresses import Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import Metadata, ReplicaSet
 from understudy.adapters.oip import OipBackend
 from understudy.adapters.tfserving import TfServingBackend
 from understudy.adapters.torchserve import TorchServeBackend
+from understudy.core.endpoints import NO_RULES, EndpointRules
 from understudy.core.policy import ModelVersion, Protocol
 from understudy.errors import BackendUnavailable
 from understudy.ports.model_backend import ModelBackend
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
+CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
+CA_PREFIX = f"{CA_VARIABLE}_"
+"""Variables that a version may name for the file with its authorities begin with it."""
 
-_BACKENDS: dict[Protocol, Callable[[ModelVersion, Metadata, Hedging], ModelBackend]] = {
+_BACKENDS: dict[Protocol, Callable[[ModelVersion, Metadata, Hedging, Wire], ModelBackend]] = {
     Protocol.TFSERVING: TfServingBackend,
     Protocol.TORCHSERVE: TorchServeBackend,
     Protocol.OIP: OipBackend,
@@ -22,7 +30,12 @@ _BACKENDS: dict[Protocol, Callable[[ModelVersion, Metadata, Hedging], ModelBacke
 
 
 def connect(
-    version: ModelVersion, environment: Mapping[str, str] = os.environ, *, hedging: Hedging = NO_HEDGING
+    version: ModelVersion,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    hedging: Hedging = NO_HEDGING,
+    rules: EndpointRules = NO_RULES,
+    ca_file: Path | None = None,
 ) -> ModelBackend:
     """Return the version's backend; its channels open at the first call.
 
@@ -33,12 +46,19 @@ def connect(
     value of that environment variable. Its name must begin with ``UNDERSTUDY_BACKEND_TOKEN``: whoever may register a
     version could otherwise have any secret of this process sent to a server of theirs.
 
+    With ``tls`` among the settings every call goes over TLS, to a server whose certificate is for the endpoint's own
+    host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
+    ``{"ca_env": "UNDERSTUDY_BACKEND_CA_CHURN"}`` those in the file that this variable names.
+
+    Addresses are judged by ``rules`` when a channel is opened.
+
     Raises:
-        BackendUnavailable: If ``token_env`` names a variable that may not be sent or is not set, or ``hedge`` is
-            neither true nor false.
+        BackendUnavailable: If ``token_env`` names a variable that may not be sent or is not set, ``hedge`` is neither
+            true nor false, ``tls`` cannot be read or its file cannot.
     """
     metadata = _metadata_of(version, environment)
-    return _BACKENDS[version.protocol](version, metadata, hedging if _may_be_asked_twice(version) else NO_HEDGING)
+    wire = Wire(rules, _credentials_of(version, environment, ca_file))
+    return _BACKENDS[version.protocol](version, metadata, hedging if _may_be_asked_twice(version) else NO_HEDGING, wire)
 
 
 def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
@@ -52,6 +72,35 @@ def _may_be_asked_twice(version: ModelVersion) -> bool:
     if not isinstance(asked, bool):
         raise BackendUnavailable("backend.hedge must be true or false")
     return asked
+
+
+def _credentials_of(
+    version: ModelVersion, environment: Mapping[str, str], ca_file: Path | None
+) -> grpc.ChannelCredentials | None:
+    asked = version.backend.get("tls", False)
+    if asked is False:
+        return None
+    named = asked.get("ca_env") if isinstance(asked, Mapping) and set(asked) == {"ca_env"} else None
+    if asked is not True and not str(named).startswith(CA_PREFIX):
+        raise BackendUnavailable(
+            f'backend.tls must be true, false or {{"ca_env": "…"}} with a variable that begins with {CA_PREFIX}'
+        )
+    if named is None:
+        return grpc.ssl_channel_credentials(None if ca_file is None else _authorities_in(ca_file, CA_VARIABLE))
+    path = environment.get(str(named))
+    if not path:
+        raise BackendUnavailable(f"the environment variable {named}, which backend.tls names, is not set")
+    return grpc.ssl_channel_credentials(_authorities_in(Path(path), str(named)))
+
+
+def _authorities_in(path: Path, variable: str) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as problem:
+        raise BackendUnavailable(f"the file that {variable} names cannot be read: {problem.strerror}") from None
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise BackendUnavailable(f"the file that {variable} names holds no certificate")
+    return found
 
 
 def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metadata:

@@ -13,7 +13,9 @@ from typing import NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
+from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire, find_addresses
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging, Race
+from understudy.core.endpoints import grpc_target
 from understudy.core.hedging import HedgeBudget, RecentTimes, choose_hedge
 from understudy.core.replicas import (
     HEALTHY,
@@ -30,19 +32,22 @@ Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
 PROBE_SECONDS = 0.5
+LOOK_AGAIN_SECONDS = 1.0
+"""Least time between two searches for an endpoint that could not be reached."""
+LEAVING_SECONDS = 5.0
+"""How long calls may run on at the address that an endpoint had before."""
 PATIENCE_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
 MOST_ABANDONED_CALLS = 64
 """Calls of one version that may run on after their caller has gone."""
 
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # A connection of its own for each replica of each version: no shared back-off, no shared failure.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     # gRPC adds up to 20 % of jitter: 800 keeps the longest pause below a second.
     ("grpc.max_reconnect_backoff_ms", 800),
-    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
     # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished without a word.
@@ -95,33 +100,102 @@ USUAL_TRAITS = ServerTraits()
 class _NotTaken(Exception):
     """The replica did not take or finish the call; another one may."""
 
-    def __init__(self, outcome: Outcome, code: grpc.StatusCode) -> None:
+    def __init__(self, outcome: Outcome, code: grpc.StatusCode, why: str = "") -> None:
         super().__init__(code.name)
         self.outcome = outcome
         self.code = code
+        self.why = why
 
 
 class _Replica:
     """One endpoint's channel, and by method its callables and how long it took of late."""
 
-    __slots__ = ("_calls", "_times", "channel")
+    __slots__ = (
+        "_calls",
+        "_endpoint",
+        "_leaving",
+        "_looked_at",
+        "_looking",
+        "_now",
+        "_target",
+        "_times",
+        "_wire",
+        "channel",
+        "is_open",
+    )
 
-    def __init__(self, endpoint: str) -> None:
-        # With the scheme said, an endpoint can name no other (unix:, xds:).
-        self.channel = grpc.aio.insecure_channel(f"dns:///{endpoint}", options=CHANNEL_OPTIONS)
+    def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
+        self._endpoint = endpoint
+        self._wire = wire
+        self._now = now
+        self._target = ""
+        self._looked_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self.channel: grpc.aio.Channel | None = None
+        self.is_open = False
+        """Whether there is a channel to where the endpoint was when it was last looked for."""
         self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._times: dict[str, RecentTimes] = {}
 
     @property
     def is_connected(self) -> bool:
         """Whether a call would leave at once; not so at a server that drains, which has said goodbye (GOAWAY)."""
-        return self.channel.get_state() is grpc.ChannelConnectivity.READY
+        return self.channel is not None and self.channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def open(self) -> None:
+        """Find the endpoint's addresses, judge them, and open a channel to them; one search at a time.
+
+        Raises:
+            BackendUnavailable: It cannot be resolved, or may not be connected to.
+        """
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(self._look())
+            self._looking.add_done_callback(_look_at_end)
+        # Shielded: a caller that goes away must not end the search for the others.
+        await asyncio.shield(self._looking)
+
+    def look_again(self) -> None:
+        """Look for the endpoint anew before the next call, because it may have moved; at most once a second."""
+        if self._now() - self._looked_at >= LOOK_AGAIN_SECONDS:
+            self.is_open = False
 
     def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
-        """Return the callable of a method; bytes go in and out as they are."""
+        """Return the callable of a method; bytes go in and out as they are. The replica is open."""
         if method not in self._calls:
+            assert self.channel is not None
             self._calls[method] = self.channel.unary_unary(method)
         return self._calls[method]
+
+    async def close(self) -> None:
+        """End the search and the channel."""
+        for task in (self._looking, self._leaving):
+            if task is not None:
+                task.cancel()
+        if self.channel is not None:
+            await self.channel.close()
+
+    async def _look(self) -> None:
+        try:
+            target, addresses = await find_addresses(self._endpoint, self._wire.rules)
+            place = grpc_target(addresses, target.port)
+            if place != self._target:
+                before, self.channel, self._target = self.channel, self._channel_to(place, target.host), place
+                self._calls.clear()
+                if before is not None:
+                    self._leaving = asyncio.ensure_future(before.close(LEAVING_SECONDS))
+            self._looked_at = self._now()
+            self.is_open = True
+        finally:
+            self._looking = None
+
+    def _channel_to(self, place: str, host: str) -> grpc.aio.Channel:
+        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self._endpoint))
+        if self._wire.credentials is None:
+            return grpc.aio.insecure_channel(place, options=options)
+        # The certificate must be for what the endpoint says, not for the address that it has today.
+        named = (*options, ("grpc.ssl_target_name_override", host))
+        return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
 
     def times(self, method: str) -> RecentTimes:
         """Return how long the calls of a method took."""
@@ -141,6 +215,7 @@ class ReplicaSet:
         traits: ServerTraits = USUAL_TRAITS,
         metadata: Metadata = (),
         hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -148,6 +223,7 @@ class ReplicaSet:
         self._probe = probe
         self._traits = traits
         self._metadata = metadata
+        self._wire = wire
         self._now = now
         self._draw = draw
         self._replicas: list[_Replica] | None = None
@@ -214,13 +290,13 @@ class ReplicaSet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for replica in self._replicas or ():
-            await replica.channel.close()
+            await replica.close()
 
     # -- choosing ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> list[_Replica]:
         if self._replicas is None:
-            self._replicas = [_Replica(endpoint) for endpoint in self._endpoints]
+            self._replicas = [_Replica(endpoint, self._wire, self._now) for endpoint in self._endpoints]
         return self._replicas
 
     def _choose(self) -> int:
@@ -279,6 +355,8 @@ class ReplicaSet:
         replica = self._open()[index]
         self._in_flight[index] += 1
         try:
+            if not replica.is_open:
+                timeout_seconds = await self._open_replica(index, replica, timeout_seconds, budget_seconds)
             call = replica.method(method)(request, timeout=timeout_seconds, metadata=self._metadata)
             if race is not None:
                 race.first = call
@@ -286,6 +364,8 @@ class ReplicaSet:
         except grpc.aio.AioRpcError as error:
             outcome = self._outcome_of(error)
             self._record(index, outcome)
+            if outcome is Outcome.UNAVAILABLE:
+                replica.look_again()
             raise _translated(error, outcome, budget_seconds) from error
         except asyncio.CancelledError:
             # gRPC says so too when the channel is closed under a call that nobody cancelled.
@@ -298,6 +378,22 @@ class ReplicaSet:
             self._in_flight[index] -= 1
         self._record(index, Outcome.ANSWERED)
         return answer
+
+    async def _open_replica(
+        self, index: int, replica: _Replica, timeout_seconds: float, budget_seconds: float
+    ) -> float:
+        """Open the replica's channel and return what is then left of ``timeout_seconds``."""
+        began_at = self._now()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await replica.open()
+        except TimeoutError:
+            self._record(index, Outcome.LATE)
+            raise DeadlineExceeded("upstream", budget_seconds) from None
+        except BackendUnavailable as problem:
+            self._record(index, Outcome.UNABLE)
+            raise _NotTaken(Outcome.UNABLE, grpc.StatusCode.UNAVAILABLE, problem.detail) from problem
+        return max(timeout_seconds - (self._now() - began_at), 0.001)
 
     def _abandon(self, running: "asyncio.Task[bytes]") -> None:
         self._abandoned.add(running)
@@ -397,13 +493,17 @@ class ReplicaSet:
             del self._probes[index]
 
     async def _says_ready(self, replica: _Replica, timeout_seconds: float) -> bool:
-        call = replica.method(self._probe.method)
         try:
+            if not replica.is_open:
+                async with asyncio.timeout(timeout_seconds):
+                    await replica.open()
+            call = replica.method(self._probe.method)
             answer = await call(
                 self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=True
             )
             return self._probe.says_ready(answer)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, ValueError):
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
+            replica.look_again()
             return False
 
 
@@ -412,20 +512,39 @@ def _closed() -> BackendUnavailable:
 
 
 def _unavailable(not_taken: _NotTaken) -> BackendUnavailable:
-    return BackendUnavailable(f"no model server of the version takes the call ({not_taken.code.name})")
+    why = f"; {not_taken.why}" if not_taken.why else ""
+    return BackendUnavailable(f"no model server of the version takes the call ({not_taken.code.name}{why})")
 
 
 def _translated(error: grpc.aio.AioRpcError, outcome: Outcome, budget_seconds: float) -> Exception:
     if outcome is Outcome.LATE:
         return DeadlineExceeded("upstream", budget_seconds)
     if outcome.is_failure:
-        return _NotTaken(outcome, error.code())
+        return _NotTaken(outcome, error.code(), _why_no_handshake(error.details() or ""))
     return BadAnswer(f"the model server refused the call with {error.code().name}")
+
+
+def _why_no_handshake(details: str) -> str:
+    """Return what to look at when TLS failed; gRPC's own words stay out, they may quote the server."""
+    said = details.lower()
+    if "hostname verification" in said or "peer name" in said:
+        return "its certificate is for another host name"
+    if "certificate_verify_failed" in said or "certificate verify failed" in said:
+        return "its certificate is not of an authority that we trust: see backend.tls"
+    if "wrong_version_number" in said or "handshake failed" in said:
+        return "it did not speak TLS as backend.tls asks"
+    return ""
 
 
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _look_at_end(task: "asyncio.Task[None]") -> None:
+    """Keep asyncio from reporting a search that nobody waited for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _look_at_result(task: "asyncio.Task[bytes]") -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import httpx2
 
@@ -13,6 +15,8 @@ from understudy.core.alerts import AlertEvent, Delivery, Outcome
 PAGERDUTY_URL = "https://events.pagerduty.com"
 SEND_SECONDS = 10.0
 _DETAIL_BYTES = 500
+_SHORTEST_SECRET = 6
+"""Characters: a shorter part of an address is no token, and blotting it out would make errors unreadable."""
 _HEADERS = {"content-type": "application/json", "user-agent": "understudy"}
 
 
@@ -22,7 +26,7 @@ class _HttpChannel:
     def __init__(self, secret: str, timeout_seconds: float) -> None:
         # At INFO the client's library logs each address, and a webhook's address is its password.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        self._secret = secret
+        self._secrets = pieces_of(secret)
         self._timeout_seconds = timeout_seconds
         self._client = httpx2.AsyncClient(timeout=timeout_seconds, headers=_HEADERS)
 
@@ -39,14 +43,17 @@ class _HttpChannel:
                 delivery = Delivery(response.status_code, retry_after_seconds=_retry_after_seconds(response))
                 if delivery.outcome is Outcome.DELIVERED:
                     return delivery
-                return delivery._replace(detail=self._without_secret(await _beginning(response)))
+                said = await _beginning(response, _DETAIL_BYTES + max(map(len, self._secrets), default=0))
+                return delivery._replace(detail=self._without_secret(said)[:_DETAIL_BYTES])
         except TimeoutError:
             return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
         except Exception as problem:  # noqa: BLE001 - an address may make the library raise anything; nothing was sent
             return Delivery(None, self._without_secret(f"{type(problem).__name__}: {problem}"))
 
     def _without_secret(self, text: str) -> str:
-        return text.replace(self._secret, "***") if self._secret else text
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 class PagerDutyChannel(_HttpChannel):
@@ -92,14 +99,32 @@ class WebhookChannel(_HttpChannel):
         return await self._post(self._url, webhook_body(event))
 
 
-async def _beginning(response: httpx2.Response) -> str:
+def pieces_of(secret: str) -> tuple[str, ...]:
+    """Return all of a secret that must not be repeated, the longest first.
+
+    Of an address that is every part that may be a token: a receiver, or the library's own errors, may repeat the path
+    or a parameter without the rest, decoded or not.
+    """
+    pieces = {secret}
+    with suppress(ValueError):
+        parts = urlsplit(secret)
+        if parts.netloc:
+            pieces |= {f"{parts.path}?{parts.query}", parts.username or "", parts.password or "", parts.fragment}
+            pieces |= {*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query)), *parts.query.split("&")}
+            pieces |= {part.partition("=")[2] for part in parts.query.split("&")}
+    pieces |= {unquote(piece) for piece in pieces} | {quote(piece) for piece in pieces}
+    told = {piece for piece in pieces if len(piece) >= _SHORTEST_SECRET} | {secret} - {""}
+    return tuple(sorted(told, key=len, reverse=True))
+
+
+async def _beginning(response: httpx2.Response, most_bytes: int) -> str:
     """Return the first bytes of what the receiver says, however much that is."""
     found = b""
     async for part in response.aiter_raw():
         found += part
-        if len(found) >= _DETAIL_BYTES:
+        if len(found) >= most_bytes:
             break
-    return found[:_DETAIL_BYTES].decode(errors="replace")
+    return found[:most_bytes].decode(errors="replace")
 
 
 def _retry_after_seconds(response: httpx2.Response) -> float | None:

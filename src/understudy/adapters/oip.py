@@ -18,6 +18,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyRequest,
     ModelReadyResponse,
 )
+from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import USUAL_TRAITS, Metadata, Probe, ReplicaSet
 from understudy.adapters.torchserve import TORCHSERVE_TRAITS
@@ -49,7 +50,13 @@ class OipBackend:
 
     rows_per_call: int | None = None
 
-    def __init__(self, version: ModelVersion, metadata: Metadata = (), hedging: Hedging = NO_HEDGING) -> None:
+    def __init__(
+        self,
+        version: ModelVersion,
+        metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
+    ) -> None:
         service_path = str(version.backend.get("service_path", OIP_SERVICE))
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
         self.replicas = ReplicaSet(
@@ -58,6 +65,7 @@ class OipBackend:
             traits=TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
             metadata=metadata,
             hedging=hedging,
+            wire=wire,
         )
         self._method = oip_method(service_path, OIP_MODEL_INFER)
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))

@@ -19,6 +19,7 @@ VENDOR_ERRORS = (
 )
 """What asyncpg raises when Postgres is away, slow, or says no."""
 
+_ROLE_HINT = "Grant the login the role that this needs: docs/reference/sql.md, Roles, has what each one may."
 _SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -51,13 +52,18 @@ async def connect(
         RegistryUnavailable: Postgres does not answer in time.
     """
     async with translated("Postgres cannot be reached"):
-        connection = await asyncpg.connect(
-            normal_dsn(database_url),
-            timeout=timeout_seconds,
-            command_timeout=timeout_seconds,
-            statement_cache_size=0,
-            server_settings={"application_name": application_name, **(server_settings or {})},
-        )
+        try:
+            connection = await asyncpg.connect(
+                normal_dsn(database_url),
+                timeout=timeout_seconds,
+                command_timeout=timeout_seconds,
+                statement_cache_size=0,
+                server_settings={"application_name": application_name, **(server_settings or {})},
+            )
+        except FileNotFoundError:
+            raise RegistryUnavailable(
+                "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) is not there"
+            ) from None
     _keep_alive(connection)
     return connection
 
@@ -81,6 +87,8 @@ async def translated(
         said = str(cause) or type(cause).__name__
         if isinstance(cause, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
             raise MigrationNeeded(f"{what}: {said}") from problem
+        if isinstance(cause, asyncpg.InsufficientPrivilegeError):
+            raise RegistryUnavailable(f"{what}: {said}", hint=_ROLE_HINT) from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
 
 

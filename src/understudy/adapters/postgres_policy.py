@@ -49,14 +49,14 @@ VERSION_COLUMNS = (
     "cache_ttl_seconds",
     "timeout_ms",
 )
-
+KEY_COLUMNS = ("id", "sha256", "scopes", "tenant", "calls_per_second", "bytes_per_second")
 
 _POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
 _VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
 
 # One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
 # be decoded must not take the others with it.
-_DOCUMENT = f"""
+_MODELS = f"""
     SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'slow_us', (
         SELECT slow_us FROM rollout WHERE rollout.id = p.rollout_id))::text AS policy, v.versions
     FROM servingpolicy p
@@ -70,10 +70,12 @@ _DOCUMENT = f"""
         GROUP BY v.model_name
     ) v ON v.model_name = p.model_name
     UNION ALL
-    SELECT NULL, json_build_object('id', id, 'sha256', sha256, 'scopes', scopes)::text, NULL
-    FROM apikey WHERE revoked_at IS NULL
-    UNION ALL
     SELECT NULL, NULL, ARRAY[pg_snapshot_xmin(pg_current_snapshot())::text]
+"""  # noqa: S608 - the columns are the constants above
+_KEY_FIELDS = ", ".join(f"'{name}', {name}" for name in KEY_COLUMNS)
+_KEYS = f"""
+    UNION ALL
+    SELECT NULL, json_strip_nulls(json_build_object({_KEY_FIELDS}))::text, NULL FROM apikey WHERE revoked_at IS NULL
 """  # noqa: S608 - the columns are the constants above
 
 _CHANGES = """
@@ -96,7 +98,14 @@ _SIGN_OFF = "DELETE FROM proxyinstance WHERE instance = $1"
 class PostgresPolicySource:
     """Reads policies from a registry. Safe for use by several tasks."""
 
-    def __init__(self, database_url: str, *, timeout_seconds: float = 5.0, heartbeat_seconds: float = 2.0) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        timeout_seconds: float = 5.0,
+        heartbeat_seconds: float = 2.0,
+        reads_keys: bool = True,
+    ) -> None:
         """Prepare; no connection is opened before the first call.
 
         Args:
@@ -104,8 +113,11 @@ class PostgresPolicySource:
             timeout_seconds: The longest that one call may take on a new connection, connecting included; before that,
                 a call may lose ``KEPT_SECONDS`` on a kept one.
             heartbeat_seconds: How often the listening connection is asked for a sign of life, and how long it may take.
+            reads_keys: Whether documents have the callers' keys: only who judges callers needs them, and may read them.
         """
         self._url = database_url
+        self._reads_keys = reads_keys
+        self._document = _MODELS + _KEYS if reads_keys else _MODELS
         self._timeout_seconds = timeout_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._lock = asyncio.Lock()
@@ -116,12 +128,12 @@ class PostgresPolicySource:
         self._pending: set[str] = set()
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.policy.PolicySource.load`; the keys are always part of the document."""
+        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, when it reads them at all."""
         named = None if model_names is None else [name for name in model_names if name]
         async with translated("policies cannot be read"), self._lock:
             if named is None:
                 self._drop()  # reading everything is rare and takes long: not on a connection that may be dead
-            rows = await self._fetch(_DOCUMENT, named)
+            rows = await self._fetch(self._document, named)
             # under the lock: what a poll tells after this read stays to be loaded
             self._pending.difference_update(self._pending if named is None else named, [""])
             if named is None:
@@ -134,7 +146,7 @@ class PostgresPolicySource:
                 models[name] = {"policy": orjson.loads(text), "versions": _decoded_versions(versions)}
             elif text is not None:
                 keys.append(orjson.loads(text))
-        return {"models": models, "keys": keys}
+        return {"models": models, "keys": keys} if self._reads_keys else {"models": models}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.

@@ -40,6 +40,7 @@ from understudy.core.presence import LIVE_SECONDS
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry import (
     AuditEntry,
+    KeyLimits,
     KeyRecord,
     ModelRecord,
     NewVersion,
@@ -62,6 +63,8 @@ _ARMS = literal_column(
     " WHERE model = servingpolicy.model_name)",
     JSONB,
 )
+_KEY_COLUMNS = [API_KEY.c[name] for name in KeyRecord._fields]
+"""Never the hash: who lists keys need not be able to read it."""
 _LIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{LIVE_SECONDS:.0f} seconds'")
 
 
@@ -205,24 +208,32 @@ class PostgresRegistry:
             return [AuditEntry(**row._mapping) for row in await connection.execute(query)]  # noqa: SLF001 - public in spite of its name
 
     async def add_key(
-        self, key_id: str, sha256: str, scopes: Sequence[str], note: str | None, created_by: str
+        self,
+        key_id: str,
+        sha256: str,
+        scopes: Sequence[str],
+        *,
+        note: str | None,
+        created_by: str,
+        limits: KeyLimits,
     ) -> KeyRecord:
         """See :class:`understudy.ports.registry.Registry`."""
         row = {"id": key_id, "sha256": sha256, "scopes": list(scopes), "note": note, "created_by": created_by}
+        row |= limits._asdict()
         async with self._transaction() as connection, _refusals():
-            made = await connection.execute(insert(API_KEY).values(row).returning(API_KEY))
+            made = await connection.execute(insert(API_KEY).values(row).returning(*_KEY_COLUMNS))
             return _key_record(made.one())
 
     async def list_keys(self) -> Sequence[KeyRecord]:
         """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
-            rows = await connection.execute(select(API_KEY).order_by(API_KEY.c.created_at, API_KEY.c.id))
+            rows = await connection.execute(select(*_KEY_COLUMNS).order_by(API_KEY.c.created_at, API_KEY.c.id))
             return [_key_record(row) for row in rows]
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
         """See :class:`understudy.ports.registry.Registry`."""
         revoked = func.coalesce(API_KEY.c.revoked_at, func.now())
-        statement = update(API_KEY).where(API_KEY.c.id == key_id).values(revoked_at=revoked).returning(API_KEY)
+        statement = update(API_KEY).where(API_KEY.c.id == key_id).values(revoked_at=revoked).returning(*_KEY_COLUMNS)
         async with self._transaction() as connection:
             row = (await connection.execute(statement)).one_or_none()
             if row is None:
@@ -316,7 +327,7 @@ def _label_of(version_id: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def _key_record(row: Row[Any]) -> KeyRecord:
-    return KeyRecord(row.id, tuple(row.scopes), row.note, row.created_at, row.created_by, row.revoked_at)
+    return KeyRecord(**{**row._mapping, "scopes": tuple(row.scopes)})  # noqa: SLF001 - public in spite of its name
 
 
 def _listed(names: Sequence[str], at_most: int = 20) -> str:

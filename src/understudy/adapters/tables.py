@@ -240,6 +240,16 @@ API_KEY = Table(
     Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("created_by", Text, nullable=False, server_default=_WHO),
     Column("revoked_at", _MOMENT),
+    Column("tenant", String(64)),
+    Column("calls_per_second", Double),
+    Column("bytes_per_second", Double),
+)
+
+INSTALLATION = Table(
+    "installation",
+    METADATA,
+    Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
+    Column("loopback_endpoints", Boolean, nullable=False, server_default=text("false")),
 )
 
 PROXY_INSTANCE = Table(

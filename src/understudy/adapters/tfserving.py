@@ -15,6 +15,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     PredictResponse,
     TensorProto,
 )
+from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet
 from understudy.core.contents import block_of, tensor_of_content, tensor_of_values
@@ -58,9 +59,17 @@ class TfServingBackend:
 
     rows_per_call: int | None = None
 
-    def __init__(self, version: ModelVersion, metadata: Metadata = (), hedging: Hedging = NO_HEDGING) -> None:
+    def __init__(
+        self,
+        version: ModelVersion,
+        metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
+    ) -> None:
         spec = _model_spec(version)
-        self.replicas = ReplicaSet(version.endpoints, _status_probe(spec), metadata=metadata, hedging=hedging)
+        self.replicas = ReplicaSet(
+            version.endpoints, _status_probe(spec), metadata=metadata, hedging=hedging, wire=wire
+        )
         self._inputs = version.input_schema.tensors
         self._batch = version.input_schema.batch
         self._output = version.output_schema.tensor

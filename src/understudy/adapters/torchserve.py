@@ -13,6 +13,7 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
     PredictionsRequest,
     TorchServeHealthResponse,
 )
+from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet, ServerTraits
 from understudy.core.contents import array_of_content, tensor_of_values
@@ -42,10 +43,16 @@ class TorchServeBackend:
 
     rows_per_call: int | None = 1
 
-    def __init__(self, version: ModelVersion, metadata: Metadata = (), hedging: Hedging = NO_HEDGING) -> None:
+    def __init__(
+        self,
+        version: ModelVersion,
+        metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
+    ) -> None:
         probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
         self.replicas = ReplicaSet(
-            version.endpoints, probe, traits=TORCHSERVE_TRAITS, metadata=metadata, hedging=hedging
+            version.endpoints, probe, traits=TORCHSERVE_TRAITS, metadata=metadata, hedging=hedging, wire=wire
         )
         self._inputs = version.input_schema.tensors
         self._batch = version.input_schema.batch

@@ -5,13 +5,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.adapters.backends import connect
 from understudy.adapters.postgres_declarations import PostgresExperimentStore
 from understudy.adapters.postgres_experiments import PostgresExperimentLog
 from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.ports.experiment_log import ExperimentLog
 from understudy.ports.experiment_store import ExperimentStore
@@ -55,7 +55,7 @@ def control_of(settings: Settings) -> Control:
 async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
     from understudy.adapters.postgres_registry import PostgresRegistry  # noqa: PLC0415 - SQLAlchemy: 0.3 s of each start
 
-    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    url, seconds = settings.control_url, settings.database_timeout_seconds
     registry = PostgresRegistry(url, timeout_seconds=seconds)
     try:
         yield ControlParts(
@@ -74,9 +74,9 @@ async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
 @asynccontextmanager
 async def _open_probe(settings: Settings) -> AsyncIterator[WarmUpProbe]:
     policies = PostgresPolicySource(
-        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        settings.control_url, timeout_seconds=settings.database_timeout_seconds, reads_keys=False
     )
     try:
-        yield WarmUpProbe(policies, connect)
+        yield WarmUpProbe(policies, connector_of(settings))
     finally:
         await policies.close()

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from understudy.adapters.backends import connect
 from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
 from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_metrics import PostgresMetricStore
@@ -17,6 +16,7 @@ from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
@@ -84,7 +84,7 @@ def make_worker(settings: Settings, lease: Lease, jobs: Sequence[Job], telemetry
 
 def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> list[Job]:
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
-    policies = PostgresPolicySource(database_url, timeout_seconds=seconds)
+    policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
     stack.push_async_callback(policies.close)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds)
     outcomes = OutcomeGuard(store, measure_outcomes(database_url, MEASURING_SECONDS))
@@ -92,7 +92,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds),
         outcomes.latest,
-        WarmUpProbe(policies, connect),
+        WarmUpProbe(policies, connector_of(settings)),
         telemetry,
         environment=settings.environment,
     )
@@ -107,10 +107,11 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     store = PostgresMetricStore(database_url, timeout_seconds=seconds)
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
     drift = DriftJob(store, windows, telemetry, environment=settings.environment)
+    deleting_url = settings.deleting_url
     retention = RetentionJob(
-        windows,
-        store,
-        PostgresRetentionStore(database_url, timeout_seconds=seconds),
+        PostgresWindowLog(deleting_url, timeout_seconds=seconds),
+        PostgresMetricStore(deleting_url, timeout_seconds=seconds),
+        PostgresRetentionStore(deleting_url, timeout_seconds=seconds),
         window_days=settings.window_days,
         metric_days=settings.metric_days,
         input_days=settings.input_sample_days,

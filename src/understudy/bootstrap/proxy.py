@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from understudy.adapters.backends import connect, replicas_of
+from understudy.adapters.backends import replicas_of
 from understudy.adapters.grpc_race import Hedging
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.postgres_features import PostgresFeatureStore
@@ -22,6 +22,7 @@ from understudy.adapters.redis_cache import RedisCache
 from understudy.adapters.redis_features import RedisFeatureStore
 from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.adapters.spool import Spool
+from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
@@ -145,7 +146,7 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
     count_hedge = partial(telemetry.count, "hedges_total", version.model_name, version.version)
     return BatchingCaller(
         version,
-        connect(version, hedging=Hedging(settings.hedge_ratio, settings.backend_calls, count_hedge)),
+        connector_of(settings)(version, hedging=Hedging(settings.hedge_ratio, settings.backend_calls, count_hedge)),
         concurrency=settings.backend_concurrency,
         gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,

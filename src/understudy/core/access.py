@@ -87,6 +87,13 @@ def key_id_of(authorization: str | None) -> str:
     return authorization.partition(" ")[2].strip().partition(".")[0]
 
 
+def key_of(snapshot: PolicySnapshot | None, authorization: str | None) -> ApiKey | None:
+    """Return the key of a caller that was let in, ``None`` for one that showed none."""
+    if snapshot is None or authorization is None:
+        return None
+    return snapshot.keys.get(key_id_of(authorization))
+
+
 def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None) -> None:
     """Let the caller pass, or say which scope is missing.
 

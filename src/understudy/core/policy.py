@@ -22,8 +22,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from typing import Any, NamedTuple
 
+from understudy.core.quotas import NO_LIMIT, Allowance
 from understudy.core.schema import InputSchema, OutputSchema
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import SchemaInvalid
@@ -152,6 +154,9 @@ class ApiKey:
     id: str
     sha256: bytes
     scopes: frozenset[str]
+    tenant: str | None = None
+    """Keys of one tenant use what they may together."""
+    allowance: Allowance = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,9 +347,22 @@ def _keys_from(rows: Any) -> dict[str, ApiKey]:
     for row in rows if isinstance(rows, list | tuple) else ():
         with suppress(SchemaInvalid), _only_schema_invalid("the key's row cannot be read"):
             keys[str(row["id"])] = ApiKey(
-                str(row["id"]), bytes.fromhex(row["sha256"]), frozenset(_texts(row["scopes"], "scopes"))
+                str(row["id"]),
+                bytes.fromhex(row["sha256"]),
+                frozenset(_texts(row["scopes"], "scopes")),
+                # A snapshot file of an earlier version of the code has none of these.
+                tenant=row.get("tenant"),
+                allowance=Allowance(_rate(row.get("calls_per_second")), _rate(row.get("bytes_per_second"))),
             )
     return keys
+
+
+def _rate(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not 0 < float(value) < inf:
+        raise SchemaInvalid("a rate is a number above 0")
+    return float(value)
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """What the figures of a checkup mean: good, worth a look, or a problem, each with what to do next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from understudy.core.presence import is_live
 
@@ -10,6 +11,9 @@ CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
 SLOW_SECONDS = 0.05
 MONTHS_AHEAD = 2
+ROLES_ADVICE = (
+    "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
+)
 
 
 class State(StrEnum):
@@ -70,6 +74,34 @@ def judge_clock(ahead_seconds: float, round_trip_seconds: float) -> Finding:
         return Finding("clock", State.GOOD, what)
     state = State.PROBLEM if off >= CLOCK_PROBLEM_SECONDS else State.WARNING
     return Finding("clock", state, what, "Windows of the prediction log are cut wrong: enable NTP on this machine.")
+
+
+def judge_wire(name: str, url: str) -> list[Finding]:
+    """Judge whether somebody between us and a server can read along, or answer in its place; the URL is not shown."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return []  # whoever connects says what is wrong with it
+    if not host or host == "localhost" or host.startswith("127.") or host == "::1":
+        return []
+    asked = dict(parse_qsl(parts.query))
+    if parts.scheme.startswith("redis"):
+        is_good, advice = parts.scheme == "rediss", "Use rediss:// with ssl_ca_certs."
+    else:
+        is_good = asked.get("sslmode") == "verify-full"
+        advice = "Add sslmode=verify-full and sslrootcert to DATABASE_URL."
+    if is_good:
+        return [Finding(f"{name} tls", State.GOOD, f"{host} must show a certificate of its own name")]
+    return [Finding(f"{name} tls", State.WARNING, f"{host} may be anybody, or be read along with", advice)]
+
+
+def judge_roles(without_rights: Sequence[str]) -> Finding:
+    """Judge whether each process can have a role of its own; ``without_rights`` are those that are not there."""
+    if not without_rights:
+        return Finding("roles", State.GOOD, "each process and person can have their own")
+    what = f"missing, or without rights in this database: {', '.join(without_rights)}"
+    return Finding("roles", State.WARNING, what, ROLES_ADVICE)
 
 
 def judge_partitions(last_month: str | None, this_month: str) -> Finding:

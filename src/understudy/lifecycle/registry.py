@@ -9,7 +9,16 @@ from understudy.core.access import Scope
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
-from understudy.ports.registry import KeyRecord, NewVersion, Origin, PolicyRecord, Registry, VersionRecord
+from understudy.ports.registry import (
+    NO_KEY_LIMITS,
+    KeyLimits,
+    KeyRecord,
+    NewVersion,
+    Origin,
+    PolicyRecord,
+    Registry,
+    VersionRecord,
+)
 
 SECRET_BYTES = 32
 KEY_ID_BYTES = 6
@@ -90,11 +99,17 @@ async def set_policy(
     )
 
 
-async def create_key(registry: Registry, scopes: Sequence[str], note: str | None, created_by: str) -> NewKey:
+async def create_key(
+    registry: Registry,
+    scopes: Sequence[str],
+    note: str | None,
+    created_by: str,
+    limits: KeyLimits = NO_KEY_LIMITS,
+) -> NewKey:
     """Make a caller's key with these scopes: ``predict``, ``predict:<model>``, ``outcomes``, ``read``, ``operate``.
 
     Raises:
-        PolicyRefused: No scope, or one that does not exist.
+        PolicyRefused: No scope, or one that does not exist, or a limit that is none.
         RegistryUnavailable: Postgres does not answer in time.
     """
     wanted = tuple(dict.fromkeys(scopes))
@@ -106,7 +121,10 @@ async def create_key(registry: Registry, scopes: Sequence[str], note: str | None
         )
     secret = token_urlsafe(SECRET_BYTES)
     hashed = sha256(secret.encode()).hexdigest()
-    return NewKey(await registry.add_key(token_hex(KEY_ID_BYTES), hashed, wanted, note, created_by), secret)
+    record = await registry.add_key(
+        token_hex(KEY_ID_BYTES), hashed, wanted, note=note, created_by=created_by, limits=limits
+    )
+    return NewKey(record, secret)
 
 
 def _check_field(field: str, value: Any) -> None:

@@ -122,6 +122,20 @@ class KeyRecord(NamedTuple):
     created_at: datetime
     created_by: str
     revoked_at: datetime | None
+    tenant: str | None = None
+    calls_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+class KeyLimits(NamedTuple):
+    """What a key may use, and with whom; ``None``: what the proxy's settings say."""
+
+    tenant: str | None = None
+    calls_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+NO_KEY_LIMITS = KeyLimits()
 
 
 class Origin(NamedTuple):
@@ -244,7 +258,14 @@ class Registry(Protocol):
         ...
 
     async def add_key(
-        self, key_id: str, sha256: str, scopes: Sequence[str], note: str | None, created_by: str
+        self,
+        key_id: str,
+        sha256: str,
+        scopes: Sequence[str],
+        *,
+        note: str | None,
+        created_by: str,
+        limits: KeyLimits,
     ) -> KeyRecord:
         """Store a key; ``sha256`` is of its secret, in hex."""
         ...

@@ -4,7 +4,7 @@ The scripts lie inside the package, so that an installed wheel finds them as a c
 of the repository is a link to this folder, and ``alembic.ini`` names it for ``alembic revision``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,21 @@ UPGRADE_SECONDS = 120.0
 LOCK_TIMEOUT = "4s"
 """A migration that waits longer for a table would stall every query behind it (warehouse uses the same bound)."""
 STATEMENT_TIMEOUT = "60s"
+ROLES = (
+    "understudy_proxy",
+    "understudy_monitor",
+    "understudy_engineer",
+    "understudy_retention",
+    "understudy_reader",
+)
+"""The roles that are granted to logins (docs/reference/sql.md says what each may)."""
+# Each of them may read the revision, and nobody else is granted that.
+_WITHOUT_RIGHTS = """
+    SELECT name FROM unnest(CAST(:names AS text[])) AS name
+    WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name)
+       OR NOT has_table_privilege((SELECT oid FROM pg_roles WHERE rolname = name), 'alembic_version', 'SELECT')
+    ORDER BY name
+"""
 _MUTEX = 0x756E_6465_7273_7475  # "understu": two upgrades at once run one after the other
 
 
@@ -36,6 +51,9 @@ async def upgrade(database_url: str, revision: str = "head") -> str:
     def run(connection: Connection) -> str:
         _refuse_newer(connection)
         command.upgrade(_config(connection), revision)
+        # Roles belong to the server: some may be there now that nobody could make before.
+        if connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
+            connection.execute(text("SELECT understudy_grant_roles()"))
         return _revision_of(connection) or ""
 
     return await _in_transaction(database_url, run)
@@ -70,6 +88,19 @@ async def check(database_url: str) -> str:
     if found != head():
         raise MigrationNeeded(f"the database's schema is at {found or 'nothing'}, this code needs {head()}")
     return found
+
+
+async def roles_without_rights(database_url: str) -> Sequence[str]:
+    """Return which of our roles are not there, or have no rights in this database; none where there are no such roles.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer.
+    """
+
+    def ask(connection: Connection) -> Sequence[str]:
+        return [str(name) for name in connection.execute(text(_WITHOUT_RIGHTS), {"names": list(ROLES)}).scalars()]
+
+    return await _in_transaction(database_url, ask)
 
 
 def head() -> str:

@@ -1,13 +1,16 @@
 """``understudy db``: the schema of the database."""
 
 import asyncio
+from collections.abc import Sequence
 
 import typer
+from rich.text import Text
 
 from understudy.adapters import migrations
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
+from understudy.lifecycle.findings import State, judge_roles
 
 app = typer.Typer(
     no_args_is_help=True, help="Bring the database's schema up to date, or check it.", add_completion=False
@@ -27,11 +30,22 @@ def upgrade(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
         text = f"Would upgrade the schema from {before or 'nothing'} to {after}; nothing was changed."
     else:
         text = f"✔ schema upgraded from {before or 'nothing'} to {after}"
-    show(document, text, as_json=as_json)
+    missing = () if dry_run else asyncio.run(migrations.roles_without_rights(database_url))
+    show({**document, "roles_without_rights": missing}, text, *_about_roles(missing), as_json=as_json)
 
 
 @app.command()
 def check(*, as_json: AsJson = False) -> None:
     """Say whether the schema is the one that this version needs; leaves with 1 when it is not."""
-    revision = asyncio.run(migrations.check(settings_with_demo().database_url.get_secret_value()))
-    show({"revision": revision}, f"✔ schema at {revision}", as_json=as_json)
+    database_url = settings_with_demo().database_url.get_secret_value()
+    revision = asyncio.run(migrations.check(database_url))
+    missing = asyncio.run(migrations.roles_without_rights(database_url))
+    document = {"revision": revision, "roles_without_rights": missing}
+    show(document, f"✔ schema at {revision}", *_about_roles(missing), as_json=as_json)
+
+
+def _about_roles(without_rights: Sequence[str]) -> list[Text]:
+    found = judge_roles(without_rights)
+    if found.state is State.GOOD:
+        return []
+    return [Text("! ", "yellow").append(f"roles {found.what}\n→ {found.next_step}")]

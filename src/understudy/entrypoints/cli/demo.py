@@ -60,6 +60,8 @@ def demo(
     In a new database it then rolls two versions out: one is bad on purpose and is taken back, the other one becomes
     champion; nobody decides that but the monitor.
 
+    With UNDERSTUDY_AUTH=true the proxy asks for a key; the demo makes itself one and says it.
+
     DATABASE_URL and REDIS_URL replace the embedded servers by yours. With --json, one line when everything is ready.
     """
     settings = read_settings()
@@ -70,6 +72,7 @@ def demo(
         reset=reset,
         database_url=settings.database_url.get_secret_value() if "database_url" in settings.model_fields_set else None,
         redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
+        asks_key=bool(settings.auth),
     )
     if show and not traffic:
         raise CommandRefused(ExitCode.USAGE, "a rollout without traffic shows nothing", "Leave --no-traffic out.")
@@ -106,7 +109,9 @@ async def _stand(options: DemoOptions, wish: _Wish, scene: Scene) -> None:
             print_json(demo.document())
         else:
             scene.introduce(demo, answer, calls_per_second=wish.calls_per_second, acts=acts)
-        traffic = Traffic(demo.proxy_port, wish.calls_per_second) if wish.calls_per_second else None
+        traffic = None
+        if wish.calls_per_second:
+            traffic = Traffic(demo.proxy_port, wish.calls_per_second, credential=demo.credential)
         # Being told to stop is how a demo that stood ends well; what is left is to stop everything.
         with suppress(asyncio.CancelledError):
             await _go_on(demo, scene, traffic, acts)

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.adapters import migrations
-from understudy.adapters.backends import connect
 from understudy.adapters.postgres_checkup import PostgresCheckup, examine_postgres
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.redis_checkup import examine_redis
+from understudy.bootstrap.backends import connector_of
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, apply_document
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import ExitCode
@@ -33,7 +33,9 @@ from understudy.lifecycle.findings import (
     judge_proxy,
     judge_redis,
     judge_rejected,
+    judge_roles,
     judge_servers,
+    judge_wire,
 )
 from understudy.settings import Settings
 
@@ -59,8 +61,10 @@ def doctor(*, as_json: AsJson = False) -> None:
 
 async def examine(settings: Settings) -> list[Finding]:
     """Look at everything; what depends on a part that is away is left out."""
-    findings = [_examine_config(settings), await _examine_cache(settings)]
     database_url = settings.database_url.get_secret_value()
+    redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
+    findings = [_examine_config(settings), await _examine_cache(settings)]
+    findings += [*judge_wire("redis", redis_url), *judge_wire("postgres", database_url)]
     try:
         checkup = await examine_postgres(database_url, timeout_seconds=settings.database_timeout_seconds)
     except RegistryUnavailable as problem:
@@ -71,10 +75,12 @@ async def examine(settings: Settings) -> list[Finding]:
     ]
     try:
         revision = await migrations.check(database_url)
+        without_rights = await migrations.roles_without_rights(database_url)
     except (MigrationNeeded, RegistryUnavailable) as problem:
         return [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)]
     this_month = datetime.now(UTC).strftime("%Y-%m")
-    findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_partitions(checkup.last_partition, this_month)]
+    findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
+    findings += [judge_partitions(checkup.last_partition, this_month)]
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -107,7 +113,9 @@ async def _examine_cache(settings: Settings) -> Finding:
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:
     source = PostgresPolicySource(
-        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        settings.database_url.get_secret_value(),
+        timeout_seconds=settings.database_timeout_seconds,
+        reads_keys=False,
     )
     try:
         snapshot = apply_document(PolicySnapshot(), await source.load(), complete=True)
@@ -118,7 +126,7 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     ]
     servers = await asyncio.gather(
         *(
-            _examine_servers(policy, role, version)
+            _examine_servers(settings, policy, role, version)
             for policy in snapshot.policies.values()
             for role, version in _roles(policy)
         )
@@ -134,11 +142,11 @@ def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
     return [(role, version) for role, version in roles if version is not None]
 
 
-async def _examine_servers(policy: ServingPolicy, role: Role, version: ModelVersion) -> Finding:
+async def _examine_servers(settings: Settings, policy: ServingPolicy, role: Role, version: ModelVersion) -> Finding:
     if not version.endpoints:
         return judge_servers(policy.model_name, role, version.version, 0, ready=False)
     try:
-        backend = connect(version)
+        backend = connector_of(settings)(version)
     except BackendUnavailable as problem:
         return Finding(
             f"{policy.model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step

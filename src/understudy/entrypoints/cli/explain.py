@@ -49,7 +49,9 @@ async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
         RegistryUnavailable: Postgres does not answer.
     """
     source = PostgresPolicySource(
-        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        settings.database_url.get_secret_value(),
+        timeout_seconds=settings.database_timeout_seconds,
+        reads_keys=False,
     )
     try:
         document = await source.load([model_name])

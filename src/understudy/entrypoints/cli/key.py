@@ -11,7 +11,7 @@ from understudy.entrypoints.cli.origin import this_person
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, nothing_as, show
 from understudy.lifecycle.registry import NewKey, create_key
-from understudy.ports.registry import KeyRecord, Registry
+from understudy.ports.registry import KeyLimits, KeyRecord, Registry
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
 
@@ -24,12 +24,18 @@ def create(
         typer.Option("--scope", help="predict, predict:MODEL, outcomes, read or operate; repeat for several."),
     ],
     note: Annotated[str | None, typer.Option(help="Whose key it is, and what for.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Keys of one tenant share what they may use.")] = None,
+    calls_per_second: Annotated[float | None, typer.Option(help="Calls that it may make of each proxy.")] = None,
+    bytes_per_second: Annotated[
+        float | None, typer.Option(help="Bytes of bodies and log rows that it may use of each proxy.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its secret is printed once; the registry keeps a hash of it."""
 
     async def make(registry: Registry) -> NewKey:
-        return await create_key(registry, scope, note, this_person())
+        limits = KeyLimits(tenant, calls_per_second, bytes_per_second)
+        return await create_key(registry, scope, note, this_person(), limits)
 
     made = with_registry(make)
     scopes = ", ".join(made.record.scopes)
@@ -51,11 +57,22 @@ def list_keys(*, as_json: AsJson = False) -> None:
         Column("scopes"),
         Column("state"),
         Column("note", drop=1),
+        Column("tenant", drop=4),
+        Column("limits", drop=5),
         Column("created", drop=2),
         Column("by", drop=3),
     ]
     rows = [
-        (key.id, ", ".join(key.scopes), _state(key), nothing_as(key.note), ago(key.created_at), key.created_by)
+        (
+            key.id,
+            ", ".join(key.scopes),
+            _state(key),
+            nothing_as(key.note),
+            nothing_as(key.tenant),
+            _limits(key),
+            ago(key.created_at),
+            key.created_by,
+        )
         for key in found
     ]
     text = a_table(columns, rows) if rows else "There is no key; understudy key create makes one."
@@ -82,6 +99,11 @@ def revoke(
     key = with_registry(end)
     said = f"Would revoke key {key.id}; nothing was changed." if dry_run else f"✔ key {key.id} is revoked"
     show({"key": _document(key), "dry_run": dry_run}, said, as_json=as_json)
+
+
+def _limits(key: KeyRecord) -> str:
+    rates = ((key.calls_per_second, "calls/s"), (key.bytes_per_second, "bytes/s"))
+    return nothing_as(", ".join(f"{rate:g} {unit}" for rate, unit in rates if rate is not None))
 
 
 def _state(key: KeyRecord) -> str:

@@ -4,6 +4,7 @@ Data goes to standard output, progress and advice to standard error. A table is 
 of low importance are left out, and what is still too long folds.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 
 from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +25,11 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 
+SHOWN = "\N{REPLACEMENT CHARACTER}"
+_OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but for the line's end, and those that turn the direction of what follows."""
+
+
 class Column(NamedTuple):
     """A column of a table. The highest ``drop`` goes first when the terminal is too narrow; 0 always stays."""
 
@@ -31,14 +38,26 @@ class Column(NamedTuple):
     right: bool = False
 
 
+class PlainConsole(Console):
+    """Writes no character of a text that a terminal would obey: names come from whoever may register one."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is shown, with a mark in place of each control character."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not segment.text.isprintable() and _OBEYED.search(segment.text):
+                yield Segment(_OBEYED.sub(SHOWN, segment.text), segment.style)
+            else:
+                yield segment
+
+
 def data_console() -> Console:
     """Return the console of standard output."""
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    return PlainConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 def advice_console() -> Console:
     """Return the console of standard error."""
-    return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+    return PlainConsole(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
 def is_interactive() -> bool:

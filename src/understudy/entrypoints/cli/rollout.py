@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import orjson
 import typer
 from rich.live import Live
 
-from understudy.adapters.backends import connect
+from understudy.bootstrap.backends import connector_of
 from understudy.core.presence import silent_words
 from understudy.core.rollout_state import Command, Order, Phase
 from understudy.entrypoints.cli.experiments import write_page
@@ -86,7 +87,7 @@ def start(
         prepared = await _prepared(opened, model, version, plan)
         if dry_run:
             return prepared, None
-        await require_ready(WarmUpProbe(opened.policies, connect), model, version)
+        await require_ready(WarmUpProbe(opened.policies, connector_of(opened.settings)), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
@@ -134,7 +135,14 @@ def list_rollouts(
     as_json: AsJson = False,
 ) -> None:
     """List the newest rollouts."""
-    found = with_rollouts(lambda opened: opened.rollouts.list(model, limit))
+
+    async def read(opened: Opened) -> Sequence[RolloutRecord]:
+        found = await opened.rollouts.list(model, limit)
+        if model is not None and not found:
+            await opened.registry.show_model(model)  # says which models there are
+        return found
+
+    found = with_rollouts(read)
     show(listing_document(found), listing(found), as_json=as_json)
 
 

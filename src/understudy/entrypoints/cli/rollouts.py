@@ -35,6 +35,7 @@ class Opened:
         self._url = settings.database_url.get_secret_value()
         self._seconds = settings.database_timeout_seconds
         self._stack = stack
+        self.settings = settings
 
     @cached_property
     def rollouts(self) -> "RolloutStore":
@@ -60,7 +61,7 @@ class Opened:
         """Versions as proxies read them."""
         from understudy.adapters.postgres_policy import PostgresPolicySource  # noqa: PLC0415 - see the class
 
-        policies = PostgresPolicySource(self._url, timeout_seconds=self._seconds)
+        policies = PostgresPolicySource(self._url, timeout_seconds=self._seconds, reads_keys=False)
         self._stack.push_async_callback(policies.close)
         return policies
 

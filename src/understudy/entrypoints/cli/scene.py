@@ -62,7 +62,7 @@ class Scene:
                 Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, held-out rows")
             )
         self._print(Text(f"\nReady in {self._stood - self._began:.1f} s. First prediction:\n", "bold green"))
-        self._print(Text(curl_command(demo.proxy_url, first_request())))
+        self._print(Text(curl_command(demo.proxy_url, first_request(), credential=demo.credential)))
         self._print(Text(f"\n  {answer.decode()}\n", "cyan"))
         for name, value in places(demo):
             self._print(Text(f"  {name:<10}", "dim").append(value))
@@ -156,13 +156,16 @@ def traffic_line(recent: Recent, total: int, failed: int) -> Text:
     return text.append(f"  {failed} of {total} failed", "red" if failed else "dim")
 
 
-def curl_command(proxy_url: str, request: Mapping[str, Any], width: int = WIDTH) -> str:
+def curl_command(
+    proxy_url: str, request: Mapping[str, Any], width: int = WIDTH, *, credential: str | None = None
+) -> str:
     """Return a predict call that a shell takes as it is, in lines of at most ``width`` columns where names allow."""
     members = [
         f"{orjson.dumps(name).decode()}:{orjson.dumps(value).decode()}" for name, value in request["inputs"].items()
     ]
     lines = [
         f"  curl -s {proxy_url}/v1/models/visits/predict \\",
+        *([] if credential is None else [f"    -H 'authorization: Bearer {credential}' \\"]),
         f"""    -H 'content-type: application/json' -d '{{"entity_id":{orjson.dumps(request["entity_id"]).decode()},""",
     ]
     line = '    "inputs":{'
@@ -185,6 +188,7 @@ def places(demo: Demo) -> list[tuple[str, str]]:
         ("database", demo.database_url),
         ("cache", demo.redis_url or "inside the proxy"),
         ("state", str(demo.state_dir)),
+        *([] if demo.credential is None else [("key", f"Authorization: Bearer {demo.credential}")]),
     ]
 
 

@@ -28,7 +28,7 @@ async def first_prediction(demo: Demo) -> bytes:
     Raises:
         DemoRefused: There was none within 10 seconds.
     """
-    client = KeepAliveClient(LOOPBACK, demo.proxy_port)
+    client = KeepAliveClient(LOOPBACK, demo.proxy_port, demo.credential)
     said = "nothing"
     try:
         for _ in range(TRIES):

@@ -19,9 +19,10 @@ class Answer(NamedTuple):
 class KeepAliveClient:
     """One connection to one server, opened when it is needed and again when it was lost."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, credential: str | None = None) -> None:
         self._host = host
         self._port = port
+        self._authorization = "" if credential is None else f"authorization: Bearer {credential}\r\n"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str, timeout_seconds: float) -> Answer:
@@ -40,7 +41,7 @@ class KeepAliveClient:
         """
         head = (
             f"POST {path} HTTP/1.1\r\nhost: {self._host}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            f"{self._authorization}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         return await self._call(head.encode() + body, timeout_seconds)
 

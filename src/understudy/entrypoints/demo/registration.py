@@ -6,6 +6,7 @@ from understudy.adapters import migrations
 from understudy.adapters.example_models import example_baselines, example_version
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.core.access import Scope
 from understudy.core.baseline import baselines_to_json
 from understudy.entrypoints.demo.topology import (
     ACTS_MODEL,
@@ -17,11 +18,12 @@ from understudy.entrypoints.demo.topology import (
     endpoints_of,
 )
 from understudy.errors import GenerationMoved
-from understudy.lifecycle.registry import register_version, set_policy
+from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry import NewVersion, Origin, Registry
 from understudy.ports.rollout_store import RolloutStore
 
 ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
+KEY_NOTE = "understudy demo: of this start only"
 REGISTRY_SECONDS = 10.0
 _FIRST_GENERATION = 1
 _RETIRED = "retired"
@@ -35,6 +37,18 @@ async def bring_up_to_date(database_url: str) -> str:
 def open_rollouts(database_url: str) -> RolloutStore:
     """Return where rollouts are kept."""
     return PostgresRolloutStore(database_url, timeout_seconds=REGISTRY_SECONDS)
+
+
+async def make_key(database_url: str) -> str:
+    """Make a key for everything that the demo shows, end those of its earlier starts, and return what callers send."""
+    registry = PostgresRegistry(database_url, timeout_seconds=REGISTRY_SECONDS)
+    try:
+        for earlier in await registry.list_keys():
+            if (earlier.created_by, earlier.note) == (ORIGIN.actor, KEY_NOTE) and earlier.revoked_at is None:
+                await registry.revoke_key(earlier.id)
+        return (await create_key(registry, list(Scope), KEY_NOTE, ORIGIN.actor)).credential
+    finally:
+        await registry.close()
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:

@@ -42,6 +42,8 @@ class DemoOptions:
     reset: bool = False
     database_url: str | None = None
     redis_url: str | None = None
+    asks_key: bool = False
+    """Whether the proxy lets nobody in without a key: the demo then makes itself one."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,8 @@ class Demo:
     model_servers: dict[str, str] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
+    credential: str | None = None
+    """What callers send after ``Authorization: Bearer``, when the proxy asks for it. The registry has its hash only."""
     standing: Standing = UNTOUCHED
     """How the show's model stands."""
     has_usual_port: bool = True
@@ -89,6 +93,7 @@ class Demo:
             "model_servers": self.model_servers,
             "pids": self.pids,
             "state_dir": str(self.state_dir),
+            **({} if self.credential is None else {"credential": self.credential}),
         }
 
 
@@ -185,6 +190,8 @@ class _Starter:
         registration, migrated = registry
         await migrated
         self.demo.standing = await (await registration).register(self.demo.database_url, self.demo.model_servers)
+        if self._options.asks_key:
+            self.demo.credential = await (await registration).make_key(self.demo.database_url)
         self._on_ready("models", SUMMARY, time.monotonic() - began)
 
     async def _open_services(self) -> None:
@@ -202,13 +209,17 @@ class _Starter:
 
     async def _open_proxy(self, services: list[Child]) -> None:
         began = time.monotonic()
-        environment = {
+        environment: dict[str, str | None] = {
             "UNDERSTUDY_STATE_DIR": str(self._folder.proxy),
             "UNDERSTUDY_HOST": LOOPBACK,
             "UNDERSTUDY_PORT": str(self.demo.proxy_port),
             "UNDERSTUDY_METRICS_HOST": LOOPBACK,
             "UNDERSTUDY_METRICS_PORT": str(self.demo.metrics_port),
             "UNDERSTUDY_WORKERS": str(self._options.workers),
+            "UNDERSTUDY_AUTH": str(self._options.asks_key).lower(),
+            # On a loopback address, and its own calls do without.
+            "UNDERSTUDY_TLS_CERT": None,
+            "UNDERSTUDY_TLS_KEY": None,
             **({} if self.demo.redis_url is None else {"REDIS_URL": self.demo.redis_url}),
         }
         proxy = await self._serve("proxy", environment, services)

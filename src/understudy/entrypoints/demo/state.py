@@ -1,6 +1,7 @@
 """The demo's folder: its data, its logs, and who is using it."""
 
 import fcntl
+import os
 import shutil
 import time
 from pathlib import Path
@@ -84,7 +85,10 @@ class StateFolder:
     def announce(self, running: dict[str, Any]) -> None:
         """Write down where everything is, for other commands run beside the demo."""
         unfinished = self.path / f"{_RUNNING}.new"
-        unfinished.write_bytes(orjson.dumps(running))
+        unfinished.unlink(missing_ok=True)
+        # It may hold the demo's key.
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(orjson.dumps(running))
         unfinished.replace(self.path / _RUNNING)
 
     def release(self) -> None:

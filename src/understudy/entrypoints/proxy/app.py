@@ -17,6 +17,7 @@ from understudy.adapters.randomness import RandomBytes
 from understudy.bootstrap.proxy import Parts, open_parts
 from understudy.core.plain_input import MAX_ENTITY_ID
 from understudy.core.policy import PolicySnapshot
+from understudy.core.quotas import Allowance
 from understudy.core.routing import assignment, policy_of
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.control import ControlDoor
@@ -42,6 +43,7 @@ from understudy.errors import (
     Violation,
     leaf_errors,
 )
+from understudy.serving.quotas import KeyQuotas
 from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0
@@ -76,6 +78,9 @@ class Proxy:
                 telemetry=parts.telemetry,
                 needs_key=settings.needs_key,
                 now=time.monotonic,
+                quotas=KeyQuotas(
+                    Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
+                ),
                 version_headers=settings.version_headers,
             )
             parts.in_flight = lambda: door.in_flight

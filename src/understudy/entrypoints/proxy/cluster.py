@@ -23,7 +23,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def load_config(self) -> None:
         settings = self._settings
-        options = {
+        options: dict[str, Any] = {
             "bind": f"{settings.host}:{settings.port}",
             "workers": settings.workers,
             "worker_class": _worker_class(settings),
@@ -36,6 +36,8 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
             "child_exit": _forget_dead_worker,
             "loglevel": "warning",
         }
+        if settings.tls_cert is not None:
+            options |= {"certfile": str(settings.tls_cert), "keyfile": str(settings.tls_key)}
         for name, value in options.items():
             self.cfg.set(name, value)
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import orjson
 
-from understudy.core.access import Scope, admit
+from understudy.core.access import Scope, admit, key_of
 from understudy.core.policy import PolicySnapshot, Role
+from understudy.core.quotas import NO_LIMIT
 from understudy.core.rank import RankRequest, parse_rank
 from understudy.core.request import PredictRequest, parse_batch, parse_predict
 from understudy.core.strict_json import Doubtful, parse_clean
@@ -23,6 +24,7 @@ from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
 from understudy.serving.express import ExpressPredictor, Tell
 from understudy.serving.predict import Outcome, Predictor
+from understudy.serving.quotas import KeyQuotas
 
 INLINE_BYTES = 32_768
 """A longer body that is doubtful is parsed in a thread: a hostile one may take half a second, and other callers must
@@ -61,6 +63,7 @@ class PredictDoor:
         telemetry: Counts what was refused before a route was known.
         needs_key: Whether callers must show a key.
         now: The clock of deadlines, in seconds.
+        quotas: What each key may use; by default only what keys say themselves.
         version_headers: Whether the headers name version and role.
     """
 
@@ -73,6 +76,7 @@ class PredictDoor:
         telemetry: Telemetry,
         needs_key: bool,
         now: Callable[[], float],
+        quotas: KeyQuotas | None = None,
         version_headers: bool = True,
     ) -> None:
         self._predictor = predictor
@@ -81,6 +85,7 @@ class PredictDoor:
         self._telemetry = telemetry
         self._needs_key = needs_key
         self._now = now
+        self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
         self._version_headers = version_headers
         self.in_flight = 0
 
@@ -162,9 +167,17 @@ class PredictDoor:
         )
         return Reply(200, [JSON], content)
 
-    def admit(self, asked: Honoured, needed: Scope, model_name: str | None = None) -> None:
-        """Let a caller pass, or raise as :func:`understudy.core.access.admit`."""
-        admit(self._snapshot(), asked.authorization, needed, model_name, needs_key=self._needs_key)
+    def admit(self, asked: Honoured, needed: Scope, model_name: str | None = None, *, charges: bool = True) -> None:
+        """Let a caller pass and charge the call to its key, unless it ``charges`` nothing because it comes here again.
+
+        Raises:
+            QuotaExceeded: The key has used what it may.
+            UnderstudyError: As :func:`understudy.core.access.admit`.
+        """
+        snapshot = self._snapshot()
+        admit(snapshot, asked.authorization, needed, model_name, needs_key=self._needs_key)
+        if charges:
+            self._quotas.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
 
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem for which there is no receipt."""

@@ -73,7 +73,9 @@ class Gate:
             if needed is not OPEN:
                 door = self._door()
                 try:
-                    door.admit(read_headers(scope["headers"]), needed, model_name)
+                    # A predict call is charged at its own door, where the short way in arrives as well.
+                    charges = needed is not Scope.PREDICT
+                    door.admit(read_headers(scope["headers"]), needed, model_name, charges=charges)
                 except UnderstudyError as problem:
                     await send_reply(send, door.refuse(problem, scope["path"]))
                     return

@@ -19,6 +19,7 @@ _HONOURED = frozenset(
     {
         b"authorization",
         b"content-encoding",
+        b"content-length",
         b"grpc-timeout",
         b"x-envoy-expected-rq-timeout-ms",
         b"x-request-timeout-ms",
@@ -29,6 +30,7 @@ _TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _LABEL_CHARACTERS = "/:+@,;=!*'() "
+_MOST_DIGITS = 18
 MAX_TIMEOUT_MS = 3_600_000
 _CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResult}
 
@@ -45,6 +47,8 @@ class Honoured(NamedTuple):
 
     authorization: str | None = None
     timeout_seconds: float | None = None
+    content_length: int | None = None
+    """Bytes of the body as the caller says them; the server refuses one that is no number."""
 
 
 def identify(raw: RawHeaders, new_id: Callable[[], str]) -> Identity:
@@ -81,7 +85,12 @@ def read_headers(raw: RawHeaders) -> Honoured:
     return Honoured(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
         timeout_seconds=_shortest_timeout(found),
+        content_length=_length(found.get(b"content-length")),
     )
+
+
+def _length(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
 
 
 def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:

@@ -24,6 +24,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.UnknownRoute: 404,
     errors.MethodNotAllowed: 405,
     errors.GenerationNotNamed: 428,
+    errors.QuotaExceeded: 429,
     errors.Unauthenticated: 401,
     errors.ScopeMissing: 403,
     errors.BadAnswer: 502,

@@ -48,6 +48,8 @@ def run(settings: Settings) -> int:
         port=settings.port,
         backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         **uvicorn_options(settings),
     )
     server = uvicorn.Server(config)

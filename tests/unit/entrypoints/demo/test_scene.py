@@ -43,6 +43,15 @@ def test_the_first_call_can_be_pasted_into_a_shell():
     assert max(map(len, command.splitlines())) <= WIDTH
 
 
+def test_the_first_call_to_a_proxy_that_asks_for_a_key_carries_it():
+    command = curl_command("http://127.0.0.1:8080", first_request(), credential="k1.secret")
+
+    words = shlex.split(command.replace("\\\n", " "))
+
+    assert "authorization: Bearer k1.secret" in words
+    assert json.loads(words[-1]) == first_request()
+
+
 def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line():
     said = " ".join(next_commands(DEMO, is_show=False))
 

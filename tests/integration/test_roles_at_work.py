@@ -1,0 +1,193 @@
+"""Proxy, monitor and people at work, each under a login that has its own role and nothing else."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import uuid4
+
+import asyncpg
+import httpx2
+import orjson
+import pytest
+from asgi import lifespan
+from e2e.stack import PREDICT_BODIES, VISITS, register
+
+from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.postgres_registry import PostgresRegistry
+from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from understudy.bootstrap.monitor import open_monitor
+from understudy.core.plan import NAMED_PLANS
+from understudy.core.rollout import next_step
+from understudy.core.rollout_state import Command, Observation, Order, WarmUpResult
+from understudy.entrypoints.proxy.app import create_app
+from understudy.lifecycle.registry import create_key
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.settings import Settings
+
+ORIGIN = Origin("dana", "cli", "weekly retrain")
+FIRST = {"if-match": '"1"'}
+JOBS = ("rollouts", "outcomes", "metrics", "drift", "retention", "alerts")
+Login = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def login(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Login]:
+    """Makes a login that has these roles and nothing else, and returns its URL."""
+    made = []
+
+    async def make(*roles: str) -> str:
+        made.append(f"test_{uuid4().hex[:12]}")
+        await database.execute(f"CREATE ROLE {made[-1]} LOGIN PASSWORD 'secret' IN ROLE {', '.join(roles)}")
+        return f"postgresql://{made[-1]}:secret@{database_url.rpartition('@')[2]}"
+
+    yield make
+    for name in made:
+        await database.execute(f"DROP ROLE {name}")
+
+
+async def until(is_so: Callable[[], Awaitable[object]], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not await is_so():
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.1)
+
+
+async def test_a_proxy_under_its_own_role_answers_logs_takes_outcomes_and_signs_off(
+    database, database_url, login, model_port, tmp_path
+):
+    champion = await register(database_url, 1, [model_port("visits:1")])
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
+    registry = PostgresRegistry(database_url)
+    key = await create_key(registry, ["predict", "outcomes", "operate", "read"], None, "dana")
+    settings = Settings(
+        database_url=await login("understudy_proxy"), control_database_url=await login("understudy_engineer"),
+        state_dir=tmp_path, metrics_port=0, auth=True,
+    )  # fmt: skip
+    app = create_app(settings)
+    headers = {"authorization": f"Bearer {key.credential}", "content-type": "application/json"}
+    outcome = {
+        "event_id": "o-1",
+        "model": "visits",
+        "entity_id": "u",
+        "name": "bought",
+        "value": 1,
+        "occurred_at": "2026-11-20T13:02:11Z",
+    }
+
+    async with (
+        lifespan(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://proxy", headers=headers) as client,
+    ):
+        answered = await client.post(VISITS, content=PREDICT_BODIES[0])
+        taken = await client.post("/v1/outcomes", content=orjson.dumps({"events": [outcome]}))
+        changed = await client.patch("/v1/models/visits/policy", content=b'{"shadow_percent": 50}', headers=FIRST)
+        rolled_back = await client.post("/v1/models/visits:rollback", content=b"{}")
+        assert (answered.status_code, taken.status_code) == (200, 202), (answered.text, taken.text)
+        assert (changed.status_code, rolled_back.status_code) == (200, 200), (changed.text, rolled_back.text)
+        await until(lambda: database.fetchval("SELECT count(*) FROM PredictionLog"))
+        await until(lambda: database.fetchval("SELECT count(*) FROM ProxyInstance"))
+        await database.execute("UPDATE ServingPolicy SET shadow_percent = 51")
+        await until(lambda: database.fetchval("SELECT bool_and(generations ->> 'visits' = '3') FROM ProxyInstance"))
+
+    assert await database.fetchval("SELECT count(*) FROM OutcomeEvent") == 1
+    assert await database.fetchval("SELECT count(*) FROM ProxyInstance") == 0
+    assert await database.fetchval("SELECT sum(calls) FROM PredictionWindow") == 1
+    assert await database.fetchval("SELECT count(*) FROM PredictionDeadLetter") == 0
+
+
+async def test_a_proxy_under_its_own_role_alone_changes_no_policy(database, database_url, login, model_port, tmp_path):
+    champion = await register(database_url, 1, [model_port("visits:1")])
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
+    key = await create_key(PostgresRegistry(database_url), ["operate"], None, "dana")
+    app = create_app(
+        Settings(database_url=await login("understudy_proxy"), state_dir=tmp_path, metrics_port=0, auth=True)
+    )
+    headers = {"authorization": f"Bearer {key.credential}"}
+
+    async with (
+        lifespan(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://proxy", headers=headers) as client,
+    ):
+        refused = await client.patch("/v1/models/visits/policy", content=b'{"shadow_percent": 50}', headers=FIRST)
+
+    assert refused.status_code == 503
+    assert await database.fetchval("SELECT generation FROM ServingPolicy") == 1
+
+
+async def test_a_poison_row_is_buried_by_the_proxys_role(database, login):
+    connection = await asyncpg.connect(await login("understudy_proxy"), timeout=10)
+    await connection.execute(
+        "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ('s', 1, 0, 'x', 'y')"
+        " ON CONFLICT (spool_id, segment, byte_offset) DO NOTHING"
+    )
+    made = await connection.fetchval("SELECT understudy_ensure_partitions(5)")
+    await connection.close(timeout=5)
+
+    assert await database.fetchval("SELECT count(*) FROM PredictionDeadLetter") == 1
+    assert made == 2
+
+
+async def test_every_job_of_a_monitor_under_its_own_role_succeeds(database, database_url, login, model_port, tmp_path):
+    versions = [await register(database_url, label, [model_port(f"visits:{label}")]) for label in (1, 2)]
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", versions[0]
+    )
+    await database.execute(
+        """INSERT INTO PredictionWindow SELECT $1, now() - INTERVAL '99 days', 'champion', 0, 1, 's', 0, 1, 0, '{}';""",
+        versions[0],
+    )
+    await database.execute(
+        """INSERT INTO OutcomeEvent VALUES ('o', 'visits', 'u', NULL, 'bought', 1, now(), now() - INTERVAL '999 days');
+           INSERT INTO SpoolOffset VALUES ('s', 1, 9, now() - INTERVAL '9 years');
+           INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why, at)
+           VALUES ('s', 1, 0, 'x', 'y', now() - INTERVAL '999 days')"""
+    )
+    settings = Settings(
+        database_url=await login("understudy_monitor"), retention_database_url=await login("understudy_retention"),
+        monitor_tick_seconds=0.3, state_dir=tmp_path,
+    )  # fmt: skip
+
+    def succeeded() -> list[str]:
+        page = parts.telemetry.exposition()[0].decode()
+        return [job for job in JOBS if f'monitor_last_success_timestamp_seconds{{job="{job}"}}' in page]
+
+    async def all_succeeded() -> bool:
+        return len(succeeded()) == len(JOBS)
+
+    async with open_monitor(settings) as parts:
+        running = asyncio.create_task(parts.worker.run())
+        await until(all_succeeded)
+        parts.worker.stop()
+        await running
+        page = parts.telemetry.exposition()[0].decode()
+
+    assert "monitor_failures_total{" not in page
+    for table in ("PredictionWindow", "OutcomeEvent", "SpoolOffset", "PredictionDeadLetter"):
+        assert await database.fetchval(f"SELECT count(*) FROM {table}") == 0, table
+
+
+async def test_a_rollout_that_an_engineer_starts_is_advanced_and_rolled_back_by_the_monitors_role(
+    database, database_url, login
+):
+    champion, _ = [await register(database_url, label, []) for label in (1, 2)]
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
+    engineer = PostgresRolloutStore(await login("understudy_engineer"), timeout_seconds=10)
+    url = await login("understudy_monitor")
+    monitor, lease = PostgresRolloutStore(url, timeout_seconds=10), PostgresLease(url)
+    epoch = await lease.take_or_renew("m")
+
+    record = await engineer.start(NewRollout("visits", "2", NAMED_PLANS["default"], "salt", 12_000), ORIGIN)
+    for seen in ({"warm_up": WarmUpResult(passed=True)}, {"command": Command(Order.ABORT, "dana", "it burns")}):
+        view = await monitor.view(record.id)
+        step = next_step(view.record.state, Observation(now=view.read_at, policy=view.policy, **seen))
+        assert await monitor.apply(view, step, NewRolloutEvent("monitor"), epoch=epoch)
+    await lease.close()
+
+    weight, actors = (
+        await database.fetchval("SELECT challenger_weight FROM ServingPolicy"),
+        await database.fetch("SELECT actor FROM PolicyAudit ORDER BY id"),
+    )
+    assert weight == 0
+    assert len(actors) >= 3
+    assert actors[-1]["actor"].startswith("test_")

@@ -1,0 +1,82 @@
+import pytest
+
+from understudy.core.policy import ApiKey
+from understudy.core.quotas import BURST_SECONDS, NO_LIMIT, Allowance
+from understudy.errors import QuotaExceeded
+from understudy.serving.quotas import KeyQuotas
+
+
+def a_key(key_id: str, tenant: str | None = None, allowance: Allowance = NO_LIMIT) -> ApiKey:
+    return ApiKey(key_id, b"", frozenset(), tenant, allowance)
+
+
+def passed(quotas: KeyQuotas, key: ApiKey | None, calls: int, length: int | None = 0, now: float = 0.0) -> int:
+    count = 0
+    for _ in range(calls):
+        try:
+            quotas.charge(key, length, now)
+        except QuotaExceeded:
+            continue
+        count += 1
+    return count
+
+
+def test_one_keys_calls_leave_anothers_untouched():
+    quotas = KeyQuotas(Allowance(calls_per_second=2))
+
+    assert passed(quotas, a_key("a"), 1_000) == 2 * BURST_SECONDS
+    assert passed(quotas, a_key("b"), 10) == 10
+    assert passed(quotas, a_key("a"), 10, now=1.0) == 2
+
+
+def test_keys_of_one_tenant_share_and_a_key_named_like_a_tenant_does_not():
+    quotas = KeyQuotas(Allowance(calls_per_second=1))
+
+    assert passed(quotas, a_key("a", "shop"), 6) + passed(quotas, a_key("b", "shop"), 6) == BURST_SECONDS
+    assert passed(quotas, a_key("shop"), 6) == 6
+
+
+def test_large_bodies_use_up_bytes_and_small_ones_of_others_go_on():
+    quotas = KeyQuotas(Allowance(bytes_per_second=10_000))
+
+    assert passed(quotas, a_key("a"), 10, length=1_000_000) == 1
+    assert passed(quotas, a_key("b"), 10, length=100) == 10
+    assert passed(quotas, a_key("c"), 10, length=None) == 2
+
+
+def test_the_refusal_says_when_to_come_again_and_that_is_true():
+    quotas, key = KeyQuotas(NO_LIMIT), a_key("a", allowance=Allowance(bytes_per_second=1_000))
+    quotas.charge(key, 60_000, 0.0)
+
+    with pytest.raises(QuotaExceeded) as refused:
+        quotas.charge(key, 10, 0.0)
+
+    seconds = refused.value.retry_after_seconds
+    assert seconds is not None
+    assert 50 <= seconds <= 52
+    quotas.charge(key, 10, float(seconds))
+
+
+def test_without_limits_nothing_is_remembered():
+    quotas = KeyQuotas(NO_LIMIT)
+
+    assert passed(quotas, a_key("a"), 100) == passed(quotas, None, 100) == 100
+    assert len(quotas) == 0
+
+
+def test_memory_is_bounded_and_the_busy_are_not_forgotten():
+    quotas = KeyQuotas(Allowance(1, 1_000_000), most_callers=100)
+    busy = a_key("busy")
+    passed(quotas, busy, 100)
+    for number in range(1_000):
+        passed(quotas, a_key(f"k{number}"), 1)
+        assert passed(quotas, busy, 1) == 0
+
+    assert len(quotas) <= 200
+
+
+def test_each_worker_hands_out_its_part():
+    quotas = KeyQuotas(Allowance(calls_per_second=4), workers=4)
+
+    assert passed(quotas, a_key("a"), 100) == BURST_SECONDS
+    assert passed(quotas, None, 100) == BURST_SECONDS
