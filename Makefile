@@ -109,6 +109,10 @@ MINUTES ?= 30
 soak: $(VENV)/.dev ## Half an hour at 70 % of capacity: memory, descriptors, tasks and tail must stay (MINUTES=3 for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.soak --minutes $(MINUTES)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
+	@PYTHONPATH=tests nice $(BIN)/python -m fuzz.run $(FUZZ)
+
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train

@@ -136,6 +136,49 @@ NONSENSE = {
         "DELETE FROM ModelVersion WHERE id = {v.second}",
         "version v2 of churn is the challenger and cannot be deleted",
     ),
+    "deleting what may have been called a moment ago": (
+        "DELETE FROM ModelVersion WHERE id = {v.third}",
+        "version v3 of churn can be called, or could within the last hour: rows of its calls may be on their way",
+    ),
+    "deleting what was retired a moment ago": (
+        """UPDATE ModelVersion SET status = 'retired' WHERE id = {v.third};
+           DELETE FROM ModelVersion WHERE id = {v.third}""",
+        "version v3 of churn can be called, or could within the last hour",
+    ),
+    "half a million features": (
+        """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
+           SELECT 'churn', 'v9', 'a', 'onnx', jsonb_build_object('features', jsonb_agg(jsonb_build_object('name', n)))
+           FROM generate_series(1, 500000) AS n""",
+        "the input_schema of version v9 of churn has 8888909 bytes; at most 524288",
+    ),
+    "more features than a proxy compiles": (
+        """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
+           SELECT 'churn', 'v9', 'a', 'onnx', jsonb_build_object('features', jsonb_agg(jsonb_build_object('name', n)))
+           FROM generate_series(1, 4097) AS n""",
+        "the input_schema of version v9 of churn has 4097 features; at most 4096",
+    ),
+    "a schema that grows later": (
+        """UPDATE ModelVersion SET output_schema = jsonb_build_object('labels', repeat('x', 65536))
+           WHERE id = {v.third}""",
+        "the output_schema of version v3 of churn has 65550 bytes; at most 65536",
+    ),
+    "no endpoint for the champion": (
+        """INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({v.first}, 'm:1'), ({v.first}, 'm:2');
+           DELETE FROM ModelEndpoint WHERE model_version_id = {v.first}""",
+        "is the last endpoint of version v1 of churn, which is the champion: nobody would answer for it",
+    ),
+    "the challenger's endpoint for another version": (
+        """INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({v.second}, 'm:1');
+           UPDATE ModelEndpoint SET model_version_id = {v.third}""",
+        "m:1 is the last endpoint of version v2 of churn, which is the challenger: nobody would answer for it",
+    ),
+    "no endpoint for an arm": (
+        """INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({v.third}, 'm:1');
+           """
+        + arms("{v.third}", 90, 99)
+        + "; DELETE FROM ModelEndpoint",
+        "m:1 is the last endpoint of version v3 of churn, which is the arm: nobody would answer for it",
+    ),
     "deploying by status": (
         "UPDATE ModelVersion SET status = 'champion' WHERE id = {v.third}",
         "version v3 of churn does not become champion by its status",
@@ -487,7 +530,7 @@ async def test_a_committed_change_is_told_once(database, versions, heard):
     [
         ("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({v.fraud}, 'm:9000')", "fraud"),
         ("UPDATE ModelVersion SET timeout_ms = 80 WHERE id = {v.third}", "churn"),
-        ("DELETE FROM ModelVersion WHERE id = {v.third}", "churn"),
+        ("DELETE FROM ModelVersion WHERE id = {v.fraud}", "fraud"),
         (f"INSERT INTO ApiKey (id, sha256, scopes) VALUES ('k', '{'a' * 64}', '{{{{predict}}}}')", ""),
     ],
 )
@@ -495,6 +538,60 @@ async def test_what_a_proxy_must_read_again_is_told(database, versions, heard, s
     await database.execute(statement.format(v=versions))
 
     assert (await asyncio.wait_for(heard.get(), 2))["model"] == model
+
+
+async def test_all_endpoints_of_the_champion_are_replaced_in_one_transaction(database, versions):
+    await database.execute(f"INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({versions.first}, 'old:1')")
+
+    async with database.transaction():
+        await database.execute("DELETE FROM ModelEndpoint")
+        await database.execute(
+            f"INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({versions.first}, 'new:1')"
+        )
+
+    assert await database.fetchval("SELECT string_agg(target, ' ') FROM ModelEndpoint") == "new:1"
+
+
+async def wait_until_one_waits(database: asyncpg.Connection) -> None:
+    async with asyncio.timeout(20):
+        while not await database.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_of_two_who_each_take_one_of_the_champions_two_endpoints_one_is_refused(database, database_url, versions):
+    await database.execute(
+        f"""INSERT INTO ModelEndpoint (model_version_id, target)
+            VALUES ({versions.first}, 'm:1'), ({versions.first}, 'm:2')"""
+    )
+    other = await asyncpg.connect(database_url)
+
+    async with database.transaction():
+        await database.execute("DELETE FROM ModelEndpoint WHERE target = 'm:1'")
+        later = asyncio.create_task(other.execute("DELETE FROM ModelEndpoint WHERE target = 'm:2'"))
+        await wait_until_one_waits(database)
+
+    with pytest.raises(asyncpg.CheckViolationError, match="m:2 is the last endpoint of version v1"):
+        await later
+    other.terminate()
+
+
+async def test_the_endpoints_of_a_version_without_a_role_go(database, versions):
+    await database.execute(f"INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({versions.third}, 'm:1')")
+
+    assert await database.execute("DELETE FROM ModelEndpoint") == "DELETE 1"
+
+
+async def test_a_version_that_was_retired_an_hour_ago_is_deleted_with_its_endpoints(database, versions):
+    await database.execute(f"INSERT INTO ModelEndpoint (model_version_id, target) VALUES ({versions.third}, 'm:1')")
+    await database.execute(f"UPDATE ModelVersion SET status = 'retired' WHERE id = {versions.third}")
+    await database.execute(
+        "SET session_replication_role = replica;"  # else triggers keep the past as it was
+        "UPDATE PolicyChange SET changed_at = changed_at - INTERVAL '61 minutes';"
+        "SET session_replication_role = origin"
+    )
+
+    assert await database.execute(f"DELETE FROM ModelVersion WHERE id = {versions.third}") == "DELETE 1"
+    assert await database.fetchval("SELECT count(*) FROM ModelEndpoint") == 0
 
 
 GOOD_TARGETS = ["127.0.0.1:9000", "localhost:1", "tfs-churn-7:8500", "m.prod.svc.cluster.local:65535", "[::1]:8001"]

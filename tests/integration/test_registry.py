@@ -178,6 +178,17 @@ async def test_endpoints_come_and_go(served):
         await served.remove_endpoint("churn", "6", "m:1")
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_the_last_endpoint_of_the_champion_stays_and_a_dry_run_says_so(served, dry_run):
+    with pytest.raises(
+        PolicyRefused, match="is the last endpoint of version 6 of churn, which is the champion"
+    ) as refused:
+        await served.remove_endpoint("churn", "6", "127.0.0.1:9000", dry_run=dry_run)
+
+    assert "INSERT INTO ModelEndpoint" in refused.value.next_step
+    assert (await served.show_version("churn", "6")).endpoints == ("127.0.0.1:9000",)
+
+
 async def test_a_policy_is_told_in_version_texts(served, database):
     await database.execute(
         """INSERT INTO ProxyInstance (instance, generations, seen_at) VALUES

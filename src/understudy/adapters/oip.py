@@ -18,6 +18,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyRequest,
     ModelReadyResponse,
 )
+from understudy.adapters.encoding import COPIED_BYTES, LISTED_BYTES, encoded
 from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import USUAL_TRAITS, Metadata, Probe, ReplicaSet
@@ -70,6 +71,7 @@ class OipBackend:
         self._method = oip_method(service_path, OIP_MODEL_INFER)
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))
         self._inputs = version.input_schema.tensors
+        self._inline_bytes = LISTED_BYTES if self._typed else COPIED_BYTES
         self._batch = version.input_schema.batch
         self._output = version.output_schema.tensor
         # Serialised messages that follow each other are one merged message: this part is the same for every call.
@@ -87,7 +89,8 @@ class OipBackend:
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
+        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
+        answer = await self.replicas.call(self._method, message, left_seconds)
         return self._decode(answer)
 
     async def ready(self, timeout_seconds: float) -> bool:

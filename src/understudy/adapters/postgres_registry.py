@@ -126,7 +126,10 @@ class PostgresRegistry:
                 there_are = ", ".join(found.endpoints) or "none"
                 raise NotRegistered(f"version {version} of {model_name} has no endpoint {target}; it has: {there_are}")
             of_version = (MODEL_ENDPOINT.c.model_version_id == found.id) & (MODEL_ENDPOINT.c.target == target)
-            await connection.execute(delete(MODEL_ENDPOINT).where(of_version))
+            async with _refusals():
+                await connection.execute(delete(MODEL_ENDPOINT).where(of_version))
+                # Asked at once and not at the end, which a dry run never reaches.
+                await connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
             return await _version(connection, model_name, version)
 
     async def set_baselines(

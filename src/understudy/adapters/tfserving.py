@@ -15,6 +15,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     PredictResponse,
     TensorProto,
 )
+from understudy.adapters.encoding import COPIED_BYTES, LISTED_BYTES, encoded
 from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging
 from understudy.adapters.grpc_replicas import Metadata, Probe, ReplicaSet
@@ -71,6 +72,8 @@ class TfServingBackend:
             version.endpoints, _status_probe(spec), metadata=metadata, hedging=hedging, wire=wire
         )
         self._inputs = version.input_schema.tensors
+        has_strings = any(spec.datatype is Datatype.BYTES for spec in self._inputs)
+        self._inline_bytes = LISTED_BYTES if has_strings else COPIED_BYTES
         self._batch = version.input_schema.batch
         self._output = version.output_schema.tensor
         signature = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
@@ -87,7 +90,8 @@ class TfServingBackend:
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(block), timeout_seconds)
+        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
+        answer = await self.replicas.call(TFSERVING_PREDICT, message, left_seconds)
         return self._decode(answer)
 
     async def ready(self, timeout_seconds: float) -> bool:

@@ -42,6 +42,14 @@ from understudy.core.schema import (
 from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.errors import SchemaInvalid, Violation
 
+MAX_FEATURES = 4_096
+"""As the database has it too (``understudy_guard_size``): compiling them takes 40 ms, in which nobody is answered."""
+MAX_NAME = 255
+"""Characters of a name: of a feature, a tensor, an output."""
+MAX_OPTIONS = 4_096
+"""Members of an ``enum``, and labels."""
+_SHOWN = 5
+"""Names in one message."""
 MAX_TENSOR_ELEMENTS = 1_000_000
 MAX_DIMENSIONS = 32
 """Half of what numpy takes; a nested value is walked down by recursion, which must end before Python's limit."""
@@ -74,6 +82,11 @@ def compile_input_schema(document: Any) -> InputSchema:
     listed = document.get("features")
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise SchemaInvalid("input_schema.features: expected a list of at least one feature")
+    if len(listed) > MAX_FEATURES:
+        raise SchemaInvalid(
+            f"input_schema.features: {len(listed):,} features; at most {MAX_FEATURES:,}: give many of one kind as one, "
+            "with a shape"
+        )
     features = tuple(_compile_feature(entry, f"input_schema.features[{i}]") for i, entry in enumerate(listed))
     by_name = {feature.name: feature for feature in features}
     if len(by_name) != len(features):
@@ -127,11 +140,13 @@ def compile_output_schema(document: Any) -> OutputSchema:
     if activation not in ("none", "sigmoid", "softmax"):
         raise SchemaInvalid(f"{where}.activation: expected none, sigmoid or softmax")
     tensor = document.get("tensor")
-    if tensor is not None and not isinstance(tensor, str):
-        raise SchemaInvalid(f"{where}.tensor: expected the name of an output")
+    if tensor is not None and not _is_name(tensor):
+        raise SchemaInvalid(f"{where}.tensor: expected the name of an output, of 1 to {MAX_NAME} characters")
     labels = document.get("labels", [])
     if not isinstance(labels, Sequence) or isinstance(labels, str) or not all(isinstance(x, str) for x in labels):
         raise SchemaInvalid(f"{where}.labels: expected a list of strings")
+    if len(labels) > MAX_OPTIONS:
+        raise SchemaInvalid(f"{where}.labels: {len(labels):,} labels; at most {MAX_OPTIONS:,}")
     if labels and shape is not None and prod(shape) != len(labels):
         raise SchemaInvalid(f"{where}.labels: {len(labels)} labels for {prod(shape)} values")
     return OutputSchema(
@@ -147,8 +162,8 @@ def compile_output_schema(document: Any) -> OutputSchema:
 
 
 def _compile_feature(entry: Any, where: str) -> Feature:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
-        raise SchemaInvalid(f"{where}: expected an object with a name")
+    if not isinstance(entry, Mapping) or not _is_name(entry.get("name")):
+        raise SchemaInvalid(f"{where}: expected an object with a name of 1 to {MAX_NAME} characters")
     _only(entry, _FEATURE_FIELDS, where)
     where = f"{where} ({entry['name']})"
     stored, per_treatment = _origin_of(entry, where)
@@ -158,6 +173,8 @@ def _compile_feature(entry: Any, where: str) -> Feature:
     enum = entry.get("enum", [])
     if not isinstance(enum, Sequence) or isinstance(enum, str):
         raise SchemaInvalid(f"{where}.enum: expected a list")
+    if len(enum) > MAX_OPTIONS:
+        raise SchemaInvalid(f"{where}.enum: {len(enum):,} members; at most {MAX_OPTIONS:,}")
     feature = Feature(
         name=entry["name"],
         datatype=_datatype(entry.get("dtype"), f"{where}.dtype"),
@@ -227,8 +244,8 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
     packed: list[PackedTensor] = []
     for index, entry in enumerate(listed):
         place = f"{where}[{index}]"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            raise SchemaInvalid(f"{place}: expected an object with a name")
+        if not isinstance(entry, Mapping) or not _is_name(entry.get("name")):
+            raise SchemaInvalid(f"{place}: expected an object with a name of 1 to {MAX_NAME} characters")
         _only(entry, {"name", "dtype", "shape", "features"}, place)
         features = _features_of(entry.get("features"), by_name, f"{place}.features")
         names = {feature.name for feature in features}
@@ -246,7 +263,9 @@ def _compile_tensors(listed: Any, by_name: Mapping[str, Feature]) -> tuple[Packe
     if len({tensor.spec.name for tensor in packed}) != len(packed):
         raise SchemaInvalid(f"{where}: two tensors have one name")
     if used != set(by_name):
-        raise SchemaInvalid(f"{where}: in no tensor: {sorted(set(by_name) - used)}")
+        missing = sorted(set(by_name) - used)
+        more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
+        raise SchemaInvalid(f"{where}: in no tensor: {', '.join(missing[:_SHOWN])}{more}")
     return tuple(packed)
 
 
@@ -266,7 +285,7 @@ def _compile_treatments(entry: Any, features: tuple[Feature, ...], *, batch: boo
     layout, counts = entry.get("layout", "rows"), entry.get("counts")
     if layout not in ("rows", "nested"):
         raise SchemaInvalid(f"{where}.layout: expected rows or nested")
-    if counts is not None and (not isinstance(counts, str) or not counts or layout != "nested"):
+    if counts is not None and (not _is_name(counts) or layout != "nested"):
         raise SchemaInvalid(f"{where}.counts: expected the name of an input, with the layout nested")
     entity_features = tuple(feature for feature in features if not feature.per_treatment)
     return TreatmentLayout(entity_features, layout == "nested", counts)
@@ -337,6 +356,10 @@ def _only(document: Mapping[str, Any], permitted: set[str], where: str) -> None:
     unknown = sorted(set(document) - permitted)
     if unknown:
         raise SchemaInvalid(f"{where}: unknown field {unknown[0]!r}; known: {', '.join(sorted(permitted))}")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME
 
 
 def _datatype(name: Any, where: str) -> Datatype:

@@ -5,15 +5,16 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import uvicorn
 
 from understudy.entrypoints.proxy.connection import WRITE_WHOLE
-from understudy.entrypoints.proxy.door import Reply
-from understudy.entrypoints.proxy.lane import Receive, Scope, Send, read_body, send_reply
+from understudy.entrypoints.proxy.door import PredictDoor, Reply
+from understudy.entrypoints.proxy.edge import Edge
+from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, read_body, send_reply
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.single import uvicorn_options
 from understudy.errors import UnderstudyError
@@ -40,16 +41,22 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         await send_reply(send, reply)
 
 
-@pytest.fixture
-async def port() -> AsyncIterator[int]:
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[int]:
     options = {**uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS)), "lifespan": "off", "timeout_keep_alive": 2}
-    server = uvicorn.Server(uvicorn.Config(echo, port=0, **options))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
     task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     while not server.started:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     await task
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    async with serving(echo) as found:
+        yield found
 
 
 class Caller:
@@ -95,6 +102,23 @@ async def test_a_body_that_does_not_come_is_answered_and_the_connection_closed(c
     assert b"\r\nconnection: close\r\n" in answer
     assert b'"code":"E107"' in answer
     assert RECEIVE_SECONDS * 0.9 < seconds < 1.5
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE])
+async def test_behind_the_proxys_edge_such_a_connection_is_closed_too(before):
+    def no_door() -> PredictDoor:
+        raise AssertionError("nothing fails here")
+
+    async with serving(Edge(echo, no_door, lambda: "0" * 32)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        caller = Caller(reader, writer)
+        await caller.send(before + NO_BODY.replace(b"POST / ", b"POST /whole "))
+        answer, seconds = await caller.rest()
+        writer.close()
+
+    assert b"HTTP/1.1 408 " in answer
+    assert answer.count(b"\r\nconnection: close\r\n") == 1
+    assert seconds < 1.5
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])

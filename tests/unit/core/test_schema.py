@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.schema import InputSchema, single_values
-from understudy.core.schema_reader import compile_input_schema, compile_output_schema
+from understudy.core.schema_reader import MAX_FEATURES, compile_input_schema, compile_output_schema
 from understudy.core.tensors import Datatype, split_bytes_elements
 from understudy.errors import InputInvalid, SchemaInvalid
 
@@ -195,6 +195,10 @@ def test_tensors_of_one_row_do_not_run_into_each_other_in_the_hash():
         ({"features": [{"name": "x", "dtype": "int64", "max": 1e300}]}, "max"),
         ({"features": [{"name": "x", "dtype": "int8", "enum": [300]}]}, "enum"),
         ({"features": [{"name": "x", "dtype": "uint8", "default": -1}]}, "default"),
+        ({"features": [{"name": str(n), "dtype": "float32"} for n in range(MAX_FEATURES + 1)]}, "at most 4,096"),
+        ({"features": [{"name": "x" * 256, "dtype": "float32"}]}, "1 to 255 characters"),
+        ({"features": [{"name": "x", "dtype": "int64", "enum": list(range(5_000))}]}, "enum"),
+        (an_input_schema(tensors=[{"name": "t" * 256, "features": ["age", "income"]}]), "1 to 255 characters"),
     ],
 )
 def test_a_schema_that_cannot_be_used_says_where(document: Any, place: str):
@@ -202,6 +206,14 @@ def test_a_schema_that_cannot_be_used_says_where(document: Any, place: str):
         compile_input_schema(document)
 
     assert place in refused.value.detail
+
+
+def test_of_thousands_of_features_that_no_tensor_has_a_few_are_named():
+    features = [{"name": f"f{n:04}", "dtype": "float32"} for n in range(MAX_FEATURES)]
+    tensors = [{"name": "t", "features": ["f0000"]}]
+
+    with pytest.raises(SchemaInvalid, match=r"f0001, f0002, f0003, f0004, f0005 and 4,090 more$"):
+        compile_input_schema({"features": features, "tensors": tensors})
 
 
 def test_an_output_schema_that_cannot_be_used_says_where():
@@ -212,6 +224,8 @@ def test_an_output_schema_that_cannot_be_used_says_where():
         ({"labels": ["a"], "shape": [2]}, "labels"),
         ({"dtype": 4}, "dtype"),
         ({"colour": 1}, "'colour'"),
+        ({"labels": ["a"] * 5_000}, "at most 4,096"),
+        ({"tensor": "t" * 256}, "1 to 255 characters"),
     ]:
         with pytest.raises(SchemaInvalid) as refused:
             compile_output_schema(document)

@@ -9,7 +9,7 @@ from prometheus_client import multiprocess
 from uvicorn_worker import UvicornWorker
 
 from understudy.entrypoints.proxy.app import create_app
-from understudy.entrypoints.proxy.single import BACKLOG, KEEP_ALIVE_SECONDS, settle_memory, uvicorn_options
+from understudy.entrypoints.proxy.single import BACKLOG, KEEP_ALIVE_SECONDS, settle, uvicorn_options
 from understudy.settings import Settings
 
 WORKER_TIMEOUT_SECONDS = 15
@@ -43,7 +43,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def load(self) -> Any:
         # Runs in the worker, after the fork.
-        return create_app(self._settings, on_open=settle_memory)
+        return create_app(self._settings, on_open=settle)
 
 
 def _worker_class(settings: Settings) -> type[Any]:

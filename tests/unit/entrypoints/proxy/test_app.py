@@ -1,6 +1,8 @@
 import asyncio
 import gc
 import re
+import threading
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -495,3 +497,18 @@ async def test_what_a_server_wants_done_is_done_once_when_the_parts_are_open(sta
     assert len(done) == 1
     assert done[0] > 1  # the policies are being followed already
     assert gc.get_threshold() == thresholds  # and nobody settled the memory of this process
+
+
+async def test_work_beside_the_event_loop_has_two_threads_however_much_there_is(start):
+    await start()
+    together = threading.Barrier(3)
+
+    def wait_for_two_others() -> str:
+        with suppress(threading.BrokenBarrierError):
+            together.wait(timeout=0.2)
+        return threading.current_thread().name
+
+    names = await asyncio.gather(*(asyncio.to_thread(wait_for_two_others) for _ in range(3)))
+
+    assert together.broken
+    assert len(set(names)) <= 2
