@@ -52,8 +52,9 @@ test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers an
 	@$(BIN)/pytest -q -m "not slow" tests/faults
 
 .PHONY: faults
-faults: $(VENV)/.dev ## Kill, stop and freeze what the proxy depends on, under load, and print what it cost
-	@$(BIN)/pytest -q -s -p no:randomly tests/faults
+faults: $(VENV)/.dev ## Break everything the product depends on, under load, and print what it cost (FAULTS="--quick --only PG RD-01")
+	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
+	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 
 .PHONY: stats
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)

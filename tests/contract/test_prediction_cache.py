@@ -147,17 +147,22 @@ async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterward
         await cache.close()
 
 
-async def test_a_full_redis_loses_the_write_and_nothing_else():
+async def test_a_full_redis_loses_the_write_and_counts_it_and_nothing_else():
     with EmbeddedValkey() as server:
         async with Redis.from_url(server.url) as admin:
             await admin.config_set("maxmemory-policy", "noeviction")
             await admin.config_set("maxmemory", "1")
-        cache = a_redis_cache(server.url)
+        errors = Errors()
+        cache = a_redis_cache(server.url, errors, timeout_seconds=5)
 
         await cache.set("infer:1:a", b"one", 60)
-        await asyncio.sleep(0.1)
+        for _ in range(500):
+            if errors.count:
+                break
+            await asyncio.sleep(0.01)
 
         assert await cache.get("infer:1:a") is None
+        assert errors.count == 1
         await cache.close()
 
 

@@ -55,6 +55,8 @@ class Connection:
             self._streams = None
 
     async def _exchange(self, path: str, body: bytes, headers: str) -> tuple[int, dict[bytes, bytes], bytes]:
+        if self._streams is not None and self._streams[0].at_eof():
+            self.close()  # the server ended it between two requests, as it may; every client looks
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams

@@ -17,7 +17,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from e2e.stack import Process, free_port
-from faults.writing_monitor import TABLES
+from writing_monitor import TABLES
 
 from understudy.adapters.postgres_lease import require_epoch
 from understudy.adapters.postgres_outbox import add_alert
@@ -27,7 +27,7 @@ from understudy.monitoring.worker import STANDBY_SECONDS
 from understudy.ports.lease import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
-SCRIPT = Path(__file__).with_name("writing_monitor.py")
+SCRIPT = Path(__file__).parents[1] / "writing_monitor.py"
 TAKEOVER_SECONDS = 10.0
 RELEASE_SECONDS = 3.0
 LATEST = "SELECT pid, epoch FROM Step ORDER BY written_at DESC LIMIT 1"

@@ -22,6 +22,7 @@ from understudy.core.replicas import (
     Health,
     Outcome,
     RetryBudget,
+    choose_ejected,
     choose_replica,
     health_after_probe,
     healths_after,
@@ -36,6 +37,8 @@ LOOK_AGAIN_SECONDS = 1.0
 """Least time between two searches for an endpoint that could not be reached."""
 LEAVING_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
+DOUBT_SECONDS = 0.03
+"""Longest wait of a call for a replica in doubt to say that it serves; one that does says so in a round trip."""
 PATIENCE_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
 MOST_ABANDONED_CALLS = 64
@@ -238,6 +241,7 @@ class ReplicaSet:
         self._hedges = HedgeBudget(hedging.ratio)
         self._hedge_tasks: set[asyncio.Task[bytes]] = set()
         self._probes: dict[int, asyncio.Task[None]] = {}
+        self._doubts: dict[int, asyncio.Task[bool]] = {}
         self._abandoned: set[asyncio.Task[bytes]] = set()
 
     @property
@@ -264,12 +268,14 @@ class ReplicaSet:
         deadline = self._now() + timeout_seconds
         self._retries = self._retries.after_call()
         index = self._choose()
+        if self._healths[index].is_doubted:
+            await self._hear_from(index, timeout_seconds)
         try:
             if self._can_hedge:
                 return await self._race(index, method, request, deadline, timeout_seconds)
             return await self._attempt(index, method, request, deadline, timeout_seconds)
         except _NotTaken as not_taken:
-            index = self._choose_again(index, not_taken)
+            index = await self._choose_again(index, not_taken, deadline)
         try:
             return await self._attempt(index, method, request, deadline, timeout_seconds)
         except _NotTaken as not_taken:
@@ -285,7 +291,7 @@ class ReplicaSet:
     async def close(self) -> None:
         """Close every channel; calls in flight fail, calls to come are refused."""
         self._closed = True
-        tasks = [*self._probes.values(), *self._abandoned, *self._hedge_tasks]
+        tasks = [*self._probes.values(), *self._doubts.values(), *self._abandoned, *self._hedge_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -310,18 +316,34 @@ class ReplicaSet:
             raise BackendUnavailable("no model server is registered for the model version")
         return index
 
-    def _choose_again(self, failed: int, not_taken: _NotTaken) -> int:
+    async def _choose_again(self, failed: int, not_taken: _NotTaken, deadline: float) -> int:
         """Return where a call goes that a replica did not take.
 
-        Without another one a replica that is down is asked once more: the connection may have broken under the call (as
-        it does when a load balancer between us restarts), and if not that is known in the same millisecond. One that
-        said itself that it cannot would say it again.
+        Without another one that gets calls, an ejected one gets this one if it says that it serves. Without that, too,
+        a replica that is down is asked once more: the connection may have broken under the call (as it does when a load
+        balancer between us restarts), and if not that is known in the same millisecond. One that said itself that it
+        cannot would say it again.
         """
         other = choose_replica(self._healths, self._in_flight, self._draw(), avoid=failed)
-        if not self._retries.allows or (other is None and not_taken.outcome is Outcome.UNABLE):
+        is_hopeless = other is None and not self.ejected and not_taken.outcome is Outcome.UNABLE
+        if is_hopeless or not self._retries.allows:
             raise _unavailable(not_taken) from not_taken.__cause__
         self._retries = self._retries.after_retry()
+        if other is None:
+            other = await self._ejected_that_serves(deadline)
+        if other is None and not_taken.outcome is Outcome.UNABLE:
+            raise _unavailable(not_taken) from not_taken.__cause__
         return failed if other is None else other
+
+    async def _ejected_that_serves(self, deadline: float) -> int | None:
+        index = choose_ejected(self._healths)
+        if index is None:
+            return None
+        try:
+            await self._hear_from(index, deadline - self._now())
+        except BackendUnavailable:
+            return None
+        return index
 
     # -- calling -------------------------------------------------------------------------------------------------------
 
@@ -491,6 +513,23 @@ class ReplicaSet:
             self._healths[index] = health_after_probe(self._healths[index], ready, self._now())
         finally:
             del self._probes[index]
+
+    async def _hear_from(self, index: int, timeout_seconds: float) -> None:
+        """Return when a replica in doubt says that it serves; one question is under way at a time, for all calls.
+
+        Raises:
+            BackendUnavailable: It does not say so in time.
+        """
+        if index not in self._doubts:
+            asking = asyncio.create_task(self._says_ready(self._open()[index], PROBE_SECONDS))
+            self._doubts[index] = asking
+            asking.add_done_callback(lambda _: self._doubts.pop(index, None))
+        asking = self._doubts[index]
+        await asyncio.wait((asking,), timeout=max(0.0, min(DOUBT_SECONDS, timeout_seconds)))
+        if self._closed:
+            raise _closed()
+        if not asking.done() or not asking.result():
+            raise BackendUnavailable("the model server does not say that it serves")
 
     async def _says_ready(self, replica: _Replica, timeout_seconds: float) -> bool:
         try:

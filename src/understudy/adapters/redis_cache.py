@@ -106,7 +106,10 @@ class RedisCache:
             async with asyncio.timeout(4 * self._timeout_seconds), self._redis.pipeline(transaction=False) as pipe:
                 for key, (value, ttl_seconds) in writes.items():
                     pipe.set(key, value, ex=ttl_seconds)
-                await pipe.execute(raise_on_error=False)
+                replies = await pipe.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, RedisError):  # such as OOM: the server is well and has no room
+                    self._on_error()
         except (RedisError, OSError, TimeoutError):
             self._failed()
 

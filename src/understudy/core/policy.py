@@ -32,6 +32,7 @@ from understudy.errors import SchemaInvalid
 
 PolicyDocument = Mapping[str, Any]
 LAST_BUCKET = 99
+MAX_PERCENT = 100
 
 
 class Role(StrEnum):
@@ -253,7 +254,9 @@ def _policy_from_rows(
         raise SchemaInvalid("there is no champion" if champion is None else champion.problem)
     others = [_named(by_id, role, policy[f"{role}_version"]) for role in (Role.CHALLENGER, Role.SHADOW)]
     challenger, shadow = (found if isinstance(found, ModelVersion) else None for found in others)
-    weight = int(policy["challenger_weight"])
+    weight = _percent(policy, "challenger_weight")
+    if others[0] is champion:
+        raise SchemaInvalid("the challenger is the champion itself")
     arms, arm_problems = _arms_from(by_id, policy.get("arms") or ())
     compiled = ServingPolicy(
         model_name=name,
@@ -261,7 +264,7 @@ def _policy_from_rows(
         challenger=challenger,
         challenger_weight=weight if challenger is not None else 0,
         shadow=shadow,
-        shadow_percent=int(policy["shadow_percent"]),
+        shadow_percent=_percent(policy, "shadow_percent"),
         fallback=bool(policy["fallback"]),
         salt=policy["salt"],
         category_roles={category: Role(role) for category, role in (policy["category_roles"] or {}).items()},
@@ -275,7 +278,17 @@ def _policy_from_rows(
         arms=arms,
     )
     problems = [*(found.problem for found in others if isinstance(found, _Unusable)), *arm_problems]
+    if weight and others[0] is None:
+        problems.append(f"challenger_weight is {weight}, and there is no challenger")
     return compiled, "; ".join(problems)
+
+
+def _percent(policy: Mapping[str, Any], name: str) -> int:
+    """Return a share from 0 to 100. The database refuses others, unless somebody has taken its guards away."""
+    value = int(policy[name])
+    if not 0 <= value <= MAX_PERCENT:
+        raise SchemaInvalid(f"{name} is {value}, which is no percentage from 0 to {MAX_PERCENT}")
+    return value
 
 
 class _Unusable(NamedTuple):

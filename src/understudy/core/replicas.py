@@ -18,6 +18,9 @@ ANSWERS_TO_BLAME = 3
 """Answers in a row that the other replicas must have given since the first refusal. One replica that refuses everything
 is told from callers who send what every replica refuses: where each call is refused with the same chance p, whichever
 replica it goes to, one call in 200 ejects at the worst p, as p⁵ (1 - p)³ ≤ 0.005."""
+LATE_TO_DOUBT = 10
+"""Calls in a row that ran into their deadlines. A replica that is not ejected, because too few others are left, is then
+asked whether it still serves before each call: a caller who would wait for a frozen one in vain is told at once."""
 FIRST_EJECTION_SECONDS = 1.0
 LONGEST_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
@@ -56,6 +59,8 @@ class Health(NamedTuple):
     """Answers that the other replicas gave in a row while this one refuses."""
     overtaken: int = 0
     """Calls since it last answered or refused that a hedge overtook."""
+    late: int = 0
+    """Calls in a row that ran into their deadlines."""
     ejections: int = 0
     """Ejections and failed probes since the last answer; the next ejection is twice as long."""
     ejected_until: float | None = None
@@ -65,6 +70,11 @@ class Health(NamedTuple):
     def ejected(self) -> bool:
         """Whether the replica gets no calls."""
         return self.ejected_until is not None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether it should say that it serves before it is given another call."""
+        return self.late >= LATE_TO_DOUBT
 
     def probe_due(self, now: float) -> bool:
         """Whether the replica should be asked if it is back."""
@@ -93,6 +103,16 @@ def choose_replica(
     return one if in_flight[one] <= in_flight[other] else other
 
 
+def choose_ejected(healths: Sequence[Health]) -> int | None:
+    """Return the index of the ejected replica whose probe is due first, ``None`` when none is ejected.
+
+    For a call that nobody else takes: in a rolling restart the first replica may be back, and not probed yet, when the
+    second one goes.
+    """
+    due = [(health.ejected_until, index) for index, health in enumerate(healths) if health.ejected_until is not None]
+    return min(due)[1] if due else None
+
+
 def _pair(count: int, draw: float) -> tuple[int, int]:
     """Return two different indices below ``count``, in random order."""
     first, second = divmod(int(draw * count * (count - 1)), count - 1)
@@ -119,7 +139,7 @@ def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # no
         return health
     if not ready:
         return _ejected(health, now)
-    return health._replace(failures=FAILURES_TO_EJECT - 1, ejected_until=None)
+    return health._replace(failures=FAILURES_TO_EJECT - 1, late=0, ejected_until=None)
 
 
 def _after_own(health: Health, outcome: Outcome) -> Health:
@@ -128,10 +148,11 @@ def _after_own(health: Health, outcome: Outcome) -> Health:
     if health.ejected:
         return health
     if outcome is Outcome.REFUSED:
-        return health._replace(failures=0, overtaken=0, refusals=health.refusals + 1)
+        return health._replace(failures=0, overtaken=0, late=0, refusals=health.refusals + 1)
     if outcome is Outcome.OVERTAKEN:
         return health._replace(overtaken=health.overtaken + 1)
-    return health._replace(failures=health.failures + 1)
+    late = health.late + 1 if outcome is Outcome.LATE else 0
+    return health._replace(failures=health.failures + 1, late=late)
 
 
 def _after_another(health: Health, outcome: Outcome) -> Health:

@@ -138,6 +138,12 @@ def test_rows_that_cannot_be_used_leave_the_last_good_policy_and_are_named():
         policy_rows(generation=2, champion_version=99),
         policy_rows(generation=2, champion_version=None),
         policy_rows(generation=2, challenger_weight="many"),
+        # The database refuses these, unless somebody has taken its guards away.
+        policy_rows(generation=2, challenger_version=2, challenger_weight=150),
+        policy_rows(generation=2, challenger_version=2, challenger_weight=-1),
+        policy_rows(generation=2, challenger_version=2, challenger_weight=None),
+        policy_rows(generation=2, shadow_version=3, shadow_percent=101),
+        policy_rows(generation=2, challenger_version=1, challenger_weight=10),
         {"policy": {}, "versions": []},
     ]
     for broken in unusable:
@@ -145,6 +151,13 @@ def test_rows_that_cannot_be_used_leave_the_last_good_policy_and_are_named():
 
         assert snapshot.policies["visits"] is good.policies["visits"]
         assert "visits" in snapshot.rejected
+
+
+def test_a_weight_without_a_challenger_is_nobodys_and_is_named():
+    snapshot = after(EMPTY, visits=policy_rows(challenger_weight=20))
+
+    assert snapshot.policies["visits"].challenger_weight == 0
+    assert "no challenger" in snapshot.rejected["visits"]
 
 
 BROKEN: list[Any] = [

@@ -11,6 +11,7 @@ from understudy.core.replicas import (
     FAILURES_TO_EJECT,
     FIRST_EJECTION_SECONDS,
     HEALTHY,
+    LATE_TO_DOUBT,
     LONGEST_EJECTION_SECONDS,
     REFUSALS_TO_EJECT,
     RETRY_BURST,
@@ -18,6 +19,7 @@ from understudy.core.replicas import (
     Health,
     Outcome,
     RetryBudget,
+    choose_ejected,
     choose_replica,
     health_after_probe,
     healths_after,
@@ -220,3 +222,23 @@ def test_retries_never_exceed_a_fifth_of_the_calls_and_the_burst(wishes):
 
     assert 0 <= budget.tokens <= RETRY_BURST
     assert retries <= RETRY_BURST + RETRY_RATIO * len(wishes) + 1e-6
+
+
+@given(st.sampled_from([outcome for outcome in Outcome if outcome not in (Outcome.LATE, Outcome.OVERTAKEN)]))
+def test_a_replica_that_lets_ten_calls_in_a_row_run_out_is_doubted_until_it_says_anything(outcome):
+    late = [(0, Outcome.LATE)]
+
+    almost, doubted = (after([HEALTHY], late * count) for count in (LATE_TO_DOUBT - 1, LATE_TO_DOUBT))
+    heard = after(doubted, [(0, outcome)])
+
+    assert not almost[0].is_doubted
+    assert doubted[0].is_doubted
+    assert not doubted[0].ejected
+    assert not heard[0].is_doubted
+
+
+def test_of_ejected_replicas_the_one_whose_probe_is_due_first_is_the_last_resort():
+    later, sooner = EJECTED._replace(ejected_until=9.0), EJECTED._replace(ejected_until=3.0)
+
+    assert choose_ejected([later, HEALTHY, sooner]) == 2
+    assert choose_ejected([HEALTHY, HEALTHY]) is None

@@ -1,0 +1,25 @@
+"""The runner of the fault matrix sees a fault that costs nothing, and one that does."""
+
+import pytest
+
+from faults.__main__ import run_all
+from faults.champion import refused
+from faults.matrix import chosen
+from faults.row import Row, Span, at_most
+
+SHORT = Span(1.0, 2.0, 1.0)
+
+
+@pytest.mark.timeout(120)
+async def test_a_refused_postgres_costs_no_answer_and_no_row_and_a_refused_champion_is_seen():
+    (postgres,) = chosen(["PG-03"])
+    bounds = tuple(bound for bound in postgres.bounds if bound.figure in ("failed", "rows_lost", "rows_dup"))
+    harmless = Row(postgres.id, postgres.fault, postgres.expected, bounds, postgres.run)
+    harmful = Row("CH-01", "only replica refuses connections", "harm", at_most(refused=0), refused)
+
+    results, _ = await run_all([harmless, harmful], SHORT)
+
+    assert [result.verdict for result in results] == ["pass", "short"], [result.as_json() for result in results]
+    assert results[0].figures["requests"] > 300
+    assert results[1].figures["refused"] > 0
+    assert results[1].figures["cached_answered"] > 0
