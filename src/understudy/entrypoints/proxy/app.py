@@ -188,7 +188,7 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes))
+        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.door.long_bodies))
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:

@@ -381,9 +381,11 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     uvicorn's own way is two writes, and looks for forbidden bytes in each name and value (measured: a quarter of a
     predict call's processor time). So it is for headers whose bytes are known to be allowed, and which name the length.
     """
-    if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
+    lines = lines_of(headers)
+    is_last = not cycle.keep_alive or _CLOSE_LINE in lines
+    if cycle.response_started or cycle.disconnected or is_last or cycle.flow.write_paused:
         return False
-    _write(cycle, status, lines_of(headers), body)
+    _write(cycle, status, lines, body)
     cycle.on_response()
     return True
 

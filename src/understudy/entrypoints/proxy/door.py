@@ -19,6 +19,7 @@ from understudy.core.rank import RankRequest, parse_rank
 from understudy.core.request import PredictRequest, parse_batch, parse_predict
 from understudy.core.strict_json import Doubtful, parse_clean
 from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, headers_of, read_headers, receipt_lines
+from understudy.entrypoints.proxy.long_bodies import LongBodies
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
@@ -87,6 +88,7 @@ class PredictDoor:
         self._now = now
         self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
         self._version_headers = version_headers
+        self.long_bodies = LongBodies()
         self.in_flight = 0
 
     async def predict(
@@ -107,7 +109,7 @@ class PredictDoor:
             if forced_version is None:
                 self.admit(asked, Scope.PREDICT, model_name)
             body = await call.read_body()
-            request = parse(body) if len(body) <= INLINE_BYTES else await _parse_long(parse, body)
+            request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
             outcome = await self._predictor.predict(
                 model_name, request, timeout_seconds=self._left(asked, arrived), forced_version=forced_version
             )
@@ -152,7 +154,7 @@ class PredictDoor:
         try:
             asked = read_headers(call.headers)
             self.admit(asked, Scope.PREDICT, model_name)
-            members = await asyncio.to_thread(parse_batch, await call.read_body())
+            members = await self.long_bodies.read(parse_batch, await call.read_body())
             left = self._left(asked, arrived)
             answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
         except UnderstudyError as problem:
@@ -184,6 +186,12 @@ class PredictDoor:
         self._telemetry.count("http_requests_refused_total", problem.code)
         return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
 
+    async def _parse_long(self, parse: Parse, body: bytes) -> PredictRequest | RankRequest:
+        if len(body) <= CLEAN_INLINE_BYTES:
+            with suppress(Doubtful):
+                return parse(body, parse_clean)
+        return await self.long_bodies.read(parse, body)
+
     def _left(self, asked: Honoured, arrived: float) -> float | None:
         """Return what is left of the caller's own limit, which began when the request arrived."""
         if asked.timeout_seconds is None:
@@ -210,13 +218,6 @@ class PredictDoor:
             "entity_id": member.entity_id,
         }
         return False, orjson.dumps(receipt)
-
-
-async def _parse_long(parse: Parse, body: bytes) -> PredictRequest | RankRequest:
-    if len(body) <= CLEAN_INLINE_BYTES:
-        with suppress(Doubtful):
-            return parse(body, parse_clean)
-    return await asyncio.to_thread(parse, body)
 
 
 def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:

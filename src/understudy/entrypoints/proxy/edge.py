@@ -1,7 +1,6 @@
 """The outermost layer: every answer names its request, and every defect is in the log under that name."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from http import HTTPStatus
 
 import structlog
 
@@ -58,8 +57,6 @@ class Edge:
 
 def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:
     def write(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
-        if status == HTTPStatus.REQUEST_TIMEOUT:
-            return False  # it says that the connection ends here, and only the server's own way then ends it
         return write_whole(status, (*headers, *identity.headers), body)
 
     return write

@@ -1,6 +1,5 @@
 """``POST /v1/outcomes``: what happened after the answers."""
 
-import asyncio
 from collections import Counter
 
 import orjson
@@ -8,6 +7,7 @@ import structlog
 
 from understudy.core.strict_json import parse
 from understudy.entrypoints.proxy.door import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.long_bodies import LongBodies
 from understudy.errors import RegistryError, RegistryUnavailable
 from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
@@ -17,15 +17,16 @@ _NOT_STORED = "the outcomes cannot be stored just now"
 _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 
-async def receive_outcomes(call: HttpCall, store: OutcomeStore) -> Reply:
+async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: LongBodies) -> Reply:
     """Return 202 when every event of the body is stored; a caller without it sends the same body again.
 
     Raises:
         MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be had.
+        Overloaded: Too many long bodies are being read.
         BatchInvalid: Something in it cannot be used, all of which is named; nothing was stored.
         RegistryUnavailable: Postgres is away, or not as it should be; the log has the reason, the answer has not.
     """
-    document = await asyncio.to_thread(parse, await call.read_body())
+    document = await bodies.read(parse, await call.read_body())
     try:
         added = await add_outcomes(store, document)
     except RegistryError as problem:
