@@ -8,7 +8,8 @@ property test holds them side by side.
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from math import ceil, floor
+from math import ceil, floor, isinf
+from re import compile as compiled
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -19,6 +20,9 @@ MOST_TYPED_FIELDS = 1_024
 """Inputs of a version for which a decoder is compiled."""
 _BIG = 9.2e18
 """Just under 2**63. A number beyond it may have been an integer of more than 64 bits."""
+_EXACT = 2.0**53
+"""From here on not every integer is a double: a decoder compares rounded numbers, where Python compares exact ones."""
+_PLAIN_NAME = compiled(r'[^"\\:\x00-\x1f\x7f-\U0010ffff]+')
 _INTEGERS = (-(2**63), 2**63 - 1)
 _ENVELOPE_COLONS = 2
 """Of ``entity_id`` and ``inputs``."""
@@ -96,6 +100,15 @@ class TypedDecoder:
             return TypedBody(found.entity_id, found.category, (self._pack(*astuple(found.inputs)),))
         except (msgspec.DecodeError, OverflowError, struct.error):
             return None
+
+
+def is_readable(plain: PlainInput) -> bool:
+    """Whether a decoder can take bodies of such inputs: their names need no second look, and bounds are exact."""
+    return all(
+        _PLAIN_NAME.fullmatch(name) is not None
+        and (float not in types or all(isinf(bound) or abs(bound) < _EXACT for bound in (least, greatest)))
+        for name, types, least, greatest in plain.checks
+    )
 
 
 @lru_cache(maxsize=256)

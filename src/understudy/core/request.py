@@ -42,17 +42,22 @@ class TypedRequest:
     Versions that take the same inputs have its row at once; for any other it is read again.
     """
 
-    __slots__ = ("_body", "_decoder", "_row", "category", "entity_id")
+    __slots__ = ("_body", "_decoder", "_inputs", "_row", "category", "entity_id")
+
+    _inputs: Mapping[str, Any] | None
 
     def __init__(self, typed: TypedBody, decoder: TypedDecoder, body: bytes) -> None:
         self.entity_id, self.category, self._row = typed
         self._decoder = decoder
         self._body = body
+        self._inputs = None
 
     @property
     def inputs(self) -> Mapping[str, Any]:
         """The inputs at hand."""
-        return parse_predict(self._body).inputs
+        if self._inputs is None:
+            self._inputs = parse_predict(self._body).inputs
+        return self._inputs
 
     def is_large(self, _version: ModelVersion) -> bool:
         """See :meth:`PredictRequest.is_large`."""

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from understudy.core.features import JSON_TYPES, Feature, checked, problem_of
-from understudy.core.plain_input import MOST_TYPED_FIELDS, PlainInput, TypedDecoder, decoder_of, packer_of
+from understudy.core.plain_input import MOST_TYPED_FIELDS, PlainInput, TypedDecoder, decoder_of, is_readable, packer_of
 from understudy.core.schema import (
     InputSchema,
     OutputSchema,
@@ -347,7 +347,8 @@ def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> P
 
 def _decoder(features: tuple[Feature, ...], plain: PlainInput | None) -> TypedDecoder | None:
     """Return what reads whole bodies, where nearly all of them have all features."""
-    if plain is None or len(features) > MOST_TYPED_FIELDS or any(feature.has_default for feature in features):
+    often_missing = any(feature.has_default or feature.stored for feature in features)
+    if plain is None or often_missing or len(features) > MOST_TYPED_FIELDS or not is_readable(plain):
         return None
     return decoder_of(plain)
 

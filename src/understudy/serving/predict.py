@@ -219,7 +219,8 @@ class Predictor:
         """Return the call with what the store has of those features that the request leaves out."""
         if not wanted:
             return call
-        names = [name for name in wanted if name not in call.request.inputs]
+        inputs = call.request.inputs
+        names = [name for name in wanted if name not in inputs]
         if not names:
             return call
         if self._features is None:

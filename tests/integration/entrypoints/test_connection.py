@@ -30,9 +30,14 @@ pytestmark = pytest.mark.timed
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the body; to ``/early`` before there is one, to ``/whole`` in one write where that may be."""
+    """Answer with the body; to ``/early`` before there is one, to ``/whole`` in one write where that may be.
+
+    To ``/large/…`` with as many bytes as the path says.
+    """
     try:
-        body = b"early" if scope["path"] == "/early" else await read_body(receive, 1_000, RECEIVE_SECONDS)
+        body = b"early" if scope["path"] == "/early" else await read_body(receive, 200_000, RECEIVE_SECONDS)
+        if scope["path"].startswith("/large/"):
+            body = b"x" * int(scope["path"].removeprefix("/large/"))
         reply = Reply(200, [], body)
     except UnderstudyError as problem:
         reply = Reply(status_of(problem), problem_headers(problem), problem_body(problem, scope["path"]))
@@ -42,19 +47,28 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[int]:
+async def serving(app: App) -> AsyncIterator[uvicorn.Server]:
     options = {**uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS)), "lifespan": "off", "timeout_keep_alive": 2}
     server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
     task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     while not server.started:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
+    yield server
     server.should_exit = True
     await task
 
 
+def port_of(server: uvicorn.Server) -> int:
+    return int(server.servers[0].sockets[0].getsockname()[1])
+
+
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+def port(server: uvicorn.Server) -> int:
+    return port_of(server)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[uvicorn.Server]:
     async with serving(echo) as found:
         yield found
 
@@ -109,8 +123,8 @@ async def test_behind_the_proxys_edge_such_a_connection_is_closed_too(before):
     def no_door() -> PredictDoor:
         raise AssertionError("nothing fails here")
 
-    async with serving(Edge(echo, no_door, lambda: "0" * 32)) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with serving(Edge(echo, no_door, lambda: "0" * 32)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         caller = Caller(reader, writer)
         await caller.send(before + NO_BODY.replace(b"POST / ", b"POST /whole "))
         answer, seconds = await caller.rest()
@@ -300,3 +314,84 @@ async def test_a_caller_who_reads_nothing_of_its_answers_is_disconnected(port):
 
     with pytest.raises(ConnectionError):
         await asyncio.to_thread(send_only)
+
+
+async def test_a_long_body_behind_a_head_in_two_reads_is_no_long_head(call):
+    caller = await call()
+    body = b"x" * 150_000
+    request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    await caller.send(request[:30])
+    await asyncio.sleep(0.05)
+    await caller.send(request[30:])
+
+    assert (await caller.reader.readuntil(b"xxx")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("rest", [b"0\r\nx-late: ", b"0\r\n", b"5;"])
+async def test_what_follows_a_body_in_chunks_without_end_is_broken_off_after_so_many_bytes(call, rest):
+    caller = await call()
+    line = b"x-late: 1\r\n" * 100 if rest == b"0\r\n" else b"y" * 1_100
+    await caller.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n" + rest)
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 10_000_000 and not caller.reader.at_eof():
+            await caller.send(line)
+            sent += len(line)
+            await asyncio.sleep(0)
+
+    assert sent < 10_000_000
+
+
+async def test_a_request_that_began_behind_another_has_the_same_time_to_arrive(call):
+    caller = await call()
+    await caller.send(WHOLE + b"POST / HT")
+    await caller.reader.readuntil(b"{}")
+
+    _, seconds = await caller.rest()
+    assert seconds < 1.5
+
+
+async def test_the_rest_of_a_request_that_was_answered_early_leaves_the_connection_as_it_was(call):
+    caller = await call()
+    await caller.send(EARLY)
+    await caller.reader.readuntil(b"early")
+    await caller.send(b"123456789")
+    await asyncio.sleep(RECEIVE_SECONDS * 2)
+    await caller.send(WHOLE)
+
+    assert (await caller.reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_caller_who_reads_slowly_gets_all_of_its_answer(port):
+    size = 8_000_000
+
+    def read_slowly() -> int:
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            caller.settimeout(15)
+            caller.connect(("127.0.0.1", port))
+            caller.sendall(b"GET /large/%d HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % size)
+            got = 0
+            while piece := caller.recv(65_536):
+                got += len(piece)
+                time.sleep(RECEIVE_SECONDS / 30)
+            return got
+
+    assert await asyncio.to_thread(read_slowly) > size
+
+
+async def test_an_answer_that_nobody_reads_does_not_keep_a_connection_that_is_over(server, port):
+    with socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        caller.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(caller, ("127.0.0.1", port))
+        unsent = 0
+        async with asyncio.timeout(20):
+            while not unsent:  # until the kernel takes no more; little enough that nothing is paused
+                await loop.sock_sendall(caller, b"GET /large/20000 HTTP/1.1\r\nhost: x\r\n\r\n")
+                await asyncio.sleep(0.01)
+                unsent = sum(one.transport.get_write_buffer_size() for one in server.server_state.connections)
+        async with asyncio.timeout(20):
+            while server.server_state.connections:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.05)

@@ -21,7 +21,7 @@ WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
 _CLOSE_LINE = b"connection: close\r\n"
 LONGEST_HEAD = 65_536
-"""Bytes of a request's head, beside those of the read that it began in."""
+"""Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
 _WISHES = frozenset((b"upgrade", b"http2-settings"))
 """Header fields by which a caller asks for another protocol, and what it names in ``connection`` then."""
@@ -61,10 +61,16 @@ class Connection(HttpToolsProtocol):
         self._idle_since: float | None = None
         """Since when there is no request, in the event loop's time."""
         self._is_in_head = False
-        self._head_bytes = 0
-        """Of the head that is being read, those of the read that it began in left out."""
+        self._has_progressed = False
+        """Whether the bytes that came last began or ended a request or its head, or were of its body."""
+        self._has_ended = False
+        """Whether a request ended in them."""
+        self._stagnant_bytes = 0
+        """What has come since the last such progress: of a head, or of trailers."""
         self._reading: asyncio.TimerHandle | None = None
         """Breaks the connection off unless the caller reads."""
+        self._unsent_bytes = 0
+        """What the caller had not read when that was looked at last."""
         self._is_between = True
         """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
@@ -80,8 +86,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Make nothing yet that only ASGI needs."""
         self._is_between = False
-        self._is_in_head = True
-        self._head_bytes = 0
+        self._is_in_head = self._has_progressed = True
         if self._held is not None:
             self._let_go()
         self.url = b""
@@ -97,6 +102,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hold what may go express until it is there as a whole."""
         self._is_in_head = False
+        self._has_progressed = True
         self._asks_for_another = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._asks_for_another:
             return
@@ -107,6 +113,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
+        self._has_progressed = True
         if self._held is None:
             super().on_body(body)
         else:
@@ -114,7 +121,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Go on holding what may go express: what follows it in the same piece may be no request."""
-        self._is_between = True
+        self._is_between = self._has_progressed = self._has_ended = True
         if self._held is not None:
             self._held_is_whole = True
         elif not self._asks_for_another:
@@ -196,12 +203,11 @@ class Connection(HttpToolsProtocol):
         if self._go_known(data):
             return
         is_beginning = self._is_between
-        if self._is_in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > LONGEST_HEAD:
-                self._refuse_head()
-                return
+        self._has_progressed = self._has_ended = False
         self._parse(data)
+        if self._is_too_long(len(data)):
+            self._refuse_head()
+            return
         if self._held is not None:
             is_whole, target, headers = self._held_is_whole, self.url, self.headers
             body = self._let_go()
@@ -211,11 +217,18 @@ class Connection(HttpToolsProtocol):
                 # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
                 self._stop_clock()
                 return
-        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
-            if self._receiving is None:
-                self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
-        else:
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]  # none at first
             self._stop_clock()
+        elif self._has_ended and self._is_between:
+            self._stop_clock()
+            self._await_request()  # the rest of a request that was answered early
+        else:
+            self._start_clock()
+
+    def _is_too_long(self, size: int) -> bool:
+        """Whether a head, or trailers, have gone on for too long with these bytes."""
+        self._stagnant_bytes = 0 if self._has_progressed or self._is_between else self._stagnant_bytes + size
+        return self._stagnant_bytes > LONGEST_HEAD
 
     def _refuse_head(self) -> None:
         self._stop_clock()
@@ -226,17 +239,49 @@ class Connection(HttpToolsProtocol):
             )
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self.transport.write(_answer(status, self.server_state.default_headers, lines, _HEAD_TOO_LONG))
-        self.transport.close()
+        self._close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        super().send_400_response(msg)
+        self._await_reading()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection on which a request did not arrive in time."""
+        self._close()
+
+    # -- waiting for the caller to read --------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """Wait for the caller to read, but not for ever."""
+        """Wait for the caller to read."""
         super().pause_writing()
-        if self._reading is None:
-            self._reading = self.loop.call_later(self._receive_seconds, self.transport.abort)
+        self._await_reading()
 
     def resume_writing(self) -> None:
-        """Go on: the caller reads."""
+        """Go on: the caller has read."""
         super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_reading_clock()
+
+    def _close(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+        self._await_reading()
+
+    def _await_reading(self) -> None:
+        """Break the connection off when the caller reads nothing of what is unsent for a request's time to arrive."""
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        if self._unsent_bytes and self._reading is None:
+            self._reading = self.loop.call_later(self._receive_seconds, self._look_at_unsent)
+
+    def _look_at_unsent(self) -> None:
+        self._reading = None
+        if 0 < self._unsent_bytes <= self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self._await_reading()
+
+    def _stop_reading_clock(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
@@ -274,9 +319,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
         self._stop_clock()
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        self._stop_reading_clock()
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -288,10 +331,15 @@ class Connection(HttpToolsProtocol):
         """Begin the next request, or wait for one: as uvicorn does, but without a timer for each."""
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
+            if self.transport.is_closing():
+                self._await_reading()
             return
         self.server_state.total_requests += 1
         self.flow.resume_reading()
-        self._await_request()
+        if self._is_between:
+            self._await_request()
+        else:
+            self._start_clock()  # the next request has begun to arrive
 
     def _await_request(self) -> None:
         self._idle_since = self.loop.time()
@@ -312,7 +360,11 @@ class Connection(HttpToolsProtocol):
         if left > TIMER_SECONDS:
             self.timeout_keep_alive_task = self.loop.call_later(left, self._end_if_idle)
         else:
-            self.transport.close()
+            self._close()
+
+    def _start_clock(self) -> None:
+        if self._receiving is None:
+            self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
 
     def _stop_clock(self) -> None:
         if self._receiving is not None:
