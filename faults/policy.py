@@ -10,11 +10,13 @@ from itertools import pairwise
 
 import asyncpg
 from e2e.flips import FLIP, lags_seconds
-from e2e.stack import sql
+from e2e.load import Connection
+from e2e.stack import VISITS, sql
 
+from faults.inputs import body_for
 from faults.measure import Measured, measured, standard
 from faults.postgres import world_on_pair
-from faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most, not_built
+from faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from faults.world import Machine, World
 
 FLIPS_PER_SECOND = 20
@@ -26,6 +28,11 @@ _NONSENSE = (
     "challenger_version = NULL, challenger_weight = 10",
     "challenger_version = champion_version, challenger_weight = 10",
 )
+CANARY = "127.0.0.2"
+_PLANTED = (
+    "169.254.169.254:80", "[fe80::1]:80", "[::ffff:169.254.169.254]:80", "metadata.google.internal:80", "0.0.0.0:80",
+    "unix:/tmp/socket", "unix:///tmp/socket", "file:///etc/passwd", "xds:///models",
+)  # fmt: skip
 _CHECKS = "SELECT conname AS name FROM pg_constraint WHERE conrelid = 'servingpolicy'::regclass AND contype = 'c'"
 _LISTENERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name IN ('understudy-listener', 'understudy-policies')"
@@ -54,6 +61,35 @@ async def version_of_another_model(machine: Machine, _span: Span) -> Figures:
         columns = ("champion_version", "challenger_version", "shadow_version")
         changes = [f"{column} = {version}" for column in columns for version in (other["id"], 999_999)]
         return {"tried": len(changes), "accepted": await _accepted(world, *changes)}
+
+
+async def planted_endpoints(machine: Machine, _span: Span) -> Figures:
+    heard: list[asyncio.StreamWriter] = []
+    canary = await asyncio.start_server(lambda _, writer: heard.append(writer), CANARY, 0)
+    port = canary.sockets[0].getsockname()[1]
+    async with canary, machine.world() as world:
+        await world.champion("a")
+        planted = await world.register("challenger")
+        await world.sql("UPDATE Installation SET loopback_endpoints = FALSE")
+        accepted = 0
+        for target in (*_PLANTED, f"{CANARY}:{port}", f"localhost:{port}"):
+            with suppress(asyncpg.PostgresError):
+                await world.sql("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", planted, target)
+                accepted += 1
+        # Past the database: whoever connects judges the address once more, by the operator's own list.
+        await world.start_proxy(endpoint_allow="127.0.0.1/32")
+        await world.sql("ALTER TABLE ModelEndpoint DISABLE TRIGGER modelendpoint_guard")
+        await world.sql("UPDATE ModelEndpoint SET target = $1", f"{CANARY}:{port}")
+        await asyncio.sleep(NOTICED_SECONDS / 2)
+        connection = Connection("127.0.0.1", world.port)
+        answers = [await connection.post(VISITS, body_for(number)) for number in range(10)]
+        connection.close()
+        return {
+            "tried": len(_PLANTED) + 2,
+            "accepted": accepted,
+            "refused_calls": sum(answer.status == 503 for answer in answers),
+            "connections_to_canary": len(heard),
+        }
 
 
 async def nonsense(machine: Machine, span: Span) -> Figures:
@@ -208,9 +244,9 @@ ROWS = (
     ),
     Row(
         "PO-06",
-        "endpoints at link-local, loopback, unix:, file:",
-        "allow-list",
-        (),
-        not_built("there is no allow-list of endpoints"),
+        "endpoints at link-local, loopback, unix:, file:; and past the guards",
+        "refused by the database, and by who connects",
+        (*at_most(accepted=0, connections_to_canary=0), *at_least(tried=8, refused_calls=1)),
+        planted_endpoints,
     ),
 )

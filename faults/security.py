@@ -4,19 +4,20 @@ import asyncio
 import random
 import socket
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+import asyncpg
 import orjson
 from e2e.load import Answer, Connection
 from e2e.stack import VISITS
 from scipy.stats import mannwhitneyu
 
 from faults.inputs import body_for, inputs_of
-from faults.row import Figures, Row, Span, at_least, at_most, not_built
+from faults.row import Figures, Row, Span, at_least, at_most
 from faults.world import Machine, World
 
 MARK = "zq7vmarkzq7v"
@@ -30,6 +31,40 @@ LONGEST_NAME = 255
 TRIES, TRIES_QUICK = 20_000, 3_000
 ANSWER_SECONDS = 15.0
 _RECEIVE_SECONDS = 2
+
+
+_THEFTS = (
+    "UPDATE ServingPolicy SET challenger_weight = 0",
+    "INSERT INTO ServingPolicy (model_name) VALUES ('other')",
+    "UPDATE ModelEndpoint SET target = '10.0.0.1:80'",
+    "DELETE FROM ModelEndpoint",
+    "DELETE FROM ModelVersion",
+    "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('thief', repeat('0', 64), '{operate}')",
+    "UPDATE ApiKey SET revoked_at = NULL",
+    "SELECT note FROM ApiKey",
+    "SELECT entity_id FROM PredictionLog LIMIT 1",
+    "UPDATE PredictionLog SET score = 0",
+    "DELETE FROM PredictionLog",
+    "TRUNCATE PredictionLog",
+    "DROP TABLE PredictionLog",
+    "SELECT 1 FROM PolicyAudit LIMIT 1",
+    "DELETE FROM PolicyAudit",
+    "SELECT 1 FROM AlertOutbox LIMIT 1",
+    "UPDATE MonitorLease SET epoch = epoch + 1",
+    "CREATE TABLE thief (loot TEXT)",
+    "CREATE ROLE thief",
+    "COPY ServingPolicy TO PROGRAM 'true'",
+    "SELECT pg_read_file('PG_VERSION')",
+)
+"""What somebody with the proxy's credentials may want."""
+_RIGHTS = (
+    "SELECT champion_version FROM ServingPolicy",
+    "SELECT target FROM ModelEndpoint",
+    "SELECT sha256 FROM ApiKey",
+)
+"""What the proxy itself needs, as a control."""
+QUOTA_BYTES = 20_000
+FLOOD_BODY = b" " * 500_000
 
 
 class Case(NamedTuple):
@@ -223,6 +258,71 @@ async def secrets_in_logs(machine: Machine, _span: Span) -> Figures:
         return {"texts": len(texts), "bytes_read": sum(map(len, texts)), "hits": hits}
 
 
+async def stolen_credentials(machine: Machine, _span: Span) -> Figures:
+    async with machine.world() as world:
+        await world.serve()
+        connection = await asyncpg.connect(world.stack.database_url)
+        try:
+            await connection.execute("SET ROLE understudy_proxy")
+            allowed = [await _is_allowed(connection, statement) for statement in _THEFTS]
+            needed = [await _is_allowed(connection, statement) for statement in _RIGHTS]
+        finally:
+            await connection.close()
+        return {"tried": len(allowed), "forbidden_ops_allowed": sum(allowed), "needed_ops_refused": needed.count(False)}
+
+
+async def _is_allowed(connection: asyncpg.Connection, statement: str) -> bool:
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(statement)
+    except asyncpg.InsufficientPrivilegeError:
+        return False
+    finally:
+        await transaction.rollback()
+    return True
+
+
+async def one_tenant_floods(machine: Machine, span: Span) -> Figures:
+    async with machine.world(auth="true") as world:
+        for name in ("flood", "calm"):
+            await _add_key(world, name, SECRET)
+        await world.sql("UPDATE ApiKey SET bytes_per_second = $1 WHERE id = 'flood'", QUOTA_BYTES)
+        await world.serve()
+        await _calls(world, "calm", 1.0)
+        alone = await _calls(world, "calm", max(span.before, 4.0))
+        flooding = asyncio.create_task(_calls(world, "flood", max(span.during, 4.0), FLOOD_BODY, pause=0.0))
+        beside = await _calls(world, "calm", max(span.during, 4.0))
+        flood = await flooding
+        return {
+            "B_failed": sum(answer.status != 200 for answer in (*alone, *beside)),
+            "B_p99_delta_ms": 1000 * (_p99(beside) - _p99(alone)),
+            "A_answered_429": sum(answer.status == 429 for answer in flood),
+            "A_answered_otherwise": sum(answer.status != 429 for answer in flood),
+        }
+
+
+async def _calls(
+    world: World, key_id: str, seconds: float, padding: bytes = b"", pause: float = 0.02
+) -> Sequence[Answer]:
+    """Call for so long with a key, one call after the other."""
+    connection = Connection("127.0.0.1", world.port)
+    answers: list[Answer] = []
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while loop.time() < until:
+        body = body_for(len(answers)) + padding
+        answers.append(await connection.post(VISITS, body, f"authorization: Bearer {key_id}.{SECRET}\r\n"))
+        await asyncio.sleep(pause)
+    connection.close()
+    return answers
+
+
+def _p99(answers: Sequence[Answer]) -> float:
+    seconds = sorted(answer.seconds for answer in answers)
+    return seconds[int(0.99 * len(seconds))]
+
+
 async def _everything_that_fails(world: World) -> list[bytes]:
     """Make calls that end badly in every way, with the canaries in them; return the bodies of those that failed."""
     connection = Connection("127.0.0.1", world.port)
@@ -266,10 +366,16 @@ ROWS = (
         "SE-03",
         "stolen credentials of the proxy",
         "its role may do little",
-        (),
-        not_built("there are no roles in the database"),
+        (*at_most(forbidden_ops_allowed=0, needed_ops_refused=0), *at_least(tried=20)),
+        stolen_credentials,
     ),
-    Row("SE-04", "one tenant floods the log", "429 for that one", (), not_built("keys have no quotas")),
+    Row(
+        "SE-04",
+        "one tenant floods",
+        "429 for that one, the other one notices nothing",
+        (*at_most(B_failed=0, B_p99_delta_ms=10, A_answered_otherwise=5), *at_least(A_answered_429=1)),
+        one_tenant_floods,
+    ),
     Row(
         "SE-05", "secrets in logs, metrics and errors", "none", (*at_most(hits=0), *at_least(texts=3)), secrets_in_logs
     ),
