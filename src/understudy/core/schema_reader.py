@@ -43,7 +43,7 @@ from understudy.core.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.errors import SchemaInvalid, Violation
 
 MAX_FEATURES = 4_096
-"""As the database has it too (``understudy_guard_size``): compiling them takes 40 ms, in which nobody is answered."""
+"""As the database has it too (``understudy_guard_size``): compiling them takes 50 ms, in which nobody is answered."""
 MAX_NAME = 255
 """Characters of a name: of a feature, a tensor, an output."""
 MAX_OPTIONS = 4_096
