@@ -10,12 +10,9 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 import grpc
-import structlog
 
 from understudy.core.endpoints import NO_RULES, Address, EndpointRules, Target, judge_address, parse_target
 from understudy.errors import BackendUnavailable
-
-_log = structlog.get_logger(__name__)
 
 RESOLVE_SECONDS = 5.0
 MOST_ADDRESSES = 16
@@ -48,7 +45,6 @@ async def find_addresses(endpoint: str, rules: EndpointRules) -> tuple[Target, S
     for address in addresses:
         why = judge_address(target.host, address, rules)
         if why is not None:
-            _log.warning("endpoint.refused", endpoint=endpoint, address=str(address), why=why)
             raise BackendUnavailable(f"the endpoint {endpoint} is refused: {address} {why}")
     return target, addresses
 

@@ -1,4 +1,4 @@
-"""gRPC channels to the model servers of one version: which replica gets a call, and what its status means.
+"""The model servers of one version: which replica gets a call, and what the status of that means.
 
 gRPC's own ``round_robin``, keepalive and retry policy do nothing for a stopped peer, so the choice is ours
 (``core.replicas``).
@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
-from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire, find_addresses
+from understudy.adapters.endpoint_addresses import PLAIN_WIRE, Wire
 from understudy.adapters.grpc_race import NO_HEDGING, Hedging, Race
-from understudy.core.endpoints import grpc_target
-from understudy.core.hedging import HedgeBudget, RecentTimes, choose_hedge
+from understudy.adapters.grpc_replica import Replica
+from understudy.core.hedging import HedgeBudget, choose_hedge
 from understudy.core.replicas import (
     HEALTHY,
     Health,
@@ -31,35 +31,13 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
-MAX_ANSWER_BYTES = 4 * 1_048_576
 PROBE_SECONDS = 0.5
-LOOK_AGAIN_SECONDS = 1.0
-"""Least time between two searches for an endpoint that could not be reached."""
-LEAVING_SECONDS = 5.0
-"""How long calls may run on at the address that an endpoint had before."""
 DOUBT_SECONDS = 0.03
 """Longest wait of a call for a replica in doubt to say that it serves; one that does says so in a round trip."""
 PATIENCE_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
 MOST_ABANDONED_CALLS = 64
 """Calls of one version that may run on after their caller has gone."""
-
-CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # A connection of its own for each replica of each version: no shared back-off, no shared failure.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    # gRPC adds up to 20 % of jitter: 800 keeps the longest pause below a second.
-    ("grpc.max_reconnect_backoff_ms", 800),
-    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-    # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
-    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished without a word.
-    ("grpc.keepalive_time_ms", 330_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    # Model servers are inside: neither a proxy from the environment nor a TXT record decides how they are called.
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.service_config_disable_resolution", 1),
-)
 
 _OUTCOMES = {
     grpc.StatusCode.UNAVAILABLE: Outcome.UNAVAILABLE,
@@ -75,6 +53,8 @@ _OUTCOMES = {
 """What a status says about the replica; all others are refusals of the call."""
 _TOO_LARGE = ("larger than max", "exceeds maximum size")
 """What gRPC (C and Go; Java) writes into RESOURCE_EXHAUSTED for one message over a limit, ours or the server's."""
+_NO_ADDRESS = "an endpoint of it has no address that may be connected to, and the proxy's log says which"
+"""What a caller is told; which addresses there are inside is not for callers."""
 _RESET = "Received RST_STREAM"
 """What gRPC writes into the details when the peer broke off the stream; the code is INTERNAL for most reasons."""
 
@@ -110,103 +90,6 @@ class _NotTaken(Exception):
         self.why = why
 
 
-class _Replica:
-    """One endpoint's channel, and by method its callables and how long it took of late."""
-
-    __slots__ = (
-        "_calls",
-        "_endpoint",
-        "_leaving",
-        "_looked_at",
-        "_looking",
-        "_now",
-        "_target",
-        "_times",
-        "_wire",
-        "channel",
-        "is_open",
-    )
-
-    def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
-        self._endpoint = endpoint
-        self._wire = wire
-        self._now = now
-        self._target = ""
-        self._looked_at = 0.0
-        self._looking: asyncio.Task[None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
-        self.channel: grpc.aio.Channel | None = None
-        self.is_open = False
-        """Whether there is a channel to where the endpoint was when it was last looked for."""
-        self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
-        self._times: dict[str, RecentTimes] = {}
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a call would leave at once; not so at a server that drains, which has said goodbye (GOAWAY)."""
-        return self.channel is not None and self.channel.get_state() is grpc.ChannelConnectivity.READY
-
-    async def open(self) -> None:
-        """Find the endpoint's addresses, judge them, and open a channel to them; one search at a time.
-
-        Raises:
-            BackendUnavailable: It cannot be resolved, or may not be connected to.
-        """
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(self._look())
-            self._looking.add_done_callback(_look_at_end)
-        # Shielded: a caller that goes away must not end the search for the others.
-        await asyncio.shield(self._looking)
-
-    def look_again(self) -> None:
-        """Look for the endpoint anew before the next call, because it may have moved; at most once a second."""
-        if self._now() - self._looked_at >= LOOK_AGAIN_SECONDS:
-            self.is_open = False
-
-    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
-        """Return the callable of a method; bytes go in and out as they are. The replica is open."""
-        if method not in self._calls:
-            assert self.channel is not None
-            self._calls[method] = self.channel.unary_unary(method)
-        return self._calls[method]
-
-    async def close(self) -> None:
-        """End the search and the channel."""
-        for task in (self._looking, self._leaving):
-            if task is not None:
-                task.cancel()
-        if self.channel is not None:
-            await self.channel.close()
-
-    async def _look(self) -> None:
-        try:
-            target, addresses = await find_addresses(self._endpoint, self._wire.rules)
-            place = grpc_target(addresses, target.port)
-            if place != self._target:
-                before, self.channel, self._target = self.channel, self._channel_to(place, target.host), place
-                self._calls.clear()
-                if before is not None:
-                    self._leaving = asyncio.ensure_future(before.close(LEAVING_SECONDS))
-            self._looked_at = self._now()
-            self.is_open = True
-        finally:
-            self._looking = None
-
-    def _channel_to(self, place: str, host: str) -> grpc.aio.Channel:
-        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self._endpoint))
-        if self._wire.credentials is None:
-            return grpc.aio.insecure_channel(place, options=options)
-        # The certificate must be for what the endpoint says, not for the address that it has today.
-        named = (*options, ("grpc.ssl_target_name_override", host))
-        return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
-
-    def times(self, method: str) -> RecentTimes:
-        """Return how long the calls of a method took."""
-        if method not in self._times:
-            self._times[method] = RecentTimes()
-        return self._times[method]
-
-
 class ReplicaSet:
     """The replicas of one version. Channels open at the first call, in the loop that runs then (so after any fork)."""
 
@@ -229,7 +112,7 @@ class ReplicaSet:
         self._wire = wire
         self._now = now
         self._draw = draw
-        self._replicas: list[_Replica] | None = None
+        self._replicas: list[Replica] | None = None
         self._closed = False
         self._all_healthy = [HEALTHY] * len(self._endpoints)
         self._healths: list[Health] = self._all_healthy.copy()
@@ -300,9 +183,9 @@ class ReplicaSet:
 
     # -- choosing ------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> list[_Replica]:
+    def _open(self) -> list[Replica]:
         if self._replicas is None:
-            self._replicas = [_Replica(endpoint, self._wire, self._now) for endpoint in self._endpoints]
+            self._replicas = [Replica(endpoint, self._wire, self._now) for endpoint in self._endpoints]
         return self._replicas
 
     def _choose(self) -> int:
@@ -401,9 +284,7 @@ class ReplicaSet:
         self._record(index, Outcome.ANSWERED)
         return answer
 
-    async def _open_replica(
-        self, index: int, replica: _Replica, timeout_seconds: float, budget_seconds: float
-    ) -> float:
+    async def _open_replica(self, index: int, replica: Replica, timeout_seconds: float, budget_seconds: float) -> float:
         """Open the replica's channel and return what is then left of ``timeout_seconds``."""
         began_at = self._now()
         try:
@@ -414,7 +295,7 @@ class ReplicaSet:
             raise DeadlineExceeded("upstream", budget_seconds) from None
         except BackendUnavailable as problem:
             self._record(index, Outcome.UNABLE)
-            raise _NotTaken(Outcome.UNABLE, grpc.StatusCode.UNAVAILABLE, problem.detail) from problem
+            raise _NotTaken(Outcome.UNABLE, grpc.StatusCode.UNAVAILABLE, _NO_ADDRESS) from problem
         return max(timeout_seconds - (self._now() - began_at), 0.001)
 
     def _abandon(self, running: "asyncio.Task[bytes]") -> None:
@@ -531,7 +412,7 @@ class ReplicaSet:
         if not asking.done() or not asking.result():
             raise BackendUnavailable("the model server does not say that it serves")
 
-    async def _says_ready(self, replica: _Replica, timeout_seconds: float) -> bool:
+    async def _says_ready(self, replica: Replica, timeout_seconds: float) -> bool:
         try:
             if not replica.is_open:
                 async with asyncio.timeout(timeout_seconds):
@@ -578,12 +459,6 @@ def _why_no_handshake(details: str) -> str:
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _look_at_end(task: "asyncio.Task[None]") -> None:
-    """Keep asyncio from reporting a search that nobody waited for any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _look_at_result(task: "asyncio.Task[bytes]") -> None:
