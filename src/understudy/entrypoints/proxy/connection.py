@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
 from understudy.entrypoints.proxy.headers import lines_of
+from understudy.entrypoints.proxy.unread import UnreadWatch
 from understudy.serving.batching import TIMER_SECONDS
 
 WRITE_WHOLE = "understudy.write_whole"
@@ -67,10 +68,7 @@ class Connection(HttpToolsProtocol):
         """Whether a request ended in them."""
         self._stagnant_bytes = 0
         """What has come since the last such progress: of a head, or of trailers."""
-        self._reading: asyncio.TimerHandle | None = None
-        """Breaks the connection off unless the caller reads."""
-        self._unsent_bytes = 0
-        """What the caller had not read when that was looked at last."""
+        self._unread: UnreadWatch
         self._is_between = True
         """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
@@ -79,6 +77,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
+        self._unread = UnreadWatch(self.transport, self.loop, self._receive_seconds)
         self._await_request()
 
     # -- what the parser calls -----------------------------------------------------------------------------------------
@@ -143,46 +142,46 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         return not self.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
 
-    def _let_go(self) -> bytes | None:
+    def _let_go(self, read: bytes = b"") -> None:
         """Offer a held request to the express lane, or hand over what there is of it.
 
-        Returns:
-            The body of what went express.
+        Args:
+            read: All of it as it was read, when it came in one read and nothing else did.
         """
         held, self._held = self._held, None
         is_whole, self._held_is_whole = self._held_is_whole, False
         assert held is not None
         body = held[0] if len(held) == 1 else b"".join(held)
-        if is_whole and not self.transport.is_closing() and self._go_express(body):
-            return body
+        if is_whole and not self.transport.is_closing() and self._go_express(body, read):
+            return
         self._hand_over()
         if body:
             super().on_body(body)
         if is_whole:
             super().on_message_complete()
-        return None
 
-    def _go_express(self, body: bytes) -> bool:
+    def _go_express(self, body: bytes, read: bytes) -> bool:
         assert self._express is not None
         self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
         before, cycle = self.cycle, ExpressCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self._express.offer(self.url, self.headers, body, cycle):
+        if self._express.offer(self.url, self.headers, body, cycle, read):
             return True
         self.cycle = before
         return False
 
-    def _go_known(self, request: bytes) -> bool:
+    def _go_known(self, read: bytes) -> bool:
         """Let a request go express that came whole and whose head was met before; the parser never sees it."""
         if self._express is None or not self._is_between or not self._is_free() or self.transport.is_closing():
             return False
-        before, cycle = self.cycle, ExpressCycle(self)
+        known = self._express.find_known(read)
+        if known is None:
+            return False
+        cycle = ExpressCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # as above
-        if self._express.answer_known(request, cycle):
-            self._stop_clock()  # empty lines may have come before it
-            return True
-        self.cycle = before
-        return False
+        self._express.answer_known(*known, cycle)
+        self._stop_clock()  # empty lines may have come before it
+        return True
 
     def _hand_over(self) -> None:
         """Let uvicorn have the request whose headers are complete, and the application a short way to answer."""
@@ -209,10 +208,8 @@ class Connection(HttpToolsProtocol):
             self._refuse_head()
             return
         if self._held is not None:
-            is_whole, target, headers = self._held_is_whole, self.url, self.headers
-            body = self._let_go()
-            if body is not None and is_beginning and self._express is not None:
-                self._express.learn(data, target, headers, body)
+            is_whole = self._held_is_whole
+            self._let_go(data if is_beginning else b"")
             if is_whole:
                 # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
                 self._stop_clock()
@@ -244,7 +241,7 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
         super().send_400_response(msg)
-        self._await_reading()
+        self._unread.begin()
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection on which a request did not arrive in time."""
@@ -255,36 +252,18 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait for the caller to read."""
         super().pause_writing()
-        self._await_reading()
+        self._unread.begin()
 
     def resume_writing(self) -> None:
         """Go on: the caller has read."""
         super().resume_writing()
         if not self.transport.is_closing():
-            self._stop_reading_clock()
+            self._unread.end()
 
     def _close(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
-        self._await_reading()
-
-    def _await_reading(self) -> None:
-        """Break the connection off when the caller reads nothing of what is unsent for a request's time to arrive."""
-        self._unsent_bytes = self.transport.get_write_buffer_size()
-        if self._unsent_bytes and self._reading is None:
-            self._reading = self.loop.call_later(self._receive_seconds, self._look_at_unsent)
-
-    def _look_at_unsent(self) -> None:
-        self._reading = None
-        if 0 < self._unsent_bytes <= self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            self._await_reading()
-
-    def _stop_reading_clock(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        self._unread.begin()
 
     def _parse(self, data: bytes) -> None:
         while True:
@@ -319,7 +298,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
         self._stop_clock()
-        self._stop_reading_clock()
+        self._unread.end()
         super().connection_lost(exc)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -332,7 +311,7 @@ class Connection(HttpToolsProtocol):
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             if self.transport.is_closing():
-                self._await_reading()
+                self._unread.begin()
             return
         self.server_state.total_requests += 1
         self.flow.resume_reading()

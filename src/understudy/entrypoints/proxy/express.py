@@ -55,7 +55,7 @@ class ExpressLane:
         self._longest_bytes = min(INLINE_BYTES, body_limit_bytes)
         self._known = KnownHeads()
 
-    def offer(self, target: bytes, headers: RawHeaders, body: bytes, place: Place) -> bool:
+    def offer(self, target: bytes, headers: RawHeaders, body: bytes, place: Place, read: bytes = b"") -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``place`` is not used.
 
         Args:
@@ -63,55 +63,34 @@ class ExpressLane:
             headers: Lower-case names and values.
             body: All of it.
             place: Takes the answer.
+            read: All bytes of the request, where the parser took one read for it alone: its head is remembered then.
         """
         model_name = model_of(target)
         if model_name is None or len(body) > self._longest_bytes:
             return False
-        identity = identify(headers, self._new_id)
-        call = _Call(self.door, target.decode(), identity.request_id, lines_of(identity.headers), place)
+        path, identity = target.decode(), identify(headers, self._new_id)
+        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), place)
         self.door.in_flight += 1
         try:
             asked = read_headers(headers)
         except HeaderInvalid as problem:
             call.tell(problem)
-        else:
-            self.door.predict_express(asked, model_name, body, call.tell)
+            return True
+        if read:
+            self._known.learn(read, KnownHead(path, model_name, asked, len(body)), headers)
+        self.door.predict_express(asked, model_name, body, call.tell)
         return True
 
-    def answer_known(self, request: bytes, place: Place) -> bool:
-        """Answer a request whose head was met before, or return ``False`` as :meth:`offer` does.
+    def find_known(self, read: bytes) -> tuple[KnownHead, bytes] | None:
+        """Return the head and the body of bytes that are one request whose head was met before."""
+        return self._known.find(read)
 
-        Args:
-            request: All bytes that came, from the first of a request on.
-            place: Takes the answer.
-        """
-        found = self._known.find(request)
-        if found is None:
-            return False
-        head, body = found
+    def answer_known(self, head: KnownHead, body: bytes, place: Place) -> None:
+        """Answer what :meth:`find_known` found."""
         request_id = self._new_id()
         call = _Call(self.door, head.path, request_id, b"x-request-id: %b\r\n" % request_id.encode(), place)
         self.door.in_flight += 1
         self.door.predict_express(head.asked, head.model_name, body, call.tell)
-        return True
-
-    def learn(self, request: bytes, target: bytes, headers: RawHeaders, body: bytes) -> None:
-        """Remember what a request's head means, if it has nothing of this one request alone.
-
-        Args:
-            request: All bytes that came; the parser took them for one request, whose parts the others are.
-            target: As in :meth:`offer`, as the others.
-            headers: Lower-case names and values.
-            body: All of it.
-        """
-        model_name = model_of(target)
-        if model_name is None or len(body) > self._longest_bytes:
-            return
-        try:
-            asked = read_headers(headers)
-        except HeaderInvalid:
-            return
-        self._known.learn(request, KnownHead(target.decode(), model_name, asked, len(body)), headers)
 
 
 class _Call:
