@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 POLL_SECONDS = 0.01
+PS_SECONDS = 10.0
 
 
 def free_port() -> int:
@@ -30,9 +31,15 @@ def is_alive(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        ps = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607 - macOS has no /proc, ps is where PATH says
-        return ps.returncode == 0 and not ps.stdout.strip().startswith("Z")
+        state = shown_by_ps("state", pid)
+        return bool(state) and not state.startswith("Z")
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def shown_by_ps(column: str, pid: int) -> str:
+    """Return what ``ps`` shows of a process, or nothing when there is none; for systems without ``/proc`` (macOS)."""
+    command = ["ps", "-o", f"{column}=", "-p", str(pid)]  # wherever PATH says it is
+    return subprocess.run(command, capture_output=True, text=True, timeout=PS_SECONDS, check=False).stdout.strip()
 
 
 def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subprocess.Popen[bytes] | None) -> None:

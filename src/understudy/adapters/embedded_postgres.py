@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TextIO
 
-from understudy.adapters.child_process import POLL_SECONDS, end, free_port, is_alive
+from understudy.adapters.child_process import POLL_SECONDS, end, free_port, is_alive, shown_by_ps
 from understudy.errors import RegistryUnavailable
 
 DATABASE = "understudy"
@@ -412,8 +412,7 @@ def _is_postmaster_of(pid: int, cluster: Path) -> bool:
     except PermissionError:
         return False
     except OSError:  # macOS has no /proc
-        ps = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607 - ps is where PATH says
-        return str(cluster) in ps.stdout
+        return str(cluster) in shown_by_ps("command", pid)
 
 
 def _account_to_drop_to() -> Account | None:

@@ -1,0 +1,228 @@
+"""What a reader of the source would look for: no pickle, no shell, no SQL from values, a bound of each wait and store.
+
+Ruff's security rules (``S``) read the rest: planted passwords, weak hashes, files that anyone may write.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src" / "understudy"
+MODULES = sorted(path for path in SRC.rglob("*.py") if "_pb2" not in path.name)
+
+UNPICKLING = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle"}
+RUNNING_TEXT = {"eval", "exec", "compile", "__import__"}
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+SQL = re.compile(r"\b(SELECT\s|INSERT INTO\s|UPDATE\s+\w+\s+SET\s|DELETE FROM\s|CREATE\s+\w+|ALTER\s+\w+|DROP\s+\w+)")
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+SQL_WITH_NAMES = {
+    "adapters/postgres_features.py": "the table's name, a setting, matched against an identifier's pattern and quoted",
+    "adapters/rollout_rows.py": "_silent() is called with two literals while the module is read",
+    "lifecycle/findings.py": "advice that a person reads; nothing runs it",
+}
+"""Modules in which SQL is put together from more than constants, and why that is safe."""
+
+WAITS = {
+    "asyncpg.connect": {"timeout", "command_timeout"},
+    "httpx2.AsyncClient": {"timeout"},
+    "subprocess.run": {"timeout"},
+    "socket.create_connection": {"timeout"},
+    "BlockingConnectionPool.from_url": {"timeout", "socket_timeout", "socket_connect_timeout"},
+}
+"""Calls that may hang, with the arguments that bound them."""
+BOUNDED_AROUND = {"asyncio.open_connection", "getaddrinfo", "Redis.from_url"}
+"""Calls that may hang and take no time-out: they stand inside ``asyncio.timeout``."""
+BOUNDED_BY_CALLER = {
+    "entrypoints/demo/keep_alive.py": "_exchange has one caller, which bounds it",
+}
+
+KEEPING = {"cache", "functools.cache", "lru_cache"}
+STORES = {"deque": "maxlen", "asyncio.Queue": "maxsize", "queue.Queue": "maxsize", "lru_cache": "maxsize"}
+BOUNDED_OTHERWISE = {
+    "serving/batching.py": "a call waits in it, and waiting calls are bounded (PredictionBatcher's most_waiting)",
+    "core/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
+    "adapters/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
+    "adapters/memory_policy.py": "the twin of a listener, for tests and notebooks",
+}
+"""Modules with a store that no argument bounds, and what bounds it."""
+
+
+def name_of(node: ast.expr) -> str:
+    """Return what is called, as written: ``asyncio.Queue``; for a call on something unnamed its last part."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return f"{owner}.{name}"
+        case ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=value):
+            return name_of(value)
+    return ""
+
+
+def calls_in(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    return ((name_of(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def keywords_of(call: ast.Call) -> set[str | None]:
+    return {keyword.arg for keyword in call.keywords}
+
+
+def dangers(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        imported = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        yield from (f"{node.lineno}: imports {name}" for name in imported if name.split(".")[0] in UNPICKLING)  # type: ignore[attr-defined]  # imports have lines
+    for name, call in calls_in(tree):
+        if name in RUNNING_TEXT | SHELLS or name.endswith("create_subprocess_shell"):
+            yield f"{call.lineno}: calls {name}"
+        if any(keyword.arg == "shell" for keyword in call.keywords):
+            yield f"{call.lineno}: calls {name} with a shell"
+        if name in {"np.load", "numpy.load"} and "allow_pickle" in keywords_of(call):
+            yield f"{call.lineno}: unpickles arrays"
+
+
+def sql_from_values(tree: ast.AST) -> Iterator[str]:
+    """F-strings of SQL with anything but constants of a module in them, and SQL put together by ``%`` or ``format``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            values = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+            if SQL.search(text) and not all(is_constant(value) for value in values):
+                yield f"{node.lineno}: SQL from {', '.join(ast.unparse(value) for value in values)}"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and is_sql(node.left):
+            yield f"{node.lineno}: SQL from %"
+        elif isinstance(node, ast.Attribute) and node.attr == "format" and is_sql(node.value):
+            yield f"{node.lineno}: SQL from format()"
+
+
+def is_sql(text: ast.expr) -> bool:
+    return isinstance(text, ast.Constant) and SQL.search(str(text.value)) is not None
+
+
+def is_constant(value: ast.expr) -> bool:
+    names = [node for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute, ast.Call))]
+    return all(isinstance(node, ast.Name) and CONSTANT.fullmatch(node.id) for node in names)
+
+
+def waits_without_a_bound(tree: ast.AST) -> Iterator[str]:
+    bounded = {
+        id(inside)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.AsyncWith, ast.Call))
+        and (
+            any("timeout" in ast.unparse(item.context_expr) for item in node.items)
+            if isinstance(node, ast.AsyncWith)
+            else name_of(node.func) == "asyncio.wait_for"
+        )
+        for inside in ast.walk(node)
+    }
+    for name, call in calls_in(tree):
+        missing = WAITS.get(name, set()) - keywords_of(call)
+        if missing:
+            yield f"{call.lineno}: {name} without {', '.join(sorted(missing))}"
+        around = name in BOUNDED_AROUND or name.rpartition(".")[2] in BOUNDED_AROUND
+        if around and id(call) not in bounded:
+            yield f"{call.lineno}: {name} outside of asyncio.timeout"
+
+
+def stores_without_a_bound(tree: ast.AST) -> Iterator[str]:
+    for name, call in calls_in(tree):
+        bound = STORES.get(name)
+        if bound is not None and bound not in keywords_of(call):
+            yield f"{call.lineno}: {name} without {bound}"
+        if name.endswith("SimpleQueue") or any(
+            keyword.arg in {"maxsize", "maxlen"} and isinstance(keyword.value, ast.Constant) and not keyword.value.value
+            for keyword in call.keywords
+        ):
+            yield f"{call.lineno}: {name} without a bound"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            kept = any(
+                name_of(decorator) in {"cache", "functools.cache", "lru_cache"} for decorator in node.decorator_list
+            )
+            if kept and (node.args.args or node.args.kwonlyargs):
+                yield f"{node.lineno}: {node.name} keeps every answer"
+
+
+RULES: dict[str, tuple[Callable[[ast.AST], Iterator[str]], dict[str, str]]] = {
+    "no pickle, no shell, no text that is run": (dangers, {}),
+    "no SQL from values": (sql_from_values, SQL_WITH_NAMES),
+    "every wait has a bound": (waits_without_a_bound, BOUNDED_BY_CALLER),
+    "every store has a bound": (stores_without_a_bound, BOUNDED_OTHERWISE),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_source_holds_to(rule: str):
+    find, excused = RULES[rule]
+    found = {path.relative_to(SRC).as_posix(): list(find(ast.parse(path.read_text("utf-8")))) for path in MODULES}
+    broken = {module: problems for module, problems in found.items() if problems}
+
+    assert {module: problems for module, problems in broken.items() if module not in excused} == {}
+    assert [module for module in excused if module not in broken] == [], "these need no excuse any more"
+    assert len(MODULES) > 200
+
+
+@pytest.mark.parametrize(
+    ("rule", "planted"),
+    [
+        ("no pickle, no shell, no text that is run", "import pickle"),
+        ("no pickle, no shell, no text that is run", "from joblib import load"),
+        ("no pickle, no shell, no text that is run", "os.system(command)"),
+        ("no pickle, no shell, no text that is run", "subprocess.run(command, shell=True, timeout=1)"),
+        ("no pickle, no shell, no text that is run", "await asyncio.create_subprocess_shell(command)"),
+        ("no pickle, no shell, no text that is run", "eval(text)"),
+        ("no SQL from values", "query = f'SELECT * FROM t WHERE id = {number}'"),
+        ("no SQL from values", "query = f'DELETE FROM {table.name}'"),
+        ("no SQL from values", "query = f'INSERT INTO t VALUES ({quote(name)})'"),
+        ("no SQL from values", "query = 'SELECT %s' % name"),
+        ("no SQL from values", "query = 'DROP TABLE {}'.format(name)"),
+        ("every wait has a bound", "subprocess.run(['ps'])"),
+        ("every wait has a bound", "await asyncpg.connect(dsn, timeout=1)"),
+        ("every wait has a bound", "client = httpx2.AsyncClient()"),
+        ("every wait has a bound", "await asyncio.open_connection(host, port)"),
+        ("every wait has a bound", "await loop.getaddrinfo(host, port)"),
+        ("every store has a bound", "waiting = deque()"),
+        ("every store has a bound", "waiting: asyncio.Queue[int] = asyncio.Queue()"),
+        ("every store has a bound", "waiting = queue.SimpleQueue()"),
+        ("every store has a bound", "waiting = deque(maxlen=None)"),
+        ("every store has a bound", "@cache\ndef square(number): ..."),
+        ("every store has a bound", "@lru_cache\ndef square(number): ..."),
+        ("every store has a bound", "@lru_cache(maxsize=None)\ndef square(number): ..."),
+    ],
+)
+def test_what_breaks_a_rule_is_found(rule: str, planted: str):
+    find, _ = RULES[rule]
+    source = f"async def around():\n    {planted}" if planted.startswith("await") else planted
+
+    assert list(find(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "harmless"),
+    [
+        ("no SQL from values", "query = f'SELECT {_COLUMNS} FROM t LIMIT {MOST_ROWS:.0f}'"),
+        ("no SQL from values", "told = f'update of {model} went well'"),
+        (
+            "every wait has a bound",
+            "async def f():\n async with asyncio.timeout(1):\n  await asyncio.open_connection(host, port)",
+        ),
+        ("every store has a bound", "@lru_cache(maxsize=8)\ndef square(number): ..."),
+        ("every store has a bound", "@cache\ndef three(): ..."),
+    ],
+)
+def test_what_keeps_a_rule_is_not_found(rule: str, harmless: str):
+    find, _ = RULES[rule]
+
+    assert list(find(ast.parse(harmless))) == []
