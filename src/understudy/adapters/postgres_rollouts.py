@@ -116,8 +116,6 @@ class PostgresRolloutStore:
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
-            if expected_generation is not None and before.generation != expected_generation:
-                raise GenerationMoved(f"the policy of {new.model_name} is at generation {before.generation}")
             row = await connection.fetchrow(
                 _INSERT,
                 new.model_name,
@@ -130,6 +128,9 @@ class PostgresRolloutStore:
             )
             if row is None:
                 raise NotRegistered(f"{new.model_name} has no version {new.challenger!r}")
+            # After the insert: of two equal starts the second is told of the first, not of what it did to the policy.
+            if expected_generation is not None and before.generation != expected_generation:
+                raise GenerationMoved(f"the policy of {new.model_name} is at generation {before.generation}")
             await connection.execute(_TAKE_ROLE, new.model_name, row["id"], new.salt)
             policy = await _policy_of(connection, new.model_name)
             assert policy is not None

@@ -1,6 +1,6 @@
 """Which two versions are compared, and the declaration of a test of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from understudy.errors import NotRegistered
@@ -43,6 +43,28 @@ def candidates(allocations: Sequence[Allocation]) -> list[int]:
     if latest.challenger_id is not None and (latest.challenger_weight or not latest.arms):
         return [latest.challenger_id]
     return list(latest.arms)
+
+
+def named_b(allocations: Sequence[Allocation], labels: Mapping[int, str], model_name: str, version: str) -> int:
+    """Return the id of a version that is named as B.
+
+    Args:
+        allocations: Who had which share, oldest first.
+        labels: The model's versions by their ids.
+        model_name: The model.
+        version: What B is called.
+
+    Raises:
+        NotRegistered: The model has no such version.
+        ValueError: It is A.
+    """
+    found = next((version_id for version_id, label in labels.items() if label == version), None)
+    if found is None:
+        there_are = ", ".join(labels.values()) or "none"
+        raise NotRegistered(f"{model_name} has no version {version!r}", hint=f"It has: {there_are}.")
+    if allocations and allocations[-1].champion_id == found:
+        raise ValueError(f"version {version} is the champion of {model_name}, which is A")
+    return found
 
 
 async def find_test(

@@ -21,12 +21,18 @@ TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
 RETIRED = "retired"
 _BRING_BACK = "Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {}"
+SAID_ELSEWHERE = {
+    "dwell_seconds": "expected in an object of /steps, each step has its own",
+    "min_requests": "expected in an object of /steps, each step has its own",
+    "maximum_seconds": "expected at /maximum_seconds of the plan",
+}
+"""Limits that a plan gives at other places than ``canary_limits``, where they would do nothing."""
 ENOUGH_CALLS = 200
 """Answered calls of the champion that its 95th percentile is taken from."""
 
 
 class Prepared(NamedTuple):
-    """A rollout that has not begun."""
+    """A rollout that has not begun; ``generation`` is that of the policy which it was prepared for."""
 
     champion: VersionRecord
     challenger: VersionRecord
@@ -34,6 +40,7 @@ class Prepared(NamedTuple):
     plan: RolloutPlan
     forecast: RolloutForecast
     slow_us: int | None
+    generation: int
 
     def rollout(self, salt: str | None) -> NewRollout:
         """Return what is to be started."""
@@ -84,9 +91,8 @@ async def prepare(
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)
-    return Prepared(
-        champion, challenger, risk, plan, forecast(plan, _traffic_of(seen, now), needs), slow_us_of(seen, champion.id)
-    )
+    outlook = forecast(plan, _traffic_of(seen, now), needs)
+    return Prepared(champion, challenger, risk, plan, outlook, slow_us_of(seen, champion.id), policy.generation)
 
 
 def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
@@ -117,6 +123,9 @@ def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
     plan = read_plan(source)
     if plan.canary_policy not in POLICY_NAMES:
         return (Violation("/canary_policy", f"expected one of {', '.join(POLICY_NAMES)}"),)
+    misplaced = [name for name in SAID_ELSEWHERE if name in plan.canary_limits]
+    if misplaced:
+        return tuple(Violation(f"/canary_limits/{name}", SAID_ELSEWHERE[name]) for name in misplaced)
     try:
         for step in plan.steps:
             limits_of(plan, step)

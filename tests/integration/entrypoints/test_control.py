@@ -141,6 +141,23 @@ async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, dat
     assert tuple(signed) == ("ops", "http", "retrain")
 
 
+async def test_a_rollout_begins_on_no_other_policy_than_the_one_it_was_prepared_for(
+    proxy, registry, database_url, model_port
+):
+    target = f"127.0.0.1:{model_port('visits:2,latency_ms=300')}"
+    await sql(database_url, "UPDATE ModelEndpoint SET target = $1 WHERE model_version_id = $2", target, registry["2"])
+
+    starting = asyncio.create_task(proxy.post(f"{VISITS}/rollouts", json=START))
+    number = 0
+    while not starting.done():  # one change falls between the preparation and the end of the warm-up
+        number += 1
+        await sql(database_url, "UPDATE ServingPolicy SET salt = $1", f"salt {number}")
+    refused = await starting
+
+    assert (refused.status_code, refused.json()["code"]) == (412, "E409")
+    assert await sql(database_url, "SELECT id FROM Rollout") == []
+
+
 async def test_the_answers_are_the_documents_that_the_command_line_prints(served, database_url):
     place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
 
@@ -209,6 +226,8 @@ IMPOSSIBLE: Sequence[tuple[str, str, Any, int, str]] = [
     ("GET", f"{VISITS}/reports/ab", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/ab?metric=converted&within=long", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/ab?metric=converted", None, 404, "E206"),
+    ("GET", f"{VISITS}/reports/ab?metric=converted&version=99", None, 404, "E206"),
+    ("GET", f"{VISITS}/reports/ab?metric=converted&version=1", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/shadow?since=tomorrow", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?since=400d", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?policy=mood", None, 400, "E106"),
@@ -497,13 +516,14 @@ async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Co
     await a_finished_test(World(database))
 
     ab = (await proxy.get(f"/v1/models/{MODEL}/reports/ab?metric=converted", headers=EYE)).json()
+    named = (await proxy.get(f"/v1/models/{MODEL}/reports/ab?metric=converted&version=7", headers=EYE)).json()
     shadow = (await proxy.get(f"/v1/models/{MODEL}/reports/shadow?since=20d", headers=EYE)).json()
     ab_printed = await printed(database_url, "ab", "report", MODEL, "--metric", "converted")
     shadow_printed = await printed(database_url, "shadow", "report", MODEL, "--since", "20d")
 
     assert (ab["report"]["champion"], ab["report"]["challenger"]) == ("6", "7")
     assert ab["report"]["difference"]["difference"] == pytest.approx(0.2, abs=0.06)
-    assert without_now(ab) == without_now(ab_printed)
+    assert without_now(ab) == without_now(named) == without_now(ab_printed)
     drift = (await proxy.get(f"/v1/models/{MODEL}/reports/drift", headers=EYE)).json()
     drift_printed = await printed(database_url, "drift", "report", MODEL)
     next_step = drift_printed["report"].pop("next")

@@ -20,7 +20,7 @@ from understudy.entrypoints.documents.experiments import ab_document, document_o
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
-from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test
+from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
@@ -149,7 +149,8 @@ async def _version_id(experiments: Experiments, model: str, version: str | None)
     """Return the id of the version that is compared with the champion; ``None``: that of the latest test.
 
     Raises:
-        CommandRefused: There is no such version, it is the champion, or none is named and several may be meant.
+        NotRegistered: There is no such version.
+        CommandRefused: It is the champion, or none is named and several may be meant.
     """
     allocations = await experiments.log.allocations(model)
     if version is None:
@@ -160,15 +161,10 @@ async def _version_id(experiments: Experiments, model: str, version: str | None)
                 ExitCode.USAGE, f"{model} has several further arms: {arms}", "Name one of them with --version."
             )
         return found[0] if found else None
-    ids = [version_id for version_id, label in experiments.labels.items() if label == version]
-    if not ids:
-        there_are = ", ".join(experiments.labels.values()) or "none"
-        raise CommandRefused(ExitCode.NOT_FOUND, f"{model} has no version {version!r}", f"It has: {there_are}.")
-    if allocations and allocations[-1].champion_id == ids[0]:
-        raise CommandRefused(
-            ExitCode.USAGE, f"version {version} is the champion of {model}, which is A", "Name another with --version."
-        )
-    return ids[0]
+    try:
+        return named_b(allocations, experiments.labels, model, version)
+    except ValueError as problem:
+        raise CommandRefused(ExitCode.USAGE, str(problem), "Name another with --version.") from None
 
 
 def wanted_of(text: str | None) -> Wanted:

@@ -91,7 +91,8 @@ def start(
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
-        return prepared, await opened.rollouts.start(prepared.rollout(chosen), origin)
+        new = prepared.rollout(chosen)
+        return prepared, await opened.rollouts.start(new, origin, expected_generation=prepared.generation)
 
     prepared, record = with_rollouts(begin)
     show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)

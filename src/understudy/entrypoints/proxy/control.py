@@ -42,7 +42,7 @@ from understudy.errors import (
     RegistryUnavailable,
 )
 from understudy.experiments.ab_report import report_ab
-from understudy.experiments.declaring import AbQuestion
+from understudy.experiments.declaring import AbQuestion, named_b
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
 from understudy.lifecycle.registry import MAX_NAME, set_policy
 from understudy.monitoring.drift_view import DriftQuestion, view_drift
@@ -120,6 +120,7 @@ class ControlDoor:
             NotRegistered: The model has no policy, or no such version.
             PolicyRefused: The plan cannot be used, the version is champion already, or a rollout is open.
             VersionNotReady: Its model servers do not answer.
+            GenerationMoved: The policy was changed while they were asked.
         """
         asked = read_start(body, _fresh_salt, dry_run=dry_run)
         main = asyncio.get_running_loop()
@@ -133,7 +134,9 @@ class ControlDoor:
             # gRPC's connections belong to the event loop that has the others already.
             probed = asyncio.run_coroutine_threadsafe(self._require_ready(model_name, asked), main)
             await asyncio.wrap_future(probed)
-            record = await parts.rollouts.start(prepared.rollout(asked.salt), caller.origin(asked.reason))
+            record = await parts.rollouts.start(
+                prepared.rollout(asked.salt), caller.origin(asked.reason), expected_generation=prepared.generation
+            )
             place = f"/v1/models/{quote(model_name, safe='')}/rollouts/{record.id}".encode()
             return _answer(start_document(prepared, record), 201, (b"location", place))
 
@@ -271,17 +274,22 @@ class ControlDoor:
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
-    async def report_ab(self, question: AbQuestion, caller: Caller) -> Reply:
-        """Return whether the challenger is better; a declared look that is due is taken.
+    async def report_ab(self, question: AbQuestion, version: str | None, caller: Caller) -> Reply:
+        """Return whether the challenger, or the arm that ``version`` names, is better; a look that is due is taken.
 
         Raises:
-            NotRegistered: There is no such model, or nothing to compare.
+            NotRegistered: There is no such model or version, or nothing to compare.
+            ValueError: ``version`` is the champion.
         """
 
         async def read(parts: ControlParts) -> Reply:
-            label = await _label_of(parts, question.model_name)
-            found = await report_ab(parts.experiment_log, parts.experiments, question)
-            return _answer(ab_document(found, question.model_name, question.metric, label))
+            model, asked = question.model_name, question
+            label = await _label_of(parts, model)
+            if version is not None:
+                allocations = await parts.experiment_log.allocations(model)
+                asked = question._replace(version_id=named_b(allocations, await _labels(parts, model), model, version))
+            found = await report_ab(parts.experiment_log, parts.experiments, asked)
+            return _answer(ab_document(found, model, question.metric, label))
 
         return await self._ask(self._reads, question.model_name, read, caller.seconds(REPORT_SECONDS))
 

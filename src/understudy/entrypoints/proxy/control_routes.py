@@ -107,12 +107,16 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
         within: Annotated[str, Query(max_length=100)] = "7d",
         per_call: bool = False,
         lower_is_better: bool = False,
+        version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
     ) -> Response:
         now = time.time()
         choice = MetricChoice(_duration("within", within), per_call, not lower_is_better)
         began = None if since is None else _moment("since", since, now)
         question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice)
-        return response_of(await door().report_ab(question, _caller_of(request)))
+        try:
+            return response_of(await door().report_ab(question, version, _caller_of(request)))
+        except ValueError as problem:
+            raise _unusable("version", f"{problem}; name another one") from None
 
     @api.get("/v1/models/{model}/reports/shadow", **CONTROL["report_shadow"])
     async def report_shadow(

@@ -106,6 +106,9 @@ def test_everything_that_is_wrong_with_a_start_is_named_at_once():
         ({"canary_policy": "tea"}, "/plan/canary_policy"),
         ({"canary_limits": {"alpha": "a lot"}}, "/plan/canary_limits"),
         ({"canary_limits": {"tea": 1}}, "/plan/canary_limits"),
+        ({"canary_limits": {"dwell_seconds": 60}}, "/plan/canary_limits/dwell_seconds"),
+        ({"canary_limits": {"min_requests": 60}}, "/plan/canary_limits/min_requests"),
+        ({"canary_limits": {"maximum_seconds": 60}}, "/plan/canary_limits/maximum_seconds"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_at_its_place(plan, pointer):
