@@ -56,6 +56,10 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
 	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 
+.PHONY: figures
+figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
+	@PYTHONPATH=tests $(BIN)/python -m faults.figures $(FIGURES)
+
 .PHONY: stats
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)
 	@$(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/stats tests/integration/test_monitor_cost.py

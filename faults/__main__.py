@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import structlog
@@ -19,7 +20,7 @@ from faults.links import Links
 from faults.matrix import ROWS, chosen
 from faults.not_here import NotBuilt, NotHere
 from faults.report import as_json, line, table
-from faults.row import Result, Row, Span, judge
+from faults.row import STAMP, Result, Row, Span, judge
 from faults.world import Machine
 from loadtests.machine import a_folder
 from loadtests.result import about, say, write_result
@@ -52,7 +53,8 @@ async def run_all(rows: Sequence[Row], span: Span) -> tuple[list[Result], list[s
     with a_folder("us-faults-") as folder, Links() as links:
         async with Machine(folder, links) as machine:
             for row in rows:
-                results.append(await run_row(machine, row, span))
+                result = await run_row(machine, row, span)
+                results.append(replace(result, stamp=stamp_of(about())))
                 say(line(results[-1]))
             return results, machine.notes
 
@@ -82,14 +84,25 @@ def main() -> int:
 def _earlier(path: Path) -> dict[str, Result]:
     """Return the results of an earlier run, by row."""
     known = {row.id: row for row in ROWS}
-    found = orjson.loads(path.read_bytes())["rows"]
+    document = orjson.loads(path.read_bytes())
     return {
         one["id"]: Result(
-            known[one["id"]], one["verdict"], one["figures"], one["reason"], one["seconds"], one.get("runs", 1)
+            known[one["id"]],
+            one["verdict"],
+            one["figures"],
+            one["reason"],
+            one["seconds"],
+            one.get("runs", 1),
+            stamp_of({**document, **one}),
         )
-        for one in found
+        for one in document["rows"]
         if one["id"] in known
     }
+
+
+def stamp_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a row keeps of what a result says about itself."""
+    return {name: document[name] for name in STAMP if name in document}
 
 
 def _counted(result: Result, earlier: Mapping[str, Result]) -> Result:

@@ -110,18 +110,21 @@ async def measured(
     body: Callable[[int], bytes] = body_of,
     inputs: Callable[[int], dict[str, Any]] | None = None,
     path: str = VISITS,
+    port: Callable[[], int] | None = None,
     on_mended: Callable[[], Awaitable[float]] | None = None,
 ) -> Measured:
     """Run the load with a fault in its middle: entering ``breaking`` makes it, leaving mends it.
 
     ``span.during`` is added to what entering and leaving take. ``on_mended`` works beside the load that follows the
-    fault. The second before the first request that counts warms connections up.
+    fault. The second before the first request that counts warms connections up. ``port`` says where new connections go,
+    by default to where the proxy listened at first.
     """
-    await run_load(world.port, path, lambda n: body(10_000_000 + n), per_second=60, seconds=_SETTLE_SECONDS)
+    listening = port or world.port
+    await run_load(listening, path, lambda n: body(10_000_000 + n), per_second=60, seconds=_SETTLE_SECONDS)
     load = Load()
     running = asyncio.create_task(
         run_load(
-            world.port,
+            listening,
             path,
             body,
             per_second=per_second,

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from faults.figures import Judged, evidence_of, found_text, judge, pins
 from loadtests.report import digits
 
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "loadtests" / "results" / "baseline-faults.json"
 PAGE = ROOT / "docs" / "explanation" / "consistency-and-failure.md"
-LADDER, MATRIX = "ladder", "matrix"
+LADDER, MATRIX, FIGURES = "ladder", "matrix", "figures"
 
 
 class Rung(NamedTuple):
@@ -205,9 +206,26 @@ def summary(document: Mapping[str, Any]) -> str:
     )
 
 
+def twelve(document: Mapping[str, Any]) -> str:
+    """Return the twelve figures as a Markdown table, as they were in this run, whatever the code is by now."""
+    evidence = {one.id: one for one in (*evidence_of(document), pins())}
+    judged = judge(evidence, None)
+    lines = ["| # | figure | measured (target) | verdict |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(_figure_line(one) for one in judged)])
+
+
+def _figure_line(one: Judged) -> str:
+    parts = "; ".join(found_text(found) for found in one.found)
+    return f"| {one.figure.number} | {one.figure.text} | {parts} | {one.verdict} |"
+
+
 def tables(document: Mapping[str, Any]) -> dict[str, str]:
     """Return what stands between the page's marks, by their name."""
-    return {LADDER: ladder(document), MATRIX: f"{summary(document)}\n\n{matrix(document)}"}
+    return {
+        LADDER: ladder(document),
+        FIGURES: twelve(document),
+        MATRIX: f"{summary(document)}\n\n{matrix(document)}",
+    }
 
 
 def marked(page: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """A row of the fault matrix: what is broken, how, and which figures let it pass."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, NamedTuple, NoReturn
 
@@ -97,6 +97,10 @@ def not_built(reason: str) -> Callable[[Machine, Span], Awaitable[Figures]]:
     return run
 
 
+STAMP = ("at", "load_average", "commit", "source")
+"""What each row says of its own run, of all that a result says: rows of several runs are put together."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What became of a row; ``verdict`` is ``pass``, ``short``, ``not here``, ``not built`` or ``broken``."""
@@ -108,6 +112,8 @@ class Result:
     seconds: float = 0.0
     runs: int = 1
     """How often the row was run for this result: one that did not pass may be run again, and says so."""
+    stamp: Mapping[str, Any] = field(default_factory=dict)
+    """When it was run, under which load, and of which code; see :data:`STAMP`."""
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, the bounds too."""
@@ -121,6 +127,7 @@ class Result:
             "reason": self.reason,
             "seconds": round(self.seconds, 1),
             "runs": self.runs,
+            **self.stamp,
         }
 
 

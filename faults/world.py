@@ -7,7 +7,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from redis import Redis
 from faults import model_server
 from faults.links import Link, Links
 from faults.not_here import NotHere
+from loadtests.machine import on_core
 from understudy.adapters.child_process import free_port
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
@@ -246,11 +247,16 @@ class World:
         assigned = ", ".join(f"{name} = ${number}" for number, name in enumerate(columns, start=1))
         await self.sql(f"UPDATE ServingPolicy SET {assigned} WHERE model_name = 'visits'", *columns.values())
 
-    async def start_proxy(self, name: str = "proxy", **settings: Any) -> int:
-        """Start a proxy and return its port; a restarted one keeps it."""
+    async def start_proxy(self, name: str = "proxy", core: int | None = None, **settings: Any) -> int:
+        """Start a proxy, on a core of its own if one is given, and return its port."""
         self.metrics_port = free_port()
         options = {"state_dir": self.folder / "state", **self.settings, **settings, "metrics_port": self.metrics_port}
-        return await asyncio.to_thread(lambda: self.stack.start_proxy(name, **options))
+
+        def start() -> int:
+            with nullcontext() if core is None else on_core(core):
+                return self.stack.start_proxy(name, **options)
+
+        return await asyncio.to_thread(start)
 
     @property
     def proxy(self) -> Process:

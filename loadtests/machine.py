@@ -49,6 +49,24 @@ def on_core(core: int) -> Iterator[None]:
 
 
 @contextmanager
+def moved_to_core(pid: int, core: int) -> Iterator[None]:
+    """Bind a running process and all below it to a core meanwhile; what they start inherits that."""
+    before = {one: os.sched_getaffinity(one) for one in tree_of(pid)}
+    for one in before:
+        _move(one, {core})
+    try:
+        yield
+    finally:
+        for one in tree_of(pid):
+            _move(one, before.get(one, before[pid]))
+
+
+def _move(pid: int, cores: set[int]) -> None:
+    with suppress(ProcessLookupError):
+        os.sched_setaffinity(pid, cores)
+
+
+@contextmanager
 def a_folder(prefix: str) -> Iterator[Path]:
     """A folder that the servers' unprivileged accounts can reach."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))

@@ -30,9 +30,12 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """One keep-alive connection; opened at the first request and again after a failure."""
+    """One keep-alive connection; opened at the first request and again after a failure.
 
-    def __init__(self, host: str, port: int) -> None:
+    A ``port`` that is a function is asked each time it is opened: callers may be sent from one server to another.
+    """
+
+    def __init__(self, host: str, port: int | Callable[[], int]) -> None:
         self._host, self._port = host, port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -58,7 +61,8 @@ class Connection:
         if self._streams is not None and self._streams[0].at_eof():
             self.close()  # the server ended it between two requests, as it may; every client looks
         if self._streams is None:
-            self._streams = await asyncio.open_connection(self._host, self._port)
+            port = self._port if isinstance(self._port, int) else self._port()
+            self._streams = await asyncio.open_connection(self._host, port)
         reader, writer = self._streams
         writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -90,7 +94,7 @@ class Load:
 
 
 async def run_load(
-    port: int,
+    port: int | Callable[[], int],
     path: str,
     body_of: Callable[[int], bytes],
     *,

@@ -9,6 +9,9 @@ makes fewer and larger calls.
 
 When ``most_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
 the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work.
+Once the row that came first has waited for half of that, the newest goes first: there is more than can be served, and
+whoever is served then has its whole deadline left. In order of arrival everybody would be served just before being
+refused, and late at the slightest delay: the calls would be made, and their answers be of no use.
 """
 
 import asyncio
@@ -32,6 +35,8 @@ _log = structlog.get_logger(__name__)
 IDLE_POLL_SECONDS = 0.002
 SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
+NEWEST_FIRST_RATIO = 0.5
+"""Which share of its longest wait the oldest row has waited when the newest goes first."""
 SWEEP_ROWS = 128
 """Rows that are over and still kept, beside as many as are under way."""
 CLOSE_SECONDS = 1.0
@@ -306,14 +311,17 @@ class BatchingCaller:
 
     def _dispatch(self) -> None:
         """Send the rows that wait, as one call."""
+        now = self._now()
         batch: list[_Waiting] = []
+        is_crowded = now - self._queue[0].since >= NEWEST_FIRST_RATIO * self._wait_seconds
+        take = self._queue.pop if is_crowded else self._queue.popleft
         while self._queue and len(batch) < self._batch_rows:
-            waiting = self._queue.popleft()
+            waiting = take()
             if not waiting.is_over:
                 batch.append(waiting)
         if not batch:
             return
-        self._left_at = self._now()
+        self._left_at = now
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._calls[task] = self._left_at
         task.add_done_callback(self._finished)

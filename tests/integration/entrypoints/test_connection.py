@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from understudy.entrypoints.proxy.connection import WRITE_WHOLE
+from understudy.entrypoints.proxy.connection import TURN_BYTES, WRITE_WHOLE
 from understudy.entrypoints.proxy.door import PredictDoor, Reply
 from understudy.entrypoints.proxy.edge import Edge
+from understudy.entrypoints.proxy.express import EXPRESS
 from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, read_body, send_reply
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.single import uvicorn_options
@@ -226,6 +228,94 @@ async def test_requests_sent_together_are_answered_in_order(call):
     answer, _ = await caller.rest()
 
     assert re.findall(rb"\r\n\r\n(\d\d)", answer) == bodies
+
+
+class Turns:
+    """Counts the turns of an event loop, and in which of them something happened."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.happened: Counter[int] = Counter()
+        self._loop = asyncio.get_running_loop()
+        self._turn()
+
+    def _turn(self) -> None:
+        self.number += 1
+        self._soon = self._loop.call_soon(self._turn)
+
+    def note(self) -> None:
+        self.happened[self.number] += 1
+
+    def stop(self) -> None:
+        self._soon.cancel()
+
+
+TOGETHER = 2_000
+MOST_IN_A_TURN = 2 * TURN_BYTES // len(WHOLE)
+"""Twice what a turn reads: a turn of the event loop may fall into one of the counter."""
+
+
+async def test_two_thousand_requests_in_one_write_leave_turns_to_others_and_few_wait_at_a_time(server, call):
+    caller = await call()
+    longest: list[int] = [0]
+
+    async def look() -> None:
+        while True:
+            longest[0] = max([longest[0], *(len(one.pipeline) for one in server.server_state.connections)])
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    bodies = [b"%04d" % number for number in range(TOGETHER)]
+    request = at(b"/whole", WHOLE).replace(b"length: 2", b"length: 4")
+    caller.writer.write(b"".join(request.replace(b"{}", body) for body in bodies))
+    await caller.send(at(b"/", WHOLE, b"\r\nconnection: close"))
+    answer, _ = await caller.rest()
+    looking.cancel()
+
+    assert re.findall(rb"\r\n\r\n(\d{4})", answer) == bodies
+    assert 0 < longest[0] <= MOST_IN_A_TURN
+
+
+async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_others():
+    turns = Turns()
+
+    class Lane:
+        """Answers every call where it stands."""
+
+        def find_known(self, _read: bytes) -> None:
+            return None
+
+        def offer(self, _target: bytes, _headers: Any, body: bytes, place: Any, _read: bytes = b"") -> bool:
+            turns.note()
+            place.answer(200, [], body)
+            return True
+
+    async with serving(echo) as server:
+        server.lifespan.state[EXPRESS] = Lane()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        request = WHOLE.replace(b"POST / ", b"POST /v1/models/m/predict ")
+        writer.write(request * TOGETHER + at(b"/", WHOLE, b"\r\nconnection: close"))
+        answer, _ = await Caller(reader, writer).rest()
+        writer.close()
+    turns.stop()
+
+    assert answer.count(b"HTTP/1.1 200 ") == TOGETHER + 1
+    assert sum(turns.happened.values()) == TOGETHER
+    assert max(turns.happened.values()) <= MOST_IN_A_TURN
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE, WHOLE * 200])
+@pytest.mark.parametrize("behind", [b"", WHOLE * 200])
+async def test_a_long_body_among_many_requests_is_theirs_and_no_other_ones(call, before, behind):
+    caller = await call()
+    body = b"x" * 100_000
+    long = b"POST /whole HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    await caller.send(before + long + behind + at(b"/", WHOLE, b"\r\nconnection: close"))
+    answer, _ = await caller.rest()
+
+    assert answer.count(b"HTTP/1.1 200 ") == before.count(b"POST") + 1 + behind.count(b"POST") + 1
+    assert answer.count(body) == 1
 
 
 WISHES = (

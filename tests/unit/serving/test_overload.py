@@ -97,7 +97,8 @@ def test_a_row_for_which_no_call_is_free_waits_for_its_bound_and_is_then_refused
 
     served = [call for call in calls if not isinstance(call.result, Overloaded)]
     refused = [call for call in calls if isinstance(call.result, Overloaded)]
-    assert [call.result for call in served] == [0.0, 1.0, 2.0, 3.0]  # two at once, two after 0.15 s, none after 0.2 s
+    # Two at once, the two newest after 0.15 s, none after 0.2 s.
+    assert [call.result for call in served] == [0.0, 1.0, 8.0, 9.0]
     assert len(refused) == 6
     assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
 
@@ -117,6 +118,24 @@ def test_rows_that_come_one_after_the_other_each_wait_for_their_own_bound():
 
     assert all(isinstance(call.result, Overloaded) for call in refused)
     assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
+
+
+def test_when_more_is_asked_for_than_can_be_served_the_newest_is_served_and_soon():
+    backend = MemoryBackend(echo, delay_seconds=0.02)  # two calls at once: 100 a second
+
+    async def scenario() -> list[Ended]:
+        caller = a_caller(backend)
+        calls = []
+        for number in range(2_000):  # twice as many
+            calls.append(asyncio.create_task(ended(caller.call(row_of(float(number)), now() + 5))))
+            await asyncio.sleep(0.005)
+        return await asyncio.gather(*calls)
+
+    calls = run_in_virtual_time(scenario())[400:]  # those before found the queue not yet full
+
+    waited = sorted(call.seconds for call in calls if not isinstance(call.result, Overloaded))
+    assert 0.45 * len(calls) <= len(waited) <= 0.55 * len(calls)
+    assert waited[int(0.95 * len(waited))] <= WAIT_SECONDS / 2
 
 
 def test_a_row_that_finds_the_queue_full_is_refused_after_the_same_wait_and_takes_no_place():

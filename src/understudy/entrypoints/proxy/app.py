@@ -26,6 +26,7 @@ from understudy.entrypoints.proxy.control_routes import add_control_routes
 from understudy.entrypoints.proxy.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.docs_page import docs_page
 from understudy.entrypoints.proxy.door import JSON, HttpCall, PredictDoor, Reply
+from understudy.entrypoints.proxy.draining import LEAVING
 from understudy.entrypoints.proxy.edge import Edge
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane
 from understudy.entrypoints.proxy.gate import Gate, methods_of
@@ -230,11 +231,15 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.get("/readyz", **READ["readyz"])
     @api.head("/readyz", include_in_schema=False)
-    async def readyz() -> Response:
+    async def readyz(request: Request) -> Response:
         feed = proxy.parts.feed
         reachable = feed.snapshot is not None and await proxy.parts.champions.any_reachable(feed.snapshot)
         ready, detail = readiness(
-            feed.snapshot, reachable=reachable, degraded=feed.degraded, age_seconds=feed.age_seconds
+            feed.snapshot,
+            reachable=reachable,
+            degraded=feed.degraded,
+            age_seconds=feed.age_seconds,
+            is_leaving=LEAVING in request.scope.get("state", ()),
         )
         return _json(detail, 200 if ready else 503)
 

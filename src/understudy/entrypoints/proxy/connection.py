@@ -1,6 +1,7 @@
 """uvicorn's connection, where nobody waits for ever for a request that does not arrive, and plain calls go express."""
 
 import asyncio
+import select
 from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
@@ -20,7 +21,12 @@ WRITE_WHOLE = "understudy.write_whole"
 Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
+DRAINING = "understudy.draining"
+"""Set in the server's state once its process is to end: each connection's next answer is its last one."""
 _CLOSE_LINE = b"connection: close\r\n"
+TURN_BYTES = 4_096
+"""What one connection may have read in a turn of the event loop, when requests end in it: a dozen predict calls, or 150
+of the least requests there are."""
 LONGEST_HEAD = 65_536
 """Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
@@ -44,6 +50,12 @@ class Connection(HttpToolsProtocol):
 
     A head has so many bytes and no more, and an answer is read in time, or the connection is broken off. Fields behind
     a body in chunks (trailers) are dropped: nothing here asks for them, and a request's headers are complete before.
+
+    Requests that a caller sent without waiting for answers are read a few in a turn of the event loop, and further ones
+    when those are answered, so that nobody else waits for all of them.
+
+    While the process ends (:meth:`drain`), the answer to the last request says that it is the last one, and a
+    connection without a request stays open for one that is on its way.
 
     Args:
         receive_seconds: Longest time from the first byte of a request until its headers are complete, and longest time
@@ -73,10 +85,20 @@ class Connection(HttpToolsProtocol):
         """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
         """Whether the request that is read would like another protocol: it is read again as if it had not asked."""
+        self._rest = bytearray()
+        """What came and is not read yet, since there is more in it than a turn may read."""
+        self._is_reading_on = False
+        """Whether the next turn reads of it."""
+        self._is_draining = False
+        self._flow: _Flow
+        self._last: RequestResponseCycle | ExpressCycle | None = None
+        """The request whose answer is to be the last one."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
+        self.flow = self._flow = _Flow(self.transport)
+        self._is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
         self._unread = UnreadWatch(self.transport, self.loop, self._receive_seconds)
         self._await_request()
 
@@ -87,7 +109,7 @@ class Connection(HttpToolsProtocol):
         self._is_between = False
         self._is_in_head = self._has_progressed = True
         if self._held is not None:
-            self._let_go()
+            self._let_go(is_last=False)
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -142,17 +164,18 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         return not self.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
 
-    def _let_go(self, read: bytes = b"") -> None:
+    def _let_go(self, read: bytes = b"", *, is_last: bool = True) -> None:
         """Offer a held request to the express lane, or hand over what there is of it.
 
         Args:
             read: All of it as it was read, when it came in one read and nothing else did.
+            is_last: Whether nothing has come behind it.
         """
         held, self._held = self._held, None
         is_whole, self._held_is_whole = self._held_is_whole, False
         assert held is not None
         body = held[0] if len(held) == 1 else b"".join(held)
-        if is_whole and not self.transport.is_closing() and self._go_express(body, read):
+        if is_whole and not self.transport.is_closing() and self._go_express(body, read, is_last=is_last):
             return
         self._hand_over()
         if body:
@@ -160,10 +183,12 @@ class Connection(HttpToolsProtocol):
         if is_whole:
             super().on_message_complete()
 
-    def _go_express(self, body: bytes, read: bytes) -> bool:
+    def _go_express(self, body: bytes, read: bytes, *, is_last: bool) -> bool:
         assert self._express is not None
         self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
         before, cycle = self.cycle, ExpressCycle(self)
+        if self._is_draining and is_last:
+            self._end_with(cycle)  # before it is offered: it may be answered at once
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
         if self._express.offer(self.url, self.headers, body, cycle, read):
             return True
@@ -179,6 +204,8 @@ class Connection(HttpToolsProtocol):
             return False
         cycle = ExpressCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # as above
+        if self._is_draining:
+            self._end_with(cycle)
         self._express.answer_known(*known, cycle)
         self._stop_clock()  # empty lines may have come before it
         return True
@@ -197,30 +224,77 @@ class Connection(HttpToolsProtocol):
     # -- what the event loop calls -------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Start the clock when bytes have come that do not make a request yet, stop it when they do."""
+        """Read what has come, or as much of it as a turn may."""
+        if self._rest:
+            self._rest += data
+            self.flow.pause_reading()
+            return
         self._unset_keepalive_if_required()
         if self._go_known(data):
             return
-        is_beginning = self._is_between
-        self._has_progressed = self._has_ended = False
-        self._parse(data)
-        if self._is_too_long(len(data)):
-            self._refuse_head()
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """Read requests; start the clock when bytes do not make a request yet, stop it when they do."""
+        is_beginning = self._is_between and self._held is None
+        if not self._read_turn(data):
             return
+        is_whole = self._held is not None and self._held_is_whole
         if self._held is not None:
-            is_whole = self._held_is_whole
             self._let_go(data if is_beginning else b"")
-            if is_whole:
-                # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
-                self._stop_clock()
-                return
-        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]  # none at first
+        if self._is_draining:
+            self._end_with_what_came()
+        if is_whole:
+            # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
+            self._stop_clock()
+        elif self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]  # none at first
             self._stop_clock()
         elif self._has_ended and self._is_between:
             self._stop_clock()
             self._await_request()  # the rest of a request that was answered early
         else:
             self._start_clock()
+
+    def _read_turn(self, data: bytes) -> bool:
+        """Parse what a turn may; return whether that was all of it, and no head too long.
+
+        It ends where a request did: a long body is parsed at once.
+        """
+        for start in range(0, len(data), TURN_BYTES):
+            piece = data if len(data) <= TURN_BYTES else data[start : start + TURN_BYTES]
+            self._has_progressed = self._has_ended = False
+            is_over = not self._parse(piece)
+            if self._is_too_long(len(piece)):
+                self._refuse_head()
+                return False
+            if is_over or self.transport.is_closing():
+                return True
+            end = start + TURN_BYTES
+            if self._has_ended and end < len(data):
+                self._stop_clock()
+                self._rest += memoryview(data)[end:]
+                self._flow.is_held = True
+                self.flow.pause_reading()
+                self._read_on_when_free()
+                return False
+        return True
+
+    def _read_on_when_free(self) -> None:
+        """Read of the rest in the next turn, or when what was read of it is being answered but for its last request."""
+        if not self._is_reading_on and not self.pipeline:
+            self._is_reading_on = True
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._is_reading_on = False
+        rest, self._rest = bytes(self._rest), bytearray()
+        self._flow.is_held = False
+        if self.transport.is_closing() or self.parser is None:
+            return
+        self._unset_keepalive_if_required()
+        self._read(rest)
+        if not self._rest and not self.pipeline:
+            self.flow.resume_reading()
 
     def _is_too_long(self, size: int) -> bool:
         """Whether a head, or trailers, have gone on for too long with these bytes."""
@@ -265,21 +339,22 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         self._unread.begin()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> bool:
+        """Parse some bytes; return whether more may follow."""
         while True:
             try:
                 self.parser.feed_data(data)
             except HttpParserUpgrade as wish:
                 if not self._asks_for_another:
-                    return  # CONNECT, which is answered; what follows is not for this server
+                    return False  # CONNECT, which is answered; what follows is not for this server
                 data = self._head_without_wish() + data[wish.args[0] :]
             except HttpParserError:
                 message = "Invalid HTTP request received."
                 self.logger.warning(message)
                 self.send_400_response(message)
-                return
+                return False
             else:
-                return
+                return True
 
     def _head_without_wish(self) -> bytes:
         """Return the request's head as if it asked for no other protocol, and begin anew with reading."""
@@ -304,6 +379,43 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
 
+    # -- the end of the process ----------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Answer what was asked and what is on its way, and say with the last answer that it is the last one."""
+        self._is_draining = True
+        self._end_with_what_came()
+
+    def shutdown(self) -> None:
+        """Close a connection that has no request; one that has, or whose bytes have come, is answered before.
+
+        A request that leaves its caller in this very moment finds the connection closed. HTTP/1.1 has no word for a
+        server to announce that in advance but in an answer: who asked nothing while the process drained was told
+        nothing.
+        """
+        self.drain()
+        is_answered = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # none at first
+        if not is_answered or not self._is_between or self._rest or self.transport.is_closing():
+            return
+        if not _has_come(self.transport):
+            self._close()
+
+    def _end_with_what_came(self) -> None:
+        """Let the answer to the request that came last be the last one, once it is there as a whole."""
+        if self.cycle is not None and self._is_between and not self._rest and self._held is None:  # type: ignore[redundant-expr]  # none at first
+            self._end_with(self.cycle)
+
+    def _end_with(self, cycle: "RequestResponseCycle | ExpressCycle") -> None:
+        """Let the answer to this request be the last one, unless it has begun; one that was to be before it is not."""
+        if cycle is self._last:
+            return
+        if self._last is not None and not self._last.response_started:
+            self._last.keep_alive = True
+        self._last = None
+        if cycle.keep_alive and not cycle.response_started:
+            cycle.keep_alive = False
+            self._last = cycle
+
     # -- waiting for a next request ------------------------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
@@ -312,8 +424,13 @@ class Connection(HttpToolsProtocol):
             super().on_response_complete()
             if self.transport.is_closing():
                 self._unread.begin()
+            elif self._rest:
+                self._read_on_when_free()
             return
         self.server_state.total_requests += 1
+        if self._rest:
+            self._read_on_when_free()
+            return
         self.flow.resume_reading()
         if self._is_between:
             self._await_request()
@@ -349,6 +466,24 @@ class Connection(HttpToolsProtocol):
         if self._receiving is not None:
             self._receiving.cancel()
             self._receiving = None
+
+
+class _Flow(FlowControl):
+    """A connection's flow, which does not go on reading while there is a rest that was read and not parsed."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        """Read on, if nothing is left of what was read."""
+        if not self.is_held:
+            super().resume_reading()
+
+
+def _has_come(transport: asyncio.Transport) -> bool:
+    """Whether bytes have come, or the end of them, that the event loop did not read yet."""
+    looking = select.poll()
+    looking.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(looking.poll(0))
 
 
 class ExpressCycle:

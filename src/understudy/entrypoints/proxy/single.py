@@ -9,6 +9,7 @@ import uvicorn
 
 from understudy.entrypoints.proxy.app import create_app
 from understudy.entrypoints.proxy.connection import Connection
+from understudy.entrypoints.proxy.draining import DrainingServer
 from understudy.settings import Settings
 
 KEEP_ALIVE_SECONDS = 75
@@ -28,7 +29,11 @@ UVICORN_OPTIONS: dict[str, Any] = {
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Return what every process of the proxy gives to uvicorn."""
-    return {**UVICORN_OPTIONS, "http": partial(Connection, receive_seconds=settings.receive_seconds)}
+    return {
+        **UVICORN_OPTIONS,
+        "http": partial(Connection, receive_seconds=settings.receive_seconds),
+        "timeout_graceful_shutdown": max(1, round(settings.drain_seconds)),
+    }
 
 
 TURN_SECONDS = 0.0005
@@ -57,12 +62,11 @@ def run(settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
         **uvicorn_options(settings),
     )
-    server = uvicorn.Server(config)
+    server = DrainingServer(config, settings.drain_seconds)
     try:
         server.run()
     except KeyboardInterrupt:

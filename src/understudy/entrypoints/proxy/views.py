@@ -77,9 +77,16 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
 
 
 def readiness(
-    snapshot: PolicySnapshot | None, *, reachable: bool, degraded: bool, age_seconds: float | None
+    snapshot: PolicySnapshot | None,
+    *,
+    reachable: bool,
+    degraded: bool,
+    age_seconds: float | None,
+    is_leaving: bool = False,
 ) -> tuple[bool, dict[str, Any]]:
-    """Return whether calls can be answered, and what the proxy knows of itself."""
+    """Return whether calls can be answered, now and in a moment, and what the proxy knows of itself."""
+    if is_leaving:
+        return False, {"status": "draining", "detail": "this proxy is about to end; ask another one"}
     if snapshot is None:
         return False, {"status": "starting", "detail": "no policy has been read yet"}
     detail: dict[str, Any] = {
