@@ -45,11 +45,38 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed" tests/unit tests/architecture
 
 .PHONY: test
-test: check ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
+test: check $(VENV)/.deploy ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@# One worker more than cores: the longest tests wait for rollouts. What is measured runs alone.
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations
-	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations tests/deploy
+	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration tests/deploy
 	@$(BIN)/pytest -q -m "not slow" tests/faults
+
+# What check-deploy needs beyond the tests: schemas and linters that bring along all they know.
+$(VENV)/.deploy: requirements/deploy.txt | $(VENV)/.dev
+	@$(INSTALL) -r requirements/deploy.txt
+	@touch $@
+
+.PHONY: check-deploy
+check-deploy: $(VENV)/.deploy ## Judge image, compose, manifests, pipelines and rules, offline (seconds; STRICT=1: nothing may be left out)
+	@$(BIN)/python -m deploycheck $(if $(STRICT),--strict)
+
+IMAGE ?= understudy:0.1.0
+export IMAGE BASE BUILDER
+.PHONY: image
+image: ## Build the container image with docker, podman or buildah (IMAGE=name:tag BASE=another base)
+	@tools/build_image.sh
+
+.PHONY: image-proof
+image-proof: $(VENV)/.dev ## Build the image with buildah on a base made here, and have it answer, read-only and not as root (minutes; root)
+	@$(BIN)/python tools/prove_image.py
+
+.PHONY: compose-secrets
+compose-secrets: ## Make the passwords that docker-compose.yml reads, once
+	@$(PYTHON) tools/make_secrets.py deploy/compose/secrets --placeholders
+
+.PHONY: k8s-rules
+k8s-rules: $(VENV)/.dev ## Write deploy/prometheus' rules as the Prometheus operator reads them
+	@$(BIN)/python tools/make_prometheus_rule.py
 
 .PHONY: faults
 faults: $(VENV)/.dev ## Break everything the product depends on, under load, and print what it cost (FAULTS="--quick --only PG RD-01")

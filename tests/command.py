@@ -56,11 +56,12 @@ class CommandLine:
     """Runs command lines as :func:`main` does in a process of its own, without a terminal, at 80 columns.
 
     Args:
-        database_url: The ``DATABASE_URL`` of whoever types.
+        database_url: The ``DATABASE_URL`` of whoever types; ``None``: they have none.
     """
 
-    def __init__(self, database_url: str) -> None:
-        self._environment = {"DATABASE_URL": database_url, "COLUMNS": "80", "NO_COLOR": "1"}
+    def __init__(self, database_url: str | None) -> None:
+        own = {} if database_url is None else {"DATABASE_URL": database_url}
+        self._environment = {**own, "COLUMNS": "80", "NO_COLOR": "1"}
 
     def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> Done:
         """Run one command line to its end; ``environment`` goes over the process's."""

@@ -1,13 +1,71 @@
 """The environment as one frozen value; only the composition root and the entry points read it."""
 
+import os
 import socket
 import ssl
 from pathlib import Path
+from typing import Any, NamedTuple, get_args
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from understudy.core.endpoints import EndpointRules, parse_rules
+
+FILE_SUFFIX = "_FILE"
+"""``DATABASE_URL_FILE`` names a file with what ``DATABASE_URL`` would hold, and so does every other secret's."""
+LONGEST_SECRET_BYTES = 65_536
+
+
+class Unusable(NamedTuple):
+    """Stands in for a secret whose file cannot be used, until validation says so by the variable's name."""
+
+    why: str
+
+
+class SecretFiles(PydanticBaseSettingsSource):
+    """Secrets from files, as container platforms mount them: an environment is read by many, a file by its reader."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return the value (``None``: no file is named), the key that the settings know it by, and no JSON."""
+        variable = variable_of(field_name, field)
+        key = field.validation_alias if isinstance(field.validation_alias, str) else field_name
+        path = os.environ.get(variable + FILE_SUFFIX)
+        if path is None or not is_secret(field):
+            return None, key, False
+        if variable in os.environ:
+            return Unusable(f"set {variable} or {variable}{FILE_SUFFIX}, not both"), key, False
+        return _read_secret(variable + FILE_SUFFIX, Path(path)), key, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return what the named files hold."""
+        found = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
+        return {key: value for value, key, _ in found if value is not None}
+
+
+def variable_of(field_name: str, field: FieldInfo) -> str:
+    """Return the environment variable of a field."""
+    return field.validation_alias if isinstance(field.validation_alias, str) else f"UNDERSTUDY_{field_name.upper()}"
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether a field holds a secret, and may so be given by a file."""
+    return SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+def _read_secret(variable: str, path: Path) -> str | Unusable:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_SECRET_BYTES + 1)
+    except OSError as problem:
+        return Unusable(f"the file that {variable} names cannot be read: {problem.strerror}")
+    if len(content) > LONGEST_SECRET_BYTES:
+        return Unusable(f"the file that {variable} names is longer than {LONGEST_SECRET_BYTES} bytes")
+    try:
+        text = content.decode().strip()
+    except UnicodeDecodeError:
+        return Unusable(f"the file that {variable} names is not UTF-8")
+    return text or Unusable(f"the file that {variable} names is empty")
 
 
 class Settings(BaseSettings):
@@ -125,6 +183,26 @@ class Settings(BaseSettings):
     """Integration key of the PagerDuty service that is alerted."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return where settings come from, the first one first."""
+        # Files stand before the environment, so that a secret that is in both is refused and not chosen from.
+        return init_settings, SecretFiles(settings_cls), env_settings, dotenv_settings, file_secret_settings
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_secret(cls, value: Any) -> Any:
+        if isinstance(value, Unusable):
+            raise ValueError(value.why)  # noqa: TRY004 - a ValueError is what becomes a ValidationError
+        return value
 
     @field_validator("endpoint_allow", mode="after")
     @classmethod

@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.failure import ExitCode, exit_code_for
 from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.entrypoints.proxy.problems import STATUS
 from understudy.errors import leaf_errors
-from understudy.settings import Settings
+from understudy.settings import FILE_SUFFIX, Settings, is_secret
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -81,7 +81,9 @@ def test_every_setting_is_documented_with_its_default_and_no_other_is():
 
 @pytest.mark.parametrize("path", PAGES, ids=shown_path)
 def test_a_page_names_no_variable_that_nothing_reads(path):
+    secrets = {variable_of(name) for name, field in Settings.model_fields.items() if is_secret(field)}
     known = {variable_of(name) for name in Settings.model_fields} | {
+        *(f"{name}{FILE_SUFFIX}" for name in secrets),
         "UNDERSTUDY_TEST_POSTGRES",
         "UNDERSTUDY_TEST_RANDOM",
     }

@@ -35,6 +35,14 @@ async def test_a_scrape_sees_what_was_counted():
     assert 'policy_generation{model="visits"} 41.0' in page
 
 
+async def test_the_port_says_that_the_event_loop_turns_without_making_the_page():
+    def no_page() -> tuple[bytes, str]:
+        raise AssertionError("nobody asked for the page")
+
+    async with metrics_port("127.0.0.1", 0, no_page) as port:
+        assert (await fetch(port, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 @pytest.mark.parametrize("request_", [b"GET / HTTP/1.1\r\n\r\n", b"POST /metrics HTTP/1.1\r\n\r\n", b"\r\n\r\n"])
 async def test_the_port_answers_nothing_else(request_):
     async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain")) as port:

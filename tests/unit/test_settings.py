@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from understudy.settings import Settings
+from understudy.settings import Settings, is_secret, variable_of
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,63 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
         Settings.model_validate({field: value})
 
     assert [error["loc"] for error in refusal.value.errors()] == [(field,)]
+
+
+SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
+
+
+def test_every_url_that_may_hold_a_password_is_a_secret():
+    assert {name for name in Settings.model_fields if name.endswith(("_url", "_routing_key"))} == set(SECRETS)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
+    path = tmp_path / "secret"
+    path.write_text("postgresql://proxy:pa ss@db/understudy\n")
+    monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
+
+    value = getattr(Settings(), name)
+
+    assert value.get_secret_value() == "postgresql://proxy:pa ss@db/understudy"
+    assert name in Settings().model_fields_set
+
+
+def test_a_secret_that_is_given_twice_is_refused_and_not_chosen_from(tmp_path, monkeypatch):
+    path = tmp_path / "secret"
+    path.write_text("postgresql://one/x")
+    monkeypatch.setenv("DATABASE_URL_FILE", str(path))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://two/x")
+
+    with pytest.raises(ValidationError, match="set DATABASE_URL or DATABASE_URL_FILE, not both"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b" \n", "is empty"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"x" * 65_537, "is longer than 65536 bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_by_its_variable_and_never_shown(content, why, tmp_path, monkeypatch):
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("UNDERSTUDY_ALERT_WEBHOOK_URL_FILE", str(path))
+
+    with pytest.raises(
+        ValidationError, match=f"the file that UNDERSTUDY_ALERT_WEBHOOK_URL_FILE names {why}"
+    ) as refusal:
+        Settings()
+
+    assert [error["loc"] for error in refusal.value.errors()] == [("alert_webhook_url",)]
+
+
+def test_only_secrets_come_from_files(tmp_path, monkeypatch):
+    path = tmp_path / "host"
+    path.write_text("0.0.0.0")
+    monkeypatch.setenv("UNDERSTUDY_HOST_FILE", str(path))
+
+    assert Settings().host == "127.0.0.1"

@@ -1,4 +1,4 @@
-"""``/metrics`` on a port of its own.
+"""``/metrics`` on a port of its own, and ``/livez`` beside it for processes that have no other port.
 
 All workers of a proxy bind it (SO_REUSEPORT), the kernel picks one, and each answers for all of them, so that a scrape
 survives any one worker. A process that answers only for itself must have the port alone.
@@ -47,7 +47,10 @@ async def metrics_port(
 
 async def _page(request: bytes, exposition: Callable[[], tuple[bytes, str]]) -> bytes:
     line = request.split(b"\r\n", 1)[0].split(b" ")
-    if len(line) != 3 or line[0] != b"GET" or line[1].partition(b"?")[0] != b"/metrics":  # noqa: PLR2004 - verb path version
+    path = line[1].partition(b"?")[0] if len(line) == 3 and line[0] == b"GET" else b""  # noqa: PLR2004 - verb path version
+    if path == b"/livez":
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    if path != b"/metrics":
         return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
     # In a thread: with many series the page takes longer than a predict call may wait.
     page, content_type = await asyncio.to_thread(exposition)

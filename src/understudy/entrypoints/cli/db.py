@@ -1,12 +1,14 @@
-"""``understudy db``: the schema of the database."""
+"""``understudy db``: the schema of the database, and its partitions."""
 
 import asyncio
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from understudy.adapters import migrations
+from understudy.adapters.partitions_ahead import MOST_MONTHS_AHEAD, ensure_partitions
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
@@ -42,6 +44,28 @@ def check(*, as_json: AsJson = False) -> None:
     missing = asyncio.run(migrations.roles_without_rights(database_url))
     document = {"revision": revision, "roles_without_rights": missing}
     show(document, f"✔ schema at {revision}", *_about_roles(missing), as_json=as_json)
+
+
+@app.command()
+def partitions(
+    *,
+    months_ahead: Annotated[int, typer.Option(min=0, max=MOST_MONTHS_AHEAD, help="Months to have from now on.")] = 3,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the monthly partitions of PredictionLog that are missing; does nothing when they are there."""
+    settings = settings_with_demo()
+    made = asyncio.run(
+        ensure_partitions(
+            settings.database_url.get_secret_value(),
+            months_ahead,
+            timeout_seconds=settings.database_timeout_seconds,
+            dry_run=dry_run,
+        )
+    )
+    text = f"Would make {made} partitions; nothing was changed." if dry_run else f"✔ {made} partitions made"
+    document = {"made": 0 if dry_run else made, "missing": made, "months_ahead": months_ahead, "dry_run": dry_run}
+    show(document, text if made else f"✔ partitions for {months_ahead} months ahead are there already", as_json=as_json)
 
 
 def _about_roles(without_rights: Sequence[str]) -> list[Text]:

@@ -37,7 +37,7 @@ from understudy.lifecycle.findings import (
     judge_servers,
     judge_wire,
 )
-from understudy.settings import Settings
+from understudy.settings import FILE_SUFFIX, Settings
 
 app = typer.Typer(add_completion=False)
 READY_SECONDS = 2.0
@@ -100,7 +100,8 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def _examine_config(settings: Settings) -> Finding:
-    named = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in ("DATABASE_URL", "REDIS_URL")]
+    bare = ("DATABASE_URL", "REDIS_URL", f"DATABASE_URL{FILE_SUFFIX}", f"REDIS_URL{FILE_SUFFIX}")
+    named = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in bare]
     return judge_config(len(named), settings.host, needs_key=settings.needs_key, is_local=settings.is_local)
 
 

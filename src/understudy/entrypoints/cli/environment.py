@@ -1,6 +1,5 @@
 """The environment of a command: its settings, and the demo that runs beside it."""
 
-import os
 from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
@@ -29,7 +28,7 @@ def read_settings() -> Settings:
 def settings_with_demo() -> Settings:
     """Return the settings; without ``DATABASE_URL`` a demo that runs in this folder is what is meant."""
     settings = read_settings()
-    if "DATABASE_URL" in os.environ:
+    if "database_url" in settings.model_fields_set:
         return settings
     running = read_running(Path(settings.state_dir))
     if running is None:

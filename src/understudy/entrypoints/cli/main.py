@@ -33,6 +33,7 @@ NOUNS = {
     "db": Noun(f"{_HERE}.db", "Bring the database's schema up to date, or check it."),
     "version": Noun(f"{_HERE}.version", "Register, list and show model versions."),
     "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
+    "examples": Noun(f"{_HERE}.examples", "Register the example models, and call them steadily."),
     "ab": Noun(f"{_HERE}.ab", "Plan A/B tests, report on them, bring outcomes in."),
     "shadow": Noun(f"{_HERE}.shadow", "Compare the shadow's answers with the champion's."),
     "drift": Noun(f"{_HERE}.drift", "Say what drifted, and set baselines."),

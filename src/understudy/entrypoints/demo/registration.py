@@ -1,6 +1,6 @@
 """Puts the demo's models into the registry, and opens it for the show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from understudy.adapters import migrations
 from understudy.adapters.example_models import example_baselines, example_version
@@ -39,14 +39,14 @@ def open_rollouts(database_url: str) -> RolloutStore:
     return PostgresRolloutStore(database_url, timeout_seconds=REGISTRY_SECONDS)
 
 
-async def make_key(database_url: str) -> str:
-    """Make a key for everything that the demo shows, end those of its earlier starts, and return what callers send."""
+async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> str:
+    """Make a key for what the demo shows, end those of its earlier starts, and return what callers send."""
     registry = PostgresRegistry(database_url, timeout_seconds=REGISTRY_SECONDS)
     try:
         for earlier in await registry.list_keys():
             if (earlier.created_by, earlier.note) == (ORIGIN.actor, KEY_NOTE) and earlier.revoked_at is None:
                 await registry.revoke_key(earlier.id)
-        return (await create_key(registry, list(Scope), KEY_NOTE, ORIGIN.actor)).credential
+        return (await create_key(registry, scopes, KEY_NOTE, ORIGIN.actor)).credential
     finally:
         await registry.close()
 
@@ -98,7 +98,7 @@ def _described(served: ServedVersion, endpoints: tuple[str, ...]) -> NewVersion:
         output_schema=example.output_schema,
         metrics={**example.metrics, "baseline": baselines_to_json(example_baselines(example))},
         backend={"version": str(served.version)},
-        endpoints=endpoints,
+        endpoints=tuple(dict.fromkeys(endpoints)),
     )
 
 

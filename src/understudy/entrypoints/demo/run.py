@@ -242,7 +242,7 @@ class _Starter:
 
     async def _serve(self, name: str, environment: Mapping[str, str | None], services: list[Child]) -> Child:
         command = ["-m", "understudy.entrypoints.cli", "serve", name]
-        own = {"DATABASE_URL": self.demo.database_url, **environment}
+        own = {**_NO_FILES, "DATABASE_URL": self.demo.database_url, **environment}
         service = await start_child(name, command, self._folder.logs, self._watchdog, own)
         services.append(service)
         self._know(service)
@@ -268,6 +268,8 @@ class _Starter:
             self._watchdog.watch(pid, number)
 
 
+_NO_FILES = {f"{name}_FILE": None for name in ("DATABASE_URL", "REDIS_URL", "UNDERSTUDY_PAGERDUTY_ROUTING_KEY")}
+"""What the demo itself gives its processes must not come from a file as well."""
 _REGISTRATION = "understudy.entrypoints.demo.registration"
 """Imported in a thread while the processes start: SQLAlchemy and alembic take a second."""
 

@@ -48,11 +48,13 @@ class Traffic:
         port: int,
         per_second: float,
         *,
+        host: str = "127.0.0.1",
         credential: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rows = example_rows(MODEL_NAME)
         self._path = f"/v1/models/{MODEL_NAME}/predict"
+        self._host = host
         self._port = port
         self._credential = credential
         self._pause_seconds = CONNECTIONS / per_second
@@ -80,7 +82,7 @@ class Traffic:
         return summary_of(self._calls)
 
     async def _keep_calling(self, lane: int) -> None:
-        client = KeepAliveClient("127.0.0.1", self._port, self._credential)
+        client = KeepAliveClient(self._host, self._port, self._credential)
         due = self._now() + lane * self._pause_seconds / CONNECTIONS
         try:
             while True:

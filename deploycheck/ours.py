@@ -1,0 +1,92 @@
+"""What our own processes understand: their variables, and their command lines."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from understudy.entrypoints.cli.main import NOUNS, load
+from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
+
+IMAGE = "understudy"
+AWAITED = frozenset({("db", "archive")})
+"""Verbs that manifests name and the command line is about to have."""
+OTHERS_READ = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "UNDERSTUDY_ARCHIVE_URL"})
+"""Variables that are none of the settings: libraries in our processes read them."""
+_WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")
+_NAMES_A_SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ROUTING_KEY|WEBHOOK_URL")
+
+
+def is_ours(image: str) -> bool:
+    """Whether an image is the one that our Dockerfile builds."""
+    return name_of_image(image) == IMAGE
+
+
+def name_of_image(image: str) -> str:
+    """Return the last part of an image's name, without tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def image_problem(image: str) -> str | None:
+    """Say what is wrong with how an image is named, if anything is."""
+    if "@" in image:
+        return None if re.search(r"@sha256:[0-9a-f]{64}$", image) else f"{image} has a digest that is none"
+    tag = image.rpartition("/")[2].partition(":")[2]
+    if tag in ("", "latest"):
+        return f"{image} says nothing about what will run: name a tag other than latest, or a digest"
+    return None
+
+
+def secret_problem(name: str, value: str) -> str | None:
+    """Say whether an environment variable carries a secret in plain sight."""
+    if _WITH_PASSWORD.search(value):
+        return f"{name} has a password in it: name a file of a secret"
+    if value and _NAMES_A_SECRET.search(name) and not name.endswith(FILE_SUFFIX):
+        return f"{name} is a secret: name a file of one with {name}{FILE_SUFFIX}"
+    return None
+
+
+@cache
+def variables() -> Mapping[str, str]:
+    """Return the field of the settings of each variable that a process reads."""
+    found = {}
+    for name, field in Settings.model_fields.items():
+        found[variable_of(name, field)] = name
+        if is_secret(field):
+            found[variable_of(name, field) + FILE_SUFFIX] = name
+    return found
+
+
+def variable_problem(name: str, value: str) -> str | None:
+    """Say what is wrong with a variable of one of our processes, if anything is."""
+    field = variables().get(name)
+    if field is None and name in OTHERS_READ:
+        return None
+    if field is None:
+        return f"no process reads {name}"
+    if name.endswith(FILE_SUFFIX):
+        return None
+    try:
+        Settings.model_validate({field: value})
+    except ValidationError as problem:
+        return f"{name}={value}: {problem.errors()[0]['msg']}"
+    return None
+
+
+def command_problem(arguments: Sequence[str]) -> str | None:
+    """Say what is wrong with the arguments of ``understudy``, if anything is."""
+    if not arguments or arguments[0] not in NOUNS:
+        return f"understudy has no command {' '.join(arguments[:1]) or '(none)'}"
+    command: Any = load(arguments[0])
+    verbs = getattr(command, "commands", None)
+    if verbs is not None:
+        if tuple(arguments[:2]) in AWAITED:
+            return None
+        if len(arguments) == 1 or arguments[1] not in verbs:
+            return f"understudy {arguments[0]} has no command {' '.join(arguments[1:2]) or '(none)'}"
+        command = verbs[arguments[1]]
+    known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    unknown = [word for word in arguments if word.startswith("--") and word.partition("=")[0] not in known]
+    return f"understudy {arguments[0]} has no option {unknown[0]}" if unknown else None
