@@ -145,6 +145,14 @@ soak: $(VENV)/.dev ## Half an hour at 70 % of capacity: memory, descriptors, tas
 fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
 	@PYTHONPATH=tests nice $(BIN)/python -m fuzz.run $(FUZZ)
 
+.PHONY: dashboards
+dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/dashboards
+	@$(BIN)/python -m tools.make_dashboards
+
+.PHONY: check-watch
+check-watch: $(VENV)/.dev ## Alert rules, routes, panels and a page, with real Prometheus and Alertmanager (8 minutes; Debian has both)
+	@$(BIN)/pytest -q -s -p no:randomly tests/watch
+
 .PHONY: models
 models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train

@@ -73,6 +73,7 @@ async def test_outcomes_are_counted_by_entity_once_their_time_is_over(database, 
     assert found is not None
     assert found.entities_a == (is_closed & ~is_b).sum()
     assert found.entities_b == (is_closed & is_b).sum()
+    assert found.with_outcome_ratio == pytest.approx(converts[is_closed].mean())
     assert found.value_a == pytest.approx(converts[is_closed & ~is_b].mean())
     assert found.value_b == pytest.approx(converts[is_closed & is_b].mean())
 

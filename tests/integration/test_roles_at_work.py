@@ -27,7 +27,7 @@ from understudy.settings import Settings
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 FIRST = {"if-match": '"1"'}
-JOBS = ("rollouts", "outcomes", "metrics", "drift", "retention", "alerts")
+JOBS = ("rollouts", "outcomes", "metrics", "outcome_lag", "drift", "retention", "alerts")
 Login = Callable[..., Awaitable[str]]
 
 

@@ -35,6 +35,12 @@ _ACTIVE = f"""
                        WHERE phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')))
     ORDER BY v.model_name, v.id
 """  # noqa: S608 - constants
+# By the index on received_at, and bounded: how many outcomes there are must not matter.
+_NEWEST_OUTCOMES = """
+    SELECT model_name, extract(epoch FROM max(received_at))::float8 AS received_at
+    FROM (SELECT model_name, received_at FROM outcomeevent ORDER BY received_at DESC LIMIT 10000) AS newest
+    GROUP BY model_name
+"""
 _METRICS = "SELECT metrics FROM modelversion WHERE id = $1"
 _HOURS = """
     SELECT subject, extract(epoch FROM hour_start)::float8 AS start, sums FROM drifthour
@@ -112,6 +118,11 @@ class PostgresMetricStore:
             rows = await connection.fetch(_ACTIVE, model_name)
             now: float = await connection.fetchval(_NOW)
         return ActiveVersions(now, [_active_version(row) for row in rows])
+
+    async def newest_outcomes(self) -> Mapping[str, float]:
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
+        async with self._connection() as connection:
+            return {row["model_name"]: row["received_at"] for row in await connection.fetch(_NEWEST_OUTCOMES)}
 
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
         """See :class:`understudy.ports.metric_store.MetricStore`."""

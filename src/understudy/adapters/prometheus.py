@@ -18,6 +18,7 @@ _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Variable of the environment that names the folder; the library reads it, too."""
 EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+LAG_EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 ROLLBACK_EDGES = (0.5, 1, 2.5, 5, 10, 15, 20, 30, 60)
 SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
 _CALL = ("model", "version", "role")
@@ -29,6 +30,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),
     "feature_fetch_total": ("Feature store look-ups.", ("outcome",)),
+    "feature_missing_total": ("Stored features that the store did not have.", ("model", "feature")),
     "hedges_total": ("Second calls to another replica, by what became of them.", ("model", "version", "outcome")),
     "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
     "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
@@ -37,6 +39,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
+    "process_cpu_seconds_total": ("Processor time of the process.", ()),
     "rollout_transitions_total": ("Changes of rollouts, by the phase they led to and why.", ("model", "to", "reason")),
     "rollbacks_total": ("Rollouts that were taken back, by whom and for what.", ("model", "trigger", "reason")),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
@@ -48,6 +51,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
     "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
     "policy_rejected": ("1 while a model's newest rows cannot be used, or not all of them.", ("model",)),
+    "policy_info": ("1, with who has which role.", ("model", "champion", "challenger", "shadow")),
+    "champion_unreachable": ("1 while no model server of the champion says that it is ready.", ("model",)),
     "challenger_weight_ratio": ("Configured share of the challenger.", ("model",)),
     "arms_weight_ratio": ("Configured share of all further arms together.", ("model",)),
     "replicas_ejected": ("Replicas of a version that get no calls now.", ("model", "version")),
@@ -56,10 +61,15 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shadow_in_flight": ("Shadow calls under way.", ()),
     "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
     "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+    "process_resident_memory_bytes": ("Memory of the process that is not on disk.", ()),
+    "process_open_fds": ("Files and sockets that the process has open.", ()),
     "rollout_stage_ratio": ("Share that an open rollout's step gives the challenger.", ("model",)),
     "canary_check_value": ("Change of the challenger against the champion.", _CHECK),
     "canary_check_limit": ("Change that is tolerated.", _CHECK),
     "canary_check_state": ("0 pass, 1 too early, 2 worse but unproven, 3 fail, 4 invalid.", _CHECK),
+    "experiment_srm_p_value": ("How likely a split like the one seen is by chance.", ("model", "version")),
+    "outcome_lag_seconds": ("Time since the last outcome of a model came.", ("model",)),
+    "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
     "monitor_leader": ("1 while this monitor leads.", ()),
@@ -68,6 +78,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
     "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
+    "prediction_log_ship_duration_seconds": ("Duration of one transaction of log rows.", (), JOB_EDGES_SECONDS),
+    "event_loop_lag_seconds": ("How late the event loop is, once a second.", (), LAG_EDGES_SECONDS),
     "rollback_duration_seconds": ("From a rollback to the last proxy that confirms it.", ("model",), ROLLBACK_EDGES),
     "monitor_tick_duration_seconds": ("Duration of one run of a monitor's job.", ("job",), JOB_EDGES_SECONDS),
 }

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -18,14 +18,17 @@ from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.outcomes import measure_outcomes
+from understudy.core.alerts import Outcome
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
+from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.gauges import begin_counts
 from understudy.rollout.outcome_guard import OutcomeGuard
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
@@ -87,7 +90,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
     stack.push_async_callback(policies.close)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds)
-    outcomes = OutcomeGuard(store, measure_outcomes(database_url, MEASURING_SECONDS))
+    outcomes = OutcomeGuard(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds),
@@ -108,6 +111,11 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
     drift = DriftJob(store, windows, telemetry, environment=settings.environment)
     deleting_url = settings.deleting_url
+
+    def begin_all(model_names: Collection[str]) -> None:
+        for name in model_names:
+            begin_counts(telemetry, name)
+
     retention = RetentionJob(
         PostgresWindowLog(deleting_url, timeout_seconds=seconds),
         PostgresMetricStore(deleting_url, timeout_seconds=seconds),
@@ -118,7 +126,8 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
         outcome_days=settings.outcome_days,
     )
     return [
-        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows).tick),
+        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows, begin_all).tick),
+        Job("outcome_lag", OUTCOMES_SECONDS, MEASURING_SECONDS, OutcomeLagJob(store, telemetry).tick),
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
         Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),
     ]
@@ -126,6 +135,10 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
 
 def _open_alerts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Job:
     channels = _open_channels(settings, stack)
+    for channel in channels:
+        for outcome in Outcome:
+            # A counter that first appears with 1 has not increased, for Prometheus.
+            telemetry.count("alert_deliveries_total", channel.name, outcome.value, by=0)
     outbox = PostgresAlertOutbox(
         settings.database_url.get_secret_value(),
         [channel.name for channel in channels],

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from understudy.adapters.postgres_features import PostgresFeatureStore
 from understudy.adapters.postgres_log import PostgresPredictionStore
 from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.adapters.process_usage import ProcessUsage
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.adapters.randomness import RandomBytes
 from understudy.adapters.redis_cache import RedisCache
@@ -39,7 +40,7 @@ from understudy.serving.group_commit import GroupCommit
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.reachability import ChampionWatch
+from understudy.serving.reachability import ChampionGauges, ChampionWatch
 from understudy.serving.shadows import ShadowSet
 from understudy.settings import Settings
 
@@ -61,12 +62,14 @@ class Parts:
     outcomes: OutcomeStore
     control: Control
     in_flight: Callable[[], int] = lambda: 0
+    usage: ProcessUsage = field(default_factory=ProcessUsage)
 
     def publish(self) -> None:
         """Set the gauges that nobody else sets, and let other workers' pages have what this one counted."""
         self.telemetry.set("requests_in_flight", self.in_flight())
         self.telemetry.set("shadow_in_flight", len(self.shadows))
         self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)
+        self.usage.publish(self.telemetry)
         for caller in self.callers.opened():
             replicas = replicas_of(caller.backend)
             if replicas is not None:
@@ -86,6 +89,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
         stack.callback(telemetry.share)  # at the very end: draining counts, too
+        for outcome in ("written", "dropped", "rejected"):
+            # A counter that first appears with 1 has not increased, for Prometheus.
+            telemetry.count("prediction_log_rows_total", outcome, by=0)
         spool = Spool(
             settings.state_dir / "spool",
             limit_bytes=settings.spool_limit_bytes,
@@ -139,6 +145,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         express = ExpressPredictor(predictor, answers, log, time.monotonic)
         parts = Parts(predictor, express, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
+        watched = ChampionGauges(callers, lambda: feed.snapshot, telemetry)
+        _run_until_closed("champion_gauges", watched.run, telemetry, stack)
         yield parts
 
 
@@ -252,4 +260,6 @@ def _run_until_closed(
 async def _publish(parts: Parts) -> None:
     while True:
         parts.publish()
+        due_at = time.monotonic() + GAUGE_SECONDS
         await asyncio.sleep(GAUGE_SECONDS)
+        parts.telemetry.observe("event_loop_lag_seconds", max(0.0, time.monotonic() - due_at))

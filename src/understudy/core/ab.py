@@ -80,6 +80,8 @@ class Difference(NamedTuple):
     """How much of a covariate's difference is taken off; ``None`` without one."""
     variance_kept_ratio: float = 1.0
     """Variance after the adjustment over before: the share of entities that are needed with it."""
+    with_outcome_ratio: float | None = None
+    """The share of the entities of both that have an outcome; ``None`` where nobody counted them."""
 
     @property
     def standard_error(self) -> float:

@@ -1,10 +1,11 @@
 """What an outcome of two versions comes to while one is rolled out against the other."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from understudy.core.ab import Difference, compare
-from understudy.experiments.attribution import arms_of, epochs_of, periods
-from understudy.ports.experiment_log import EntityQuery, ExperimentLog
+from understudy.experiments.attribution import arms_of, counts_of, epochs_of, periods
+from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
 
 
 class OutcomeQuestion(NamedTuple):
@@ -60,4 +61,12 @@ class OutcomeWatch:
         )
         found = await self._log.entities(query)
         a, b = arms_of(found.groups, split)
-        return compare(a._replace(covariate=None), b._replace(covariate=None))
+        difference = compare(a._replace(covariate=None), b._replace(covariate=None))
+        return None if difference is None else difference._replace(with_outcome_ratio=_with_outcome(found.groups))
+
+
+def _with_outcome(groups: Sequence[EntityGroup]) -> float | None:
+    """Return the share of the entities whose time for outcomes is over that have one."""
+    arms = [counts_of(groups, is_b=is_b) for is_b in (False, True)]
+    closed = sum(arm.closed for arm in arms)
+    return sum(arm.with_outcome for arm in arms) / closed if closed else None

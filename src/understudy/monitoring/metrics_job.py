@@ -1,6 +1,6 @@
 """The seed's metrics of every active version, for each minute, from the windows of that minute."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
 from understudy.core.histogram import merged
@@ -26,11 +26,15 @@ class MetricsJob:
     Args:
         store: Which versions are active, and where their metrics go.
         windows: What they did.
+        on_active: Called with the names of the models that have an active version.
     """
 
-    def __init__(self, store: MetricStore, windows: WindowLog) -> None:
+    def __init__(
+        self, store: MetricStore, windows: WindowLog, on_active: Callable[[Collection[str]], None] = lambda _: None
+    ) -> None:
         self._store = store
         self._windows = windows
+        self._on_active = on_active
 
     async def tick(self, epoch: Epoch) -> None:
         """Measure the minutes that are over and not yet measured, and the latest ones again.
@@ -39,6 +43,7 @@ class MetricsJob:
             LeadershipLost: Another monitor leads; what was not written is that one's.
         """
         active = await self._store.active()
+        self._on_active({version.model_name for version in active.versions})
         until = (active.now - SETTLE_SECONDS) // MINUTE_SECONDS * MINUTE_SECONDS
         ordered = sorted(active.versions, key=lambda version: _since(version, until))
         for since, versions in groupby(ordered, key=lambda version: _since(version, until)):

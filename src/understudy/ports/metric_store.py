@@ -60,6 +60,13 @@ class MetricStore(Protocol):
         """Return the active versions of a model, or of all."""
         ...
 
+    async def newest_outcomes(self) -> Mapping[str, float]:
+        """Return when the newest outcome of each model was received.
+
+        Only models among the newest outcomes of all have one: reading them must not grow with the table.
+        """
+        ...
+
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
         """Return a version's facts with the hours that start at ``since`` or later and are not empty.
 

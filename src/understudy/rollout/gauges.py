@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.rollout_actions import RollBack
-from understudy.core.rollout_state import Phase, RolloutState, Transition
+from understudy.core.rollout_state import Phase, RolloutState, Transition, WaitingFor
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.telemetry import Telemetry
 
@@ -34,6 +34,14 @@ class Trigger(StrEnum):
 
 STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"
 _JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION)
+_TRANSITIONS = (
+    (Phase.PROGRESSING, (STEP, REPEATED)),
+    (Phase.WAITING, tuple(WaitingFor)),
+    (Phase.PROMOTING, (STEP, REPEATED)),
+    (Phase.SUCCEEDED, (RETIRED,)),
+    (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND)),
+)
+"""What a monitor may count, and why."""
 _Labels = tuple[str, ...]
 
 
@@ -53,7 +61,7 @@ class RolloutGauges:
         """Set a rollout's gauges; a check that cannot be told any more has none."""
         state = view.record.state
         if view.record.id not in self._shown:
-            self._begin(state.model_name)
+            begin_counts(self._telemetry, state.model_name)
         gauges: dict[_Labels, float] = {("rollout_stage_ratio", state.model_name): state.weight_percent / 100}
         for row in () if decision is None else decision.evidence:
             gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.value))
@@ -89,15 +97,22 @@ class RolloutGauges:
         """Remember how long an end took from its decision until every live proxy had confirmed it."""
         self._telemetry.observe("rollback_duration_seconds", seconds, model_name)
 
-    def _begin(self, model_name: str) -> None:
-        # A counter that first appears with 1 has not increased, for Prometheus.
-        for trigger in Trigger:
-            for reason in (*(check.value for check in Check), NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
-                self._telemetry.count("rollbacks_total", model_name, trigger.value, reason, by=0)
-
     def _drop(self, gone: Collection[_Labels]) -> None:
         for name, *labels in gone:
             self._telemetry.forget(name, *labels)
+
+
+def begin_counts(telemetry: Telemetry, model_name: str) -> None:
+    """Have everything that may be counted of a model's rollouts there at 0.
+
+    A counter that first appears with 1 has not increased, for Prometheus.
+    """
+    for trigger in Trigger:
+        for reason in (*(check.value for check in Check), NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
+            telemetry.count("rollbacks_total", model_name, trigger.value, reason, by=0)
+    for phase, reasons in _TRANSITIONS:
+        for reason in reasons:
+            telemetry.count("rollout_transitions_total", model_name, phase.value, str(reason), by=0)
 
 
 def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
@@ -106,6 +121,9 @@ def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
         gauges["canary_check_value", *labels] = row.change
     if row.limit is not None:
         gauges["canary_check_limit", *labels] = row.limit
+    if row.check is Check.SAMPLE_RATIO and row.evidence is not None:
+        # Evidence against the split that may be looked at at any time: its inverse is a p-value that may, too.
+        gauges["experiment_srm_p_value", *labels[:2]] = 1 / max(row.evidence, 1.0)
     return gauges
 
 

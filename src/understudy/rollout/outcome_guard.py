@@ -6,6 +6,7 @@ from understudy.core.ab import Difference
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView
+from understudy.ports.telemetry import Telemetry
 from understudy.rollout.look import policy_of
 
 Measure = Callable[[RolloutView], Awaitable[Difference | None]]
@@ -18,11 +19,15 @@ class OutcomeGuard:
     Args:
         store: The rollouts.
         measure: Asks for the outcomes.
+        telemetry: Gets the share of entities that have one, if it is given.
     """
 
-    def __init__(self, store: RolloutStore, measure: Measure) -> None:
+    def __init__(self, store: RolloutStore, measure: Measure, telemetry: Telemetry | None = None) -> None:
         self._store = store
         self._measure = measure
+        self._telemetry = telemetry
+        self._shown: dict[int, str] = {}
+        """The model of each rollout that has a gauge."""
         self._latest: dict[int, Difference] = {}
         self._turns: list[int] = []
         """The open rollouts, whoever waited longest first."""
@@ -53,6 +58,8 @@ class OutcomeGuard:
 
     def _in_turn(self, open_ids: Sequence[int]) -> list[int]:
         """Return the open rollouts, whoever waited longest first, and forget all others."""
+        for rollout_id in self._shown.keys() - set(open_ids):
+            self._show(rollout_id, None)
         self._latest = {rollout_id: found for rollout_id, found in self._latest.items() if rollout_id in open_ids}
         known = [rollout_id for rollout_id in self._turns if rollout_id in open_ids]
         return [*(rollout_id for rollout_id in open_ids if rollout_id not in known), *known]
@@ -64,7 +71,19 @@ class OutcomeGuard:
 
     async def _found(self, rollout_id: int) -> Difference | None:
         view = await self._store.view(rollout_id)
-        return await self._measure(view) if wants_outcome(view) else None
+        found = await self._measure(view) if wants_outcome(view) else None
+        self._show(rollout_id, None if found is None else found.with_outcome_ratio, view.record.state.model_name)
+        return found
+
+    def _show(self, rollout_id: int, ratio: float | None, model_name: str = "") -> None:
+        """Set a rollout's gauge, or drop it when there is nothing to tell."""
+        if self._telemetry is None:
+            return
+        if ratio is not None:
+            self._shown[rollout_id] = model_name
+            self._telemetry.set("outcome_join_ratio", ratio, model_name)
+        elif rollout_id in self._shown:
+            self._telemetry.forget("outcome_join_ratio", self._shown.pop(rollout_id))
 
 
 def wants_outcome(view: RolloutView) -> bool:

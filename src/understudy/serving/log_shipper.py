@@ -38,7 +38,8 @@ class LogShipper:
         store: Where the rows go.
         make_windows: Makes what adds the rows up, under a name that was never used.
         slow_us_of: A rollout's threshold of a slow call, in microseconds.
-        telemetry: Gets rows written and rejected, bytes waiting, and the age of the oldest waiting row.
+        telemetry: Gets rows written and rejected, how long that took, bytes waiting, and the age of the oldest waiting
+            row.
         batch_rows: Most rows of one transaction.
         interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
         orphan_seconds: Pause between two looks for spools of dead workers.
@@ -180,6 +181,7 @@ class LogShipper:
 
     async def _write(self, batch: SpooledBatch, staged: Staged) -> bool:
         """Write all rows but the poison ones, which are found by halving; ``False`` when the offset has moved."""
+        began_at = time.monotonic()
         try:
             outcome, why = await self._store.write(batch, staged.windows)
         except BaseException:
@@ -188,6 +190,7 @@ class LogShipper:
             raise
         if outcome is WriteOutcome.WRITTEN:
             self._windows.commit(staged)
+            self._telemetry.observe("prediction_log_ship_duration_seconds", time.monotonic() - began_at)
             self._telemetry.count("prediction_log_rows_total", "written", by=len(batch.rows))
             return True
         if outcome is WriteOutcome.OFFSET_MOVED:

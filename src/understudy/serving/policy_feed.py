@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from understudy.core.policy import PolicySnapshot, apply_document
+from understudy.core.policy import ModelVersion, PolicySnapshot, ServingPolicy, apply_document
 from understudy.errors import RegistryError
 from understudy.ports.policy import PolicyChange, PolicySource, SnapshotFile
 from understudy.ports.telemetry import Telemetry
@@ -81,6 +81,8 @@ class PolicyFeed:
         self._began_at = now()
         self._unsaved = False
         self._report_due_at = 0.0
+        self._shown_roles: dict[str, tuple[str, str, str]] = {}
+        """The labels of ``policy_info`` by model."""
         self._draining = False
         """Whether the last report had calls in flight at versions that get no new ones."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -251,6 +253,7 @@ class PolicyFeed:
         for name in names:
             policy = snapshot.policies.get(name)
             if policy is not None:
+                self._show_roles(policy)
                 self._telemetry.set("policy_generation", policy.generation, name)
                 self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
                 self._telemetry.set("arms_weight_ratio", len(policy.arms) / 100, name)
@@ -259,12 +262,30 @@ class PolicyFeed:
         for name in gone:
             for gauge in MODEL_GAUGES:
                 self._telemetry.forget(gauge, name)
+            self._forget_roles(name)
+
+    def _show_roles(self, policy: ServingPolicy) -> None:
+        """Name the versions in the labels of a gauge, so that a dashboard can say who is who."""
+        roles = (policy.champion.version, _label_of(policy.challenger), _label_of(policy.shadow))
+        if self._shown_roles.get(policy.model_name) != roles:
+            self._forget_roles(policy.model_name)
+            self._shown_roles[policy.model_name] = roles
+        self._telemetry.set("policy_info", 1, policy.model_name, *roles)
+
+    def _forget_roles(self, model_name: str) -> None:
+        roles = self._shown_roles.pop(model_name, None)
+        if roles is not None:
+            self._telemetry.forget("policy_info", model_name, *roles)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _label_of(version: ModelVersion | None) -> str:
+    return "" if version is None else version.version
 
 
 def _is_known(snapshot: PolicySnapshot, name: str) -> bool:

@@ -235,6 +235,9 @@ class Predictor:
             error = problem
         else:
             self._telemetry.count("feature_fetch_total", "ok")
+            for name in names:
+                if name not in found:
+                    self._telemetry.count("feature_missing_total", call.policy.model_name, name)
             return call._replace(stored=found)
         self._telemetry.count("feature_fetch_total", "error")
         return call._replace(feature_error=error)

@@ -73,6 +73,15 @@ def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauge
     assert telemetry.gauges == {}
 
 
+def test_the_evidence_against_the_split_is_a_p_value_that_goes_with_its_rollout(gauges, telemetry):
+    gauges.show(a_view(), a_decision(a_row(Check.SAMPLE_RATIO)))
+    shown = telemetry.gauges["experiment_srm_p_value", "churn", "7"]
+    gauges.forget(1)
+
+    assert shown == pytest.approx(1 / 500)
+    assert telemetry.gauges == {}
+
+
 def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(gauges, telemetry):
     gauges.show(a_view(), None)
 
@@ -80,6 +89,14 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(gauges, te
 
     assert set(telemetry.counts.values()) == {0}
     assert {("canary", check.value) for check in Check} <= counted
+    transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
+    assert {("WAITING", why.value) for why in WaitingFor} <= transitions
+    assert {
+        ("PROGRESSING", "step"),
+        ("PROMOTING", "step"),
+        ("SUCCEEDED", "retired"),
+        ("FAILED", "canary"),
+    } <= transitions
     assert {("by_hand", "none"), ("order", "none")} <= counted
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from virtual_time import run_in_virtual_time
 
+from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.core.ab import ArmEntities, Difference, compare
 from understudy.core.plan import NAMED_PLANS
 from understudy.core.rollout_actions import PolicySeen
@@ -28,7 +29,7 @@ def a_difference() -> Difference:
     return found
 
 
-FOUND = a_difference()
+FOUND = a_difference()._replace(with_outcome_ratio=0.38)
 
 
 class OpenRollouts:
@@ -122,3 +123,16 @@ async def test_who_cannot_be_measured_now_keeps_the_measurement_before_until_the
 
     assert kept == FOUND
     assert guard.latest(1) is None
+
+
+async def test_the_share_of_entities_with_an_outcome_is_a_gauge_that_goes_with_its_rollout():
+    store, telemetry = OpenRollouts([1]), MemoryTelemetry()
+    guard = OutcomeGuard(cast("RolloutStore", store), Outcomes({1: 0.0}).measure, telemetry)
+
+    await guard.tick(1)
+    shown = dict(telemetry.gauges)
+    store.rollout_ids.clear()
+    await guard.tick(1)
+
+    assert shown == {("outcome_join_ratio", "churn"): 0.38}
+    assert telemetry.gauges == {}

@@ -267,6 +267,17 @@ async def test_the_shares_of_challenger_and_further_arms_are_gauges(tmp_path):
         assert telemetry.gauges["arms_weight_ratio", "visits"] == 0.1
 
 
+async def test_one_gauge_names_the_version_of_each_role_and_follows_the_policy(tmp_path):
+    source, telemetry = a_source(), MemoryTelemetry()
+    async with a_feed(source, tmp_path, telemetry=telemetry) as feed:
+        before = [labels[1:] for labels in telemetry.gauges if labels[0] == "policy_info"]
+        source.change_policy("visits", challenger_version=2, challenger_weight=5)
+        await until(lambda: generation(feed.snapshot) == 2)
+
+    assert before == [("visits", "1", "", "")]
+    assert [labels[1:] for labels in telemetry.gauges if labels[0] == "policy_info"] == [("visits", "1", "2", "")]
+
+
 @pytest.mark.parametrize("read", ["by name", "whole"])
 async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
     rows = {"visits": policy_rows(), "broken": policy_rows(champion_version=9)}

@@ -464,6 +464,8 @@ async def test_a_default_that_stood_in_is_flagged():
 
     assert score_of(outcome) == 16.0
     assert stage.rows[0].defaulted == ("visits",)
+    assert stage.telemetry.counts["feature_missing_total", "visits", "visits"] == 1
+    assert ("feature_missing_total", "visits", "income") not in stage.telemetry.counts
 
 
 async def test_two_entities_with_the_same_body_but_other_features_never_share_an_answer():

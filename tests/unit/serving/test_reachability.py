@@ -3,11 +3,12 @@ import time
 from builders import a_policy, a_version
 
 from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.core.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
-from understudy.serving.reachability import MEMORY_SECONDS, ChampionWatch
+from understudy.serving.reachability import MEMORY_SECONDS, ChampionGauges, ChampionWatch
 
 MODELS = [f"model-{n:02}" for n in range(20)]
 SNAPSHOT = PolicySnapshot({name: a_policy(model_name=name, champion=a_version("1", name)) for name in MODELS})
@@ -81,3 +82,42 @@ async def test_the_answer_is_remembered_and_the_last_one_that_answered_is_asked_
 
 async def test_without_models_there_is_nothing_to_miss():
     assert await ChampionWatch(Callers(Servers(set())), Clock()).any_reachable(PolicySnapshot())
+
+
+async def test_each_champion_that_was_called_has_a_gauge_that_follows_its_model_server():
+    servers, telemetry = Servers({"model-00", "model-01"}), MemoryTelemetry()
+    callers = Callers(servers)
+    for name in ("model-00", "model-01", "model-02"):
+        callers.of(SNAPSHOT.policies[name].champion)
+    gauges = ChampionGauges(callers, lambda: SNAPSHOT, telemetry)
+
+    await gauges.look()
+    before = dict(telemetry.gauges)
+    servers.alive = {"model-02"}
+    await gauges.look()
+
+    assert before == {
+        ("champion_unreachable", "model-00"): 0.0,
+        ("champion_unreachable", "model-01"): 0.0,
+        ("champion_unreachable", "model-02"): 1.0,
+    }
+    assert telemetry.gauges["champion_unreachable", "model-01"] == 1.0
+    assert telemetry.gauges["champion_unreachable", "model-02"] == 0.0
+
+
+async def test_a_champion_that_is_none_any_more_loses_its_gauge_and_before_the_first_policy_there_is_none():
+    callers, telemetry = Callers(Servers(set(MODELS))), MemoryTelemetry()
+    callers.of(SNAPSHOT.policies["model-00"].champion)
+    seen: list[PolicySnapshot | None] = [None]
+    gauges = ChampionGauges(callers, lambda: seen[0], telemetry)
+
+    await gauges.look()
+    nothing = dict(telemetry.gauges)
+    seen[0] = SNAPSHOT
+    await gauges.look()
+    shown = dict(telemetry.gauges)
+    seen[0] = PolicySnapshot({"model-00": a_policy(model_name="model-00", champion=a_version("2", "model-00"))})
+    await gauges.look()
+
+    assert (nothing, shown) == ({}, {("champion_unreachable", "model-00"): 0.0})
+    assert telemetry.gauges == {}

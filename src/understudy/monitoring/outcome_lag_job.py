@@ -1,0 +1,33 @@
+"""How long ago the last outcome of each model came: an outcome that is not sent any more judges nobody."""
+
+from understudy.ports.lease import Epoch
+from understudy.ports.metric_store import MetricStore
+from understudy.ports.telemetry import Telemetry
+
+
+class OutcomeLagJob:
+    """Sets ``outcome_lag_seconds``.
+
+    Args:
+        store: Which models are active, and when their outcomes came.
+        telemetry: Gets the gauges.
+    """
+
+    def __init__(self, store: MetricStore, telemetry: Telemetry) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._newest: dict[str, float] = {}
+        """When the newest outcome came, of each model that ever had one while this monitor led."""
+
+    async def tick(self, _epoch: Epoch) -> None:
+        """Look once; a model that nobody serves any more loses its gauge."""
+        newest = await self._store.newest_outcomes()
+        active = await self._store.active()
+        served = {version.model_name for version in active.versions}
+        for name in self._newest.keys() - served:
+            self._telemetry.forget("outcome_lag_seconds", name)
+        # Others may have sent so many since that a model is not among the newest any more.
+        known = {**self._newest, **newest}
+        self._newest = {name: received_at for name, received_at in known.items() if name in served}
+        for name, received_at in self._newest.items():
+            self._telemetry.set("outcome_lag_seconds", max(0.0, active.now - received_at), name)

@@ -1,0 +1,1 @@
+"""The Grafana dashboards: what they show, and the form that Grafana reads."""

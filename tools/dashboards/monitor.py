@@ -1,0 +1,141 @@
+"""Whether rollouts are judged and people are told."""
+
+from tools.dashboards.panels import (
+    GREEN,
+    GREY,
+    LEADING,
+    OK_BELOW_ONE,
+    RED,
+    YELLOW,
+    YES_NO,
+    Dashboard,
+    Panel,
+    Query,
+    quantile,
+    stat,
+)
+
+MONITOR = Dashboard(
+    "monitor",
+    "Understudy / Monitor",
+    "Whether rollouts are judged, drift is looked for, and people are told.",
+    (
+        stat(
+            "A monitor leads",
+            Query("max(monitor_leader)"),
+            "One of several leads, the others stand by.",
+            words=YES_NO,
+            alerts=("MonitorStalled",),
+        ),
+        stat(
+            "Last look at rollouts",
+            Query('time() - max(monitor_last_success_timestamp_seconds{exported_job="rollouts"})'),
+            "Every UNDERSTUDY_MONITOR_TICK_SECONDS (5 s).",
+            unit="s",
+            steps=((None, GREEN), (60.0, YELLOW), (300.0, RED)),
+            alerts=("MonitorStalled",),
+        ),
+        stat(
+            "Partitions ahead",
+            Query("max(partitions_ahead)"),
+            "Months after this one that PredictionLog has room for.",
+            decimals=0,
+            steps=((None, RED), (1.0, YELLOW), (2.0, GREEN)),
+            alerts=("PartitionMissing",),
+        ),
+        stat(
+            "Since the last archive",
+            Query("time() - (max(archive_last_success_timestamp_seconds) > 0)"),
+            "It runs each day. Empty: there is none.",
+            unit="s",
+            steps=((None, GREEN), (129_600.0, RED)),
+            alerts=("ArchiveLate",),
+        ),
+        stat(
+            "Open rollouts", Query(f"count(rollout_stage_ratio {LEADING}) or vector(0)"), "Of all models.", decimals=0
+        ),
+        stat(
+            "Alerts that were refused, 1 h",
+            Query('sum(increase(alert_deliveries_total{outcome="refused"}[1h])) or vector(0)'),
+            "By PagerDuty or the webhook, for ever.",
+            decimals=0,
+            steps=OK_BELOW_ONE,
+            alerts=("AlertDeliveryFailing",),
+        ),
+        Panel(
+            "Who leads",
+            (Query('max by (instance) (monitor_leader{instance!~"$proxies"})', "{{instance}}"),),
+            "Exactly one.",
+            kind="state-timeline",
+            words=((0.0, "stands by", GREY), (1.0, "leads", GREEN)),
+            alerts=("MonitorStalled",),
+        ),
+        Panel(
+            "Since each job last succeeded",
+            (Query("time() - max by (exported_job) (monitor_last_success_timestamp_seconds)", "{{exported_job}}"),),
+            "rollouts and alerts: seconds; the others: up to a minute.",
+            unit="s",
+            steps=((None, GREEN), (300.0, YELLOW), (900.0, RED)),
+            alerts=("MonitorStalled", "MonitorJobFailing"),
+        ),
+        Panel(
+            "Duration of a run, p99",
+            (Query(quantile(0.99, "monitor_tick_duration_seconds", "exported_job"), "{{exported_job}}"),),
+            "Jobs follow each other: a slow one delays a rollback.",
+            unit="s",
+            steps=((None, GREEN), (5.0, YELLOW), (10.0, RED)),
+        ),
+        Panel(
+            "Runs that failed",
+            (Query("sum by (exported_job) (increase(monitor_failures_total[$__rate_interval]))", "{{exported_job}}"),),
+            "The log says why: monitor.job_failed. Empty: none.",
+            decimals=0,
+            alerts=("MonitorJobFailing",),
+        ),
+        Panel(
+            "Alerts by what became of them",
+            (
+                Query(
+                    "sum by (channel, outcome) (increase(alert_deliveries_total[$__rate_interval]))",
+                    "{{channel}}: {{outcome}}",
+                ),
+            ),
+            "try_again is sent again; refused is given up.",
+            decimals=0,
+            alerts=("AlertDeliveryFailing",),
+        ),
+        Panel(
+            "Transitions of rollouts",
+            (
+                Query(
+                    "sum by (model, to, reason) (increase(rollout_transitions_total[$__rate_interval])) > 0",
+                    "{{model}} {{to}}: {{reason}}",
+                ),
+            ),
+            "What monitors did. Empty: nothing.",
+            decimals=0,
+            alerts=("RolledBack",),
+        ),
+        Panel(
+            "Since the last outcome",
+            (Query(f"outcome_lag_seconds {LEADING}", "{{model}}"),),
+            "Of each model that has outcomes.",
+            unit="s",
+            steps=((None, GREEN), (86_400.0, RED)),
+            alerts=("OutcomesLate",),
+        ),
+        Panel(
+            "Worst drift by model",
+            (
+                Query(
+                    f"max by (model) ((drift_score {LEADING})"
+                    f" / on (model, version, subject, method) group_left () (drift_threshold {LEADING}))",
+                    "{{model}}",
+                ),
+            ),
+            "1 is what is tolerated. After each full hour.",
+            steps=((None, GREEN), (1.0, RED)),
+            alerts=("PredictionDrift", "InputDrift"),
+        ),
+    ),
+)
