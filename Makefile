@@ -120,6 +120,11 @@ bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that coul
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
 
+ROWS ?= 3000000
+.PHONY: bench-archive
+bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 meanwhile (5 minutes; ROWS=300000 for a look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.archive --rows $(ROWS)
+
 .PHONY: capacity
 capacity: $(VENV)/.dev ## Pods, stores and money for any load, by simulation from measured figures; writes docs/explanation/capacity.md
 	@nice $(BIN)/python -m loadtests.capacity

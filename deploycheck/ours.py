@@ -11,9 +11,7 @@ from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
 
 IMAGE = "understudy"
-AWAITED = frozenset({("db", "archive")})
-"""Verbs that manifests name and the command line is about to have."""
-OTHERS_READ = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "UNDERSTUDY_ARCHIVE_URL"})
+OTHERS_READ = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"})
 """Variables that are none of the settings: libraries in our processes read them."""
 _WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")
 _NAMES_A_SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ROUTING_KEY|WEBHOOK_URL")
@@ -82,8 +80,6 @@ def command_problem(arguments: Sequence[str]) -> str | None:
     command: Any = load(arguments[0])
     verbs = getattr(command, "commands", None)
     if verbs is not None:
-        if tuple(arguments[:2]) in AWAITED:
-            return None
         if len(arguments) == 1 or arguments[1] not in verbs:
             return f"understudy {arguments[0]} has no command {' '.join(arguments[1:2]) or '(none)'}"
         command = verbs[arguments[1]]

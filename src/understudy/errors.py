@@ -34,9 +34,12 @@ UnderstudyError
     ├── AlreadyRegistered  E205 the version exists
     ├── NotRegistered      E206 the model or version does not exist
     ├── VersionNotReady    E207 the version does not answer as its callers would need it
+    ├── ArchiveDiffers     E208 archived files are not what was written, or not what the log holds
+    ├── ArchiveBusy        E209 somebody else archives, or reads the log for so long that nothing can be detached
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
+    ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: nothing was written
 
 No HTTP status and no gRPC code lives here: the entry points own those tables.
@@ -286,6 +289,18 @@ class VersionNotReady(RegistryError):
     hint = "Look at its model servers and at its row with understudy version show; nothing was started."
 
 
+class ArchiveDiffers(RegistryError):
+    code = "E208"
+    title = "The archive is not what it should be"
+    hint = "Nothing more was dropped. Look at the files that the detail names, then run understudy db archive again."
+
+
+class ArchiveBusy(RegistryError):
+    code = "E209"
+    title = "The log cannot be archived at this moment"
+    hint = "Run understudy db archive again later: it goes on where this run stopped, and nothing is lost meanwhile."
+
+
 class GenerationMoved(RegistryError):
     code = "E409"
     title = "The policy changed since you read it"
@@ -303,6 +318,13 @@ class MigrationNeeded(RegistryError):
     code = "E511"
     title = "The database's schema does not fit this version of Understudy"
     hint = "Run understudy db upgrade; if the database is newer, install the newer Understudy."
+
+
+class ArchiveUnavailable(RegistryError):
+    code = "E513"
+    title = "The archive cannot be used"
+    hint = "Check UNDERSTUDY_ARCHIVE_URL, its credentials and its space; what was done so far is kept."
+    retry_after_seconds = 1
 
 
 class LeadershipLost(RegistryError):

@@ -177,6 +177,13 @@ class Settings(BaseSettings):
     """How long outcome events are kept; one that is sent again after that is stored again."""
     input_sample_days: int = Field(default=30, ge=1)
     """How long logged inputs are kept; the calls that they are of stay in the log."""
+    archive_url: str | None = Field(default=None, min_length=1)
+    """Where old months of the prediction log go: ``s3://bucket/prefix``, or a folder. Credentials are not in it, but in
+    the environment (``AWS_ACCESS_KEY_ID`` and so on)."""
+    archive_after_days: int = Field(default=30, ge=1, le=3_650)
+    """How long after its end a month stays in Postgres; one with logged inputs at least as long as those are kept."""
+    archive_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
+    """Another S3 than Amazon's, such as ``http://minio:9000``."""
     environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")
     """Which installation this is: part of every alert's dedup key, so that two of them never share an incident."""
     pagerduty_routing_key: SecretStr | None = Field(default=None, min_length=1)
@@ -209,6 +216,13 @@ class Settings(BaseSettings):
     def _check_rules(cls, text: str | None) -> str | None:
         parse_rules(text or "")
         return text
+
+    @field_validator("archive_url", mode="after")
+    @classmethod
+    def _check_archive(cls, url: str | None) -> str | None:
+        if url is not None and "://" in url and ("@" in url or not url.startswith(("s3://", "file:///"))):
+            raise ValueError("name s3://bucket/prefix, without credentials, or a folder")
+        return url
 
     @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")
     @classmethod

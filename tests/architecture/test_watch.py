@@ -20,8 +20,6 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 RULE_FILES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
 RULE_TESTS = sorted((ROOT / "tests" / "watch" / "rules").glob("*.yml"))
 OF_PROMETHEUS = {"ALERTS"}
-OF_THE_ARCHIVE = {"partitions_ahead", "archive_last_success_timestamp_seconds"}
-"""Told by the archive and by what makes partitions."""
 HEADINGS = ["Meaning", "Impact", "First three commands", "How to end it"]
 WORDS = {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
@@ -65,7 +63,7 @@ def is_known(name: str) -> bool:
     kind, _ = known.get(re.sub("_(bucket|sum|count)$", "", name), ("", ()))
     is_part = kind == "histogram" and name not in known
     is_whole = known.get(name, ("histogram", ()))[0] != "histogram"
-    return is_part or is_whole or name in RECORDED | OF_PROMETHEUS | OF_THE_ARCHIVE
+    return is_part or is_whole or name in RECORDED | OF_PROMETHEUS
 
 
 class Asked(NamedTuple):

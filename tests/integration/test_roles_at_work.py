@@ -9,9 +9,12 @@ import asyncpg
 import httpx2
 import orjson
 import pytest
+from archive_world import fill, ids_seen, month_ago, versions_of
 from asgi import lifespan
 from e2e.stack import PREDICT_BODIES, VISITS, register
 
+from faults.archive_worker import Moments, archive
+from understudy.adapters.folder_archive import FolderArchive
 from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
@@ -27,7 +30,7 @@ from understudy.settings import Settings
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 FIRST = {"if-match": '"1"'}
-JOBS = ("rollouts", "outcomes", "metrics", "outcome_lag", "drift", "retention", "alerts")
+JOBS = ("rollouts", "outcomes", "metrics", "outcome_lag", "drift", "retention", "partitions", "alerts")
 Login = Callable[..., Awaitable[str]]
 
 
@@ -165,6 +168,27 @@ async def test_every_job_of_a_monitor_under_its_own_role_succeeds(database, data
     assert "monitor_failures_total{" not in page
     for table in ("PredictionWindow", "OutcomeEvent", "SpoolOffset", "PredictionDeadLetter"):
         assert await database.fetchval(f"SELECT count(*) FROM {table}") == 0, table
+
+
+async def test_the_archiver_works_under_the_retention_role_and_a_reader_asks_about_all_rows(
+    database, database_url, login, tmp_path
+):
+    await fill(database, [month_ago(3)], 40, await versions_of(database))
+    store, retention = FolderArchive(tmp_path / "archive"), await login("understudy_retention")
+    with pytest.raises(InterruptedError):
+        await archive(retention, store, Moments("after:detach", interrupt))
+    for key in await store.keys():
+        (store.root / key).unlink()  # what is left has to be read where the month was detached to
+
+    moved = await archive(retention, store, Moments("never", interrupt))
+
+    assert sum(month.rows for month in moved) == 40
+    for role in ("understudy_reader", "understudy_engineer"):
+        assert set((await ids_seen(await login(role))).values()) == {1}
+
+
+def interrupt() -> None:
+    raise InterruptedError
 
 
 async def test_a_rollout_that_an_engineer_starts_is_advanced_and_rolled_back_by_the_monitors_role(

@@ -19,6 +19,28 @@ _PROXIES = (
 )
 
 
+# One row of a month is enough to know that it is still here.
+_ARCHIVE = """
+    SELECT (SELECT extract(epoch FROM now() - beyond)::float8 / 86400
+            FROM (SELECT substring(pg_get_expr(relpartbound, oid) FROM 'FROM \\(''([^'']+)''\\)')::timestamptz AS first,
+                         substring(pg_get_expr(relpartbound, oid) FROM 'TO \\(''([^'']+)''\\)')::timestamptz AS beyond
+                  FROM pg_class JOIN pg_inherits ON inhrelid = oid
+                  WHERE inhparent = 'predictionlog'::regclass) AS months
+            WHERE EXISTS (SELECT FROM predictionlog WHERE predicted_at >= first AND predicted_at < beyond)
+            ORDER BY first LIMIT 1) AS oldest_days,
+           (SELECT extract(epoch FROM now() - succeeded_at)::float8 FROM archivestatus) AS succeeded_seconds
+"""
+
+
+class ArchiveCheckup(NamedTuple):
+    """How archiving goes."""
+
+    oldest_days: float | None
+    """How long ago the oldest month ended that has rows in Postgres; ``None``: none has; negative: it has not ended."""
+    succeeded_seconds: float | None
+    """How long ago a run came to its end; ``None``: none ever did."""
+
+
 class ProxySeen(NamedTuple):
     """A proxy's latest sign of life, and the generation of each model that it acts on."""
 
@@ -66,6 +88,21 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
         last_partition=month.replace("_", "-") if month else None,
         proxies=tuple(map(_proxy_of, proxies)),
     )
+
+
+async def examine_archive(database_url: str, *, timeout_seconds: float = 5.0) -> ArchiveCheckup:
+    """Ask a database with the newest schema how archiving goes.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not know.
+    """
+    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
+    try:
+        async with translated("the archive's checkup", timeout_seconds):
+            (found,) = await connection.fetch(_ARCHIVE)
+            return ArchiveCheckup(*found)
+    finally:
+        connection.terminate()
 
 
 def _proxy_of(row: Any) -> ProxySeen:

@@ -72,6 +72,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "partitions_ahead": ("Months after this one that the log has partitions for.", ()),
+    "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),
     "monitor_leader": ("1 while this monitor leads.", ()),
     "monitor_last_success_timestamp_seconds": ("When a monitor's job last succeeded, since the epoch.", ("job",)),
 }

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -57,8 +58,8 @@ ischema_names["xid8"] = Xid8  # SQLAlchemy does not know the type when it reads 
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether autogenerate should look at a table: a monthly partition belongs to its parent."""
-    return kind != "table" or name is None or re.fullmatch(r"predictionlog_\d{4}_\d{2}", name) is None
+    """Whether autogenerate should look at a table: a monthly partition belongs to its parent, detached or not."""
+    return kind != "table" or name is None or re.fullmatch(r"predictionlog_\d{4}_\d{2}(_archived_\d+)?", name) is None
 
 
 MODEL_VERSION = Table(
@@ -396,4 +397,41 @@ MONITOR_LEASE = Table(
     Column("holder", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("renewed_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+LOG_ARCHIVE = Table(
+    "logarchive",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("partition_name", Text, nullable=False),
+    Column("month_start", _MOMENT, nullable=False),
+    Column("month_end", _MOMENT, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("state", String(20), nullable=False, server_default="exporting"),
+    Column("attempt", Integer, nullable=False, server_default=_ZERO),
+    Column("row_count", BigInteger),
+    Column("fingerprint", Text),
+    Column("detached_as", Text),
+    Column("began_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Index("logarchive_one_open", "partition_name", unique=True, postgresql_where=text("state <> 'archived'")),
+)
+
+LOG_ARCHIVE_FILE = Table(
+    "logarchivefile",
+    METADATA,
+    Column("archive_id", ForeignKey("logarchive.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("model_name", String(255), nullable=False),
+    Column("day", Date, nullable=False),
+    Column("row_count", BigInteger),
+    Column("byte_count", BigInteger),
+    Column("sha256", CHAR(64)),
+)
+
+ARCHIVE_STATUS = Table(
+    "archivestatus",
+    METADATA,
+    Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
+    Column("succeeded_at", _MOMENT, nullable=False),
 )

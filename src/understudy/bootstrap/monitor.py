@@ -11,6 +11,7 @@ from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
 from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_metrics import PostgresMetricStore
 from understudy.adapters.postgres_outbox import PostgresAlertOutbox
+from understudy.adapters.postgres_partitions import PostgresPartitionKeeper
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
@@ -23,6 +24,7 @@ from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
+from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
@@ -41,6 +43,8 @@ OUTCOMES_SECONDS = 60.0
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
 RETENTION_SECONDS = 60.0
+PARTITIONS_SECONDS = 600.0
+"""A month is made three months before its first row: what counts is that the gauges are not old."""
 MEASURING_SECONDS = 10.0
 """Longest run of one of these; what it did not do, the next one does."""
 
@@ -125,11 +129,13 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
         input_days=settings.input_sample_days,
         outcome_days=settings.outcome_days,
     )
+    partitions = PartitionsJob(PostgresPartitionKeeper(database_url, timeout_seconds=seconds), telemetry)
     return [
         Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows, begin_all).tick),
         Job("outcome_lag", OUTCOMES_SECONDS, MEASURING_SECONDS, OutcomeLagJob(store, telemetry).tick),
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
         Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),
+        Job("partitions", PARTITIONS_SECONDS, MEASURING_SECONDS, partitions.tick),
     ]
 
 

@@ -11,6 +11,9 @@ CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
 SLOW_SECONDS = 0.05
 MONTHS_AHEAD = 2
+ARCHIVE_LATE_DAYS = 3
+"""Runs that may fail, one a day, before somebody has to look."""
+DAY_SECONDS = 86_400.0
 ROLES_ADVICE = (
     "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
 )
@@ -116,6 +119,26 @@ def judge_partitions(last_month: str | None, this_month: str) -> Finding:
     if ahead < MONTHS_AHEAD:
         return Finding("partitions", State.WARNING, f"{what}: {ahead} months ahead", make)
     return Finding("partitions", State.GOOD, what)
+
+
+def judge_archive(
+    oldest_days: float | None, succeeded_seconds: float | None, after_days: float, *, is_set: bool
+) -> Finding:
+    """Judge whether old months go.
+
+    Args:
+        oldest_days: How long ago the oldest month ended that has rows in Postgres.
+        succeeded_seconds: How long ago a run of the archiver came to its end.
+        after_days: How long after its end a month has to go.
+        is_set: Whether somebody has said where to.
+    """
+    if not is_set and succeeded_seconds is None:
+        return Finding("archive", State.GOOD, "not used: UNDERSTUDY_ARCHIVE_URL is not set, months stay in Postgres")
+    ran = "it never ran" if succeeded_seconds is None else f"it ran {succeeded_seconds / DAY_SECONDS:.1f} days ago"
+    if oldest_days is not None and oldest_days > after_days + ARCHIVE_LATE_DAYS:
+        what = f"a month that ended {oldest_days:.0f} days ago has rows in Postgres; {ran}"
+        return Finding("archive", State.WARNING, what, "understudy db archive moves it; run that once a day.")
+    return Finding("archive", State.GOOD, f"no month is late, {ran}")
 
 
 def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str, int], age_seconds: float) -> Finding:

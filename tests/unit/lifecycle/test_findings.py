@@ -4,6 +4,7 @@ import pytest
 
 from understudy.lifecycle.findings import (
     State,
+    judge_archive,
     judge_clock,
     judge_config,
     judge_partitions,
@@ -87,6 +88,27 @@ def test_partitions_are_judged_by_the_months_that_they_reach_ahead(last_month, s
 
     assert finding.state is state
     assert bool(finding.next_step) == (state is not State.GOOD)
+
+
+@pytest.mark.parametrize(
+    ("oldest_days", "succeeded_seconds", "is_set", "state"),
+    [
+        (400.0, None, False, State.GOOD),
+        (20.0, None, True, State.GOOD),
+        (32.9, 3_600.0, True, State.GOOD),
+        (33.1, 3_600.0, True, State.WARNING),
+        (33.1, None, True, State.WARNING),
+        (33.1, 3_600.0, False, State.WARNING),
+        (None, 9e9, True, State.GOOD),
+    ],
+)
+def test_archiving_is_judged_by_the_oldest_month_that_is_still_here_once_somebody_wants_it(
+    oldest_days, succeeded_seconds, is_set, state
+):
+    finding = judge_archive(oldest_days, succeeded_seconds, 30, is_set=is_set)
+
+    assert finding.state is state
+    assert ("understudy db archive" in finding.next_step) == (state is State.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``understudy db``: the schema of the database, and its partitions."""
+"""``understudy db``: the schema of the database, its partitions, and old months of the log."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,15 +8,19 @@ import typer
 from rich.text import Text
 
 from understudy.adapters import migrations
-from understudy.adapters.partitions_ahead import MOST_MONTHS_AHEAD, ensure_partitions
+from understudy.adapters.postgres_partitions import MOST_MONTHS_AHEAD, ensure_partitions
+from understudy.entrypoints.cli.archive import archive
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
 from understudy.lifecycle.findings import State, judge_roles
 
 app = typer.Typer(
-    no_args_is_help=True, help="Bring the database's schema up to date, or check it.", add_completion=False
+    no_args_is_help=True,
+    help="Bring the database's schema up to date, check it, archive old rows.",
+    add_completion=False,
 )
+app.command()(archive)
 
 
 @app.command()

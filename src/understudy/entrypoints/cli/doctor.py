@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.adapters import migrations
-from understudy.adapters.postgres_checkup import PostgresCheckup, examine_postgres
+from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_postgres
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.redis_checkup import examine_redis
 from understudy.bootstrap.backends import connector_of
@@ -26,6 +26,7 @@ from understudy.lifecycle.findings import (
     NO_REDIS,
     Finding,
     State,
+    judge_archive,
     judge_clock,
     judge_config,
     judge_partitions,
@@ -80,7 +81,7 @@ async def examine(settings: Settings) -> list[Finding]:
         return [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)]
     this_month = datetime.now(UTC).strftime("%Y-%m")
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
-    findings += [judge_partitions(checkup.last_partition, this_month)]
+    findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -110,6 +111,17 @@ async def _examine_cache(settings: Settings) -> Finding:
         return NO_REDIS
     found = await examine_redis(settings.redis_url.get_secret_value())
     return judge_redis(found.problem, found.version, found.round_trip_seconds, found.eviction_policy)
+
+
+async def _examine_archive(settings: Settings) -> Finding:
+    try:
+        found = await examine_archive(
+            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        )
+    except RegistryUnavailable as problem:
+        return Finding("archive", State.WARNING, problem.detail, problem.next_step)
+    after_days = max(settings.archive_after_days, settings.input_sample_days)
+    return judge_archive(*found, after_days, is_set=settings.archive_url is not None)
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

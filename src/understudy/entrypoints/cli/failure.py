@@ -12,6 +12,8 @@ from understudy.entrypoints.cli.rendering import advice_console
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.errors import (
     AlreadyRegistered,
+    ArchiveBusy,
+    ArchiveUnavailable,
     BackendUnavailable,
     FeaturesUnavailable,
     GenerationMoved,
@@ -53,10 +55,12 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     NotRegistered: ExitCode.NOT_FOUND,
     GenerationMoved: ExitCode.CONFLICT,
     AlreadyRegistered: ExitCode.CONFLICT,
+    ArchiveBusy: ExitCode.CONFLICT,
     Unauthenticated: ExitCode.NOT_ALLOWED,
     ScopeMissing: ExitCode.NOT_ALLOWED,
     PolicyRefused: ExitCode.NOT_ALLOWED,
     RegistryUnavailable: ExitCode.UNREACHABLE,
+    ArchiveUnavailable: ExitCode.UNREACHABLE,
     BackendUnavailable: ExitCode.UNREACHABLE,
     FeaturesUnavailable: ExitCode.UNREACHABLE,
     SchemaInvalid: ExitCode.USAGE,

@@ -39,9 +39,12 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.AlreadyRegistered: 409,
     errors.NotRegistered: 404,
     errors.VersionNotReady: 409,
+    errors.ArchiveDiffers: 409,
+    errors.ArchiveBusy: 409,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.MigrationNeeded: 503,
+    errors.ArchiveUnavailable: 503,
     errors.LeadershipLost: 503,
 }
 MAX_PATH_SHOWN = 255

@@ -10,6 +10,7 @@ from understudy import __version__
 from understudy.entrypoints.cli.main import NOUNS, load, run
 
 HEAVY = {"scipy", "numpy", "grpc", "sqlalchemy", "fastapi", "asyncpg", "alembic", "uvicorn", "redis", "onnxruntime"}
+ARCHIVING = {"duckdb", "obstore", "pyarrow"}
 EXPECTED = {
     "demo": set(),
     "serve": {"proxy", "monitor"},
@@ -19,8 +20,9 @@ EXPECTED = {
     "rollback": set(),
     "rollout": {"start", "show", "list", "watch", "wait", "pause", "resume", "promote", "abort"},
     "modelserver": set(),
-    "db": {"upgrade", "check", "partitions"},
+    "db": {"upgrade", "check", "partitions", "archive"},
     "examples": {"register", "traffic"},
+    "log": {"query"},
     "version": {"register", "list", "show"},
     "model": {"list", "show", "set"},
     "explain": set(),
@@ -51,7 +53,18 @@ def test_the_help_loads_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert "Usage" in done.stdout
-    assert set(done.stderr.split()) & HEAVY == set()
+    assert set(done.stderr.split()) & (HEAVY | ARCHIVING) == set()
+
+
+@pytest.mark.parametrize("module", ["entrypoints.proxy.app", "entrypoints.monitor", "entrypoints.cli.db"])
+def test_who_archives_nothing_loads_no_library_that_archives(module):
+    program = (
+        f"import sys; import understudy.{module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+
+    assert set(done.stdout.split()) & ARCHIVING == set()
 
 
 @pytest.mark.parametrize("noun", sorted(EXPECTED))

@@ -1,0 +1,115 @@
+"""``ArchiveStore`` in a folder. No vendor's library, because files have to outlive a power cut before rows go."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from understudy.errors import ArchiveUnavailable
+
+T = TypeVar("T")
+_UNFINISHED = ".unfinished-"
+"""How names of half-written files begin: readers of Hive layouts leave names with a dot alone."""
+
+
+class FolderArchive:
+    """Objects are files below a folder, which is made when the first one is stored.
+
+    Args:
+        root: An absolute path; on a disk that is kept, and that whoever queries the log can read.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def location(self) -> str:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+        return f"file://{quote(str(self.root))}"
+
+    @property
+    def local_root(self) -> Path | None:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+        return self.root
+
+    async def put(self, key: str, source: Path) -> None:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+        await self._in_thread(lambda: _put(source, self.root / key, self.root))
+
+    async def fetch(self, key: str, target: Path) -> bool:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+        return await self._in_thread(lambda: _copied(self.root / key, target))
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+        wanted = list(keys)
+
+        def delete() -> None:
+            for key in wanted:
+                (self.root / key).unlink(missing_ok=True)
+                _unfinished(self.root / key).unlink(missing_ok=True)
+
+        await self._in_thread(delete)
+
+    async def keys(self) -> Sequence[str]:
+        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
+
+        def found() -> list[str]:
+            files = (path for path in self.root.rglob("*") if path.is_file() and not path.name.startswith("."))
+            return sorted(path.relative_to(self.root).as_posix() for path in files)
+
+        return await self._in_thread(found)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as problem:
+            raise ArchiveUnavailable(f"{self.root}: {problem.strerror or problem}") from problem
+
+
+def _put(source: Path, target: Path, root: Path) -> None:
+    """Copy a file so that its whole is there or nothing, and is on the disk itself when this returns."""
+    made = _make_folders(target.parent, root)
+    half = _unfinished(target)
+    with source.open("rb") as reader, half.open("wb") as writer:
+        shutil.copyfileobj(reader, writer, 1_048_576)
+        writer.flush()
+        os.fsync(writer.fileno())
+    half.replace(target)
+    # A name is on the disk when its folder is, and a new folder when the one above it is.
+    for folder in [target.parent, *made]:
+        _sync_folder(folder)
+
+
+def _make_folders(folder: Path, root: Path) -> list[Path]:
+    """Make a folder and those above it that are missing; return those that got a new entry."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    # Also when they are there: whoever made them may have died before they were on the disk.
+    inside = [one for one in folder.parents if one.is_relative_to(root)]
+    return list(dict.fromkeys([*(one.parent for one in missing), *inside]))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(f"{_UNFINISHED}{target.name}")
+
+
+def _copied(source: Path, target: Path) -> bool:
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError:
+        if not target.parent.exists():
+            raise
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""What moves old months of the log into files, and what reads both as one; opened for the length of a command."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from understudy.adapters.archive_stores import load, open_archive
+from understudy.adapters.postgres_archive import open_ledger
+from understudy.errors import ArchiveUnavailable
+from understudy.ports.archive_store import ArchiveStore
+from understudy.ports.log_archive import LogFiles, WantedRows
+from understudy.retention.archiver import Ages, Archiver, Progress
+from understudy.retention.log_files import gather
+from understudy.settings import Settings
+
+DAY_SECONDS = 86_400.0
+STORE_SECONDS = 60.0
+"""Longest time of one request to S3: a file is at most some hundred megabytes, sent in pieces."""
+
+
+def ages_of(settings: Settings, after_seconds: float | None = None) -> Ages:
+    """Return when months go: by the settings, or another time after their end."""
+    after = settings.archive_after_days * DAY_SECONDS if after_seconds is None else after_seconds
+    return Ages(after, settings.input_sample_days * DAY_SECONDS)
+
+
+@asynccontextmanager
+async def open_archiver(
+    settings: Settings, url: str | None, on_progress: Callable[[Progress], None]
+) -> AsyncIterator[tuple[Archiver, ArchiveStore]]:
+    """Open what archives, under the login that may.
+
+    Args:
+        settings: Of this process.
+        url: Another place than the settings name.
+        on_progress: See :class:`understudy.retention.archiver.Archiver`.
+
+    Raises:
+        ArchiveUnavailable: No place is named, or it cannot be used, or the extra is not installed.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    place = url or settings.archive_url
+    if place is None:
+        raise ArchiveUnavailable(
+            "nobody has said where old months go",
+            hint="Set UNDERSTUDY_ARCHIVE_URL to s3://bucket/prefix or a folder, or name one with --to.",
+        )
+    reading_rows = load("postgres_log_rows").reading_rows
+    store = _open_store(settings, place)
+    seconds = settings.database_timeout_seconds
+    with tempfile.TemporaryDirectory(prefix="understudy-archive-") as folder:
+        async with (
+            open_ledger(settings.deleting_url, timeout_seconds=seconds) as ledger,
+            reading_rows(settings.deleting_url, timeout_seconds=seconds) as rows,
+        ):
+            yield Archiver(ledger, rows, store, folder=Path(folder), on_progress=on_progress), store
+
+
+async def gather_log(
+    settings: Settings, folder: Path, wanted: WantedRows, on_rows: Callable[[int, int], None]
+) -> LogFiles:
+    """Bring the rows of a time to ``folder``: see :func:`understudy.retention.log_files.gather`."""
+    log_moment = load("postgres_log_moment").log_moment
+    url = settings.database_url.get_secret_value()
+    async with log_moment(url, timeout_seconds=settings.database_timeout_seconds) as moment:
+        return await gather(moment, partial(_open_store, settings), folder, wanted, on_rows)
+
+
+def _open_store(settings: Settings, url: str) -> ArchiveStore:
+    return open_archive(url, endpoint=settings.archive_endpoint, timeout_seconds=STORE_SECONDS)

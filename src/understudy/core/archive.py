@@ -1,0 +1,169 @@
+"""The way of a month of the log into files: which one is due, what comes next, what must agree, where a file lies."""
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Self
+
+ROWS_ROOT = "predictionlog"
+"""The folder of the layout: what Spark, Trino and DuckDB are pointed at."""
+MANIFESTS_ROOT = "manifests"
+MOST_ATTEMPTS = 3
+"""Of writing one month's files anew in one run; then somebody has to look."""
+# What Hive and Spark write in a partition's value as %XX; they leave everything else as it is, and so do readers.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+
+
+class LogPartition(NamedTuple):
+    """A month of ``PredictionLog``; times in seconds since the epoch."""
+
+    name: str
+    start: float
+    end: float
+    """The first moment that is not in it."""
+    has_rows: bool
+    has_inputs: bool
+    """Whether logged inputs are left in it, which are erased by an age of their own and never archived."""
+
+
+class ArchiveState(StrEnum):
+    """How far a month has come."""
+
+    EXPORTING = "exporting"
+    """Its files are being written, or were when somebody was killed."""
+    EXPORTED = "exported"
+    VERIFIED = "verified"
+    DETACHED = "detached"
+    """Readers go to the files; its table is still there."""
+    ARCHIVED = "archived"
+
+
+class Step(StrEnum):
+    """What is done with a month next."""
+
+    EXPORT = "export"
+    VERIFY = "verify"
+    DETACH = "detach"
+    DROP = "drop"
+
+
+class Fingerprint(NamedTuple):
+    """Figures that a table and the files made of it must agree on; added up in any order.
+
+    ``understudy_archive_fingerprint`` (migration 0010) has the same ones in SQL, so that Postgres and the reader of
+    Parquet files come to them independently.
+    """
+
+    rows: int = 0
+    id_sum: int = 0
+    version_sum: int = 0
+    latency_ms_sum: int = 0
+    scores: int = 0
+    """Rows that have one."""
+    prediction_ids: int = 0
+    """Rows that have one."""
+    entity_bytes: int = 0
+    """Of all entity ids, in UTF-8."""
+    first_us: int = 0
+    """Of the first row, in microseconds since the epoch; 0 without rows."""
+    last_us: int = 0
+
+    def plus(self, other: "Fingerprint") -> "Fingerprint":
+        """Return the figures of both together."""
+        if not self.rows or not other.rows:
+            return self if self.rows else other
+        added = Fingerprint(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return added._replace(first_us=min(self.first_us, other.first_us), last_us=max(self.last_us, other.last_us))
+
+    @property
+    def text(self) -> str:
+        """As Postgres has it."""
+        return ":".join(map(str, self))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what :attr:`text` wrote.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        return cls(*map(int, text.split(":")))
+
+
+def together(parts: Iterable[Fingerprint]) -> Fingerprint:
+    """Return the figures of all parts."""
+    whole = Fingerprint()
+    for part in parts:
+        whole = whole.plus(part)
+    return whole
+
+
+def due(
+    partitions: Sequence[LogPartition], now: float, after_seconds: float, inputs_seconds: float
+) -> list[LogPartition]:
+    """Return the months that have to go, the oldest first.
+
+    A month with logged inputs stays until they have reached the age at which they are erased: files would keep what was
+    promised to be erased, and dropping it would erase what was promised to be kept. An empty month stays while it is so
+    young that it would be made again (``understudy_ensure_partitions`` begins with the month before this one).
+
+    Args:
+        partitions: All there are.
+        now: In seconds since the epoch.
+        after_seconds: How long after a month's end it goes.
+        inputs_seconds: How long logged inputs are kept.
+    """
+    return sorted(
+        (
+            one
+            for one in partitions
+            if one.end + (max(after_seconds, inputs_seconds) if one.has_inputs else after_seconds) <= now
+            and (one.has_rows or one.end + _MADE_AGAIN_SECONDS <= now)
+        ),
+        key=lambda one: one.start,
+    )
+
+
+_MADE_AGAIN_SECONDS = 31 * 86_400.0
+
+
+def next_step(state: ArchiveState, *, is_read_back: bool) -> Step | None:
+    """Return what is to be done next, ``None`` when nothing is left.
+
+    Args:
+        state: How far the month has come.
+        is_read_back: Whether this very run has read the files back. What an earlier one saw may be gone by now, and the
+            table is the only other copy, so nothing is detached or dropped on its word.
+    """
+    if state is ArchiveState.ARCHIVED:
+        return None
+    if state is ArchiveState.EXPORTING:
+        return Step.EXPORT
+    if state is ArchiveState.EXPORTED or not is_read_back:
+        return Step.VERIFY
+    return Step.DETACH if state is ArchiveState.VERIFIED else Step.DROP
+
+
+def is_in_files(state: ArchiveState) -> bool:
+    """Whether readers find the month's rows in its files, and not in ``PredictionLog``."""
+    return state in (ArchiveState.DETACHED, ArchiveState.ARCHIVED)
+
+
+def escaped(value: str) -> str:
+    """Return a value as Hive has it in the name of a folder: ``a/b`` is ``a%2Fb``."""
+    return _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", value)
+
+
+def day_folder(model_name: str, day: str) -> str:
+    """Return where the rows of a model and a day (``2026-08-01``, UTC) lie: ``predictionlog/model=…/day=…``."""
+    return f"{ROWS_ROOT}/model={escaped(model_name)}/day={day}"
+
+
+def file_key(model_name: str, day: str, archive_id: int, attempt: int, number: int) -> str:
+    """Return the name of one file; no two archives or attempts share one, so a late writer overwrites nothing."""
+    return f"{day_folder(model_name, day)}/part-{archive_id}-{attempt}-{number:05d}.parquet"
+
+
+def manifest_key(partition_name: str, archive_id: int) -> str:
+    """Return where the list of a month's files lies, for whoever has the archive and not the database."""
+    return f"{MANIFESTS_ROOT}/{partition_name}-{archive_id}.json"

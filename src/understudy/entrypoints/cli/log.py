@@ -1,0 +1,115 @@
+"""``understudy log``: questions to the prediction log, wherever its rows are."""
+
+import asyncio
+import csv
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from understudy.adapters.archive_stores import load
+from understudy.bootstrap.archive import gather_log
+from understudy.entrypoints.cli.environment import settings_with_demo
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.rendering import Column, a_table, advice_console, advise, nothing_as, show
+from understudy.entrypoints.cli.times import moment_of
+from understudy.ports.log_archive import LogFiles, WantedRows
+from understudy.settings import Settings
+
+app = typer.Typer(
+    no_args_is_help=True, help="Ask the prediction log, live and archived rows as one.", add_completion=False
+)
+_BEGINNING, _END = 0.0, 4_102_444_800.0
+"""1970 and 2100: no row is outside."""
+_EXAMPLE = "For example: understudy log query 'SELECT model, count(*) FROM predictionlog GROUP BY ALL' --since 7d"
+
+
+@app.callback()
+def root() -> None:
+    """Make ``query`` a command of a group."""
+
+
+@app.command()
+def query(
+    *,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over predictionlog, in DuckDB's SQL.")],
+    since: Annotated[str | None, typer.Option("--since", help="Only rows from then on: 7d, or a moment.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Only rows before then: 1d, or a moment.")] = None,
+    model: Annotated[list[str] | None, typer.Option("--model", help="Only of this model; may be repeated.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Rows to show at most.")] = 1_000,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print every row, as CSV.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a SELECT over all predictions, in Postgres and in the archive, as one table that can only be read.
+
+    Columns are those of PredictionLog without inputs, and model, version and day. Narrow what is read with --since,
+    --until and --model: live rows are copied out of Postgres first, 100,000 a second or so.
+    """
+    settings = settings_with_demo()
+    now = time.time()
+    wanted = WantedRows(
+        _BEGINNING if since is None else moment_of(since, now, "--since"),
+        _END if until is None else moment_of(until, now, "--until"),
+        tuple(model) if model else None,
+    )
+    duckdb_log = load("duckdb_log")
+    with tempfile.TemporaryDirectory(prefix="understudy-query-") as folder:
+        gathered = asyncio.run(_gather(settings, Path(folder), wanted))
+        try:
+            with duckdb_log.open_log(gathered, Path(folder), wanted) as log:
+                rows = log.count()
+                asked = log.ask(sql)
+                if as_csv:
+                    _print_csv(asked.columns, asked.rows)
+                else:
+                    _print_rows(asked.columns, list(islice(asked.rows, limit + 1)), limit, rows, as_json=as_json)
+        except duckdb_log.QueryRefused as problem:
+            raise CommandRefused(ExitCode.USAGE, str(problem), _EXAMPLE) from None
+    advise(f"{rows.live:,} live rows and {rows.archived:,} archived ones could be seen")
+
+
+async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFiles:
+    with _progress_bar() as on_rows:
+        return await gather_log(settings, folder, wanted, on_rows)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+    console = advice_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("looking", total=None)
+        yield lambda rows, of_rows: progress.update(
+            task, description=f"{rows:,} live rows", completed=rows, total=of_rows
+        )
+
+
+def _print_csv(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, seen: Any, *, as_json: bool) -> None:
+    is_complete, shown = len(rows) <= limit, rows[:limit]
+    document = {
+        "query": {
+            "columns": columns,
+            "rows": shown,
+            "is_complete": is_complete,
+            "live_rows": seen.live,
+            "archived_rows": seen.archived,
+        }
+    }
+    table = a_table([Column(name) for name in columns], [[nothing_as(cell) for cell in row] for row in shown])
+    more = [] if is_complete else [Text(f"and more: --limit shows more than {limit:,}, --csv all", "cyan")]
+    show(document, table, *more, as_json=as_json)

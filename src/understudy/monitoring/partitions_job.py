@@ -1,0 +1,25 @@
+"""Keeps months of the log ahead of the clock, and shows that old ones go."""
+
+from understudy.ports.lease import Epoch
+from understudy.ports.partition_keeper import PartitionKeeper
+from understudy.ports.telemetry import Telemetry
+
+
+class PartitionsJob:
+    """Makes partitions, and sets the gauges of partitions and of archiving.
+
+    Args:
+        keeper: Makes them.
+        telemetry: Gets the gauges.
+    """
+
+    def __init__(self, keeper: PartitionKeeper, telemetry: Telemetry) -> None:
+        self._keeper = keeper
+        self._telemetry = telemetry
+
+    async def tick(self, _epoch: Epoch) -> None:
+        """Make what is missing. Without a fence: whoever makes a month, it is made once."""
+        seen = await self._keeper.ensure()
+        self._telemetry.set("partitions_ahead", seen.months_ahead)
+        if seen.archived_at is not None:
+            self._telemetry.set("archive_last_success_timestamp_seconds", seen.archived_at)

@@ -1,0 +1,160 @@
+"""One behaviour for every place of an archive: in memory, a folder, a bucket of a real S3 server (moto's)."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from understudy.adapters.archive_stores import open_archive
+from understudy.adapters.child_process import free_port
+from understudy.adapters.memory_archive import MemoryArchive
+from understudy.errors import ArchiveUnavailable
+from understudy.ports.archive_store import ArchiveStore
+
+KEY = "predictionlog/model=churn/day=2026-08-01/part-1-1-00000.parquet"
+ODD_KEY = "predictionlog/model=a%2Fb ä%3D%25/day=2026-08-01/part-1-1-00000.parquet"
+SECRET = "a-secret-that-nobody-may-see"
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    script = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+    with (tmp_path_factory.mktemp("s3") / "log").open("wb") as log:
+        server = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            except OSError:
+                assert server.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield url
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    name = f"bucket-{uuid4().hex[:12]}"
+    request = urllib.request.Request(f"{s3_endpoint}/{name}", method="PUT")
+    urllib.request.urlopen(request, timeout=10).close()
+    return name
+
+
+@pytest.fixture(params=["memory", "folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArchiveStore:
+    if request.param == "memory":
+        return MemoryArchive()
+    if request.param == "folder":
+        return open_archive(str(tmp_path / "archive"), endpoint=None, timeout_seconds=10)
+    endpoint, bucket = request.getfixturevalue("s3_endpoint"), request.getfixturevalue("bucket")
+    return open_archive(f"s3://{bucket}/below/this", endpoint=endpoint, timeout_seconds=10)
+
+
+def a_file(folder: Path, content: bytes) -> Path:
+    path = folder / f"source-{uuid4().hex}"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("size", [0, 1, 20 * 1_048_576])
+async def test_what_is_stored_is_fetched_byte_for_byte(store, tmp_path, size):
+    content = os.urandom(size)
+    target = tmp_path / "target"
+
+    await store.put(KEY, a_file(tmp_path, content))
+
+    assert await store.fetch(KEY, target)
+    assert target.read_bytes() == content
+
+
+async def test_a_key_is_stored_as_it_is_whatever_the_model_is_called(store, tmp_path):
+    for key in (KEY, ODD_KEY):
+        await store.put(key, a_file(tmp_path, key.encode()))
+
+    assert await store.keys() == sorted([KEY, ODD_KEY])
+    assert await store.fetch(ODD_KEY, tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == ODD_KEY.encode()
+
+
+async def test_a_second_put_replaces_the_first_one(store, tmp_path):
+    for content in (b"long before", b"now"):
+        await store.put(KEY, a_file(tmp_path, content))
+
+    await store.fetch(KEY, tmp_path / "target")
+
+    assert (tmp_path / "target").read_bytes() == b"now"
+    assert await store.keys() == [KEY]
+
+
+async def test_what_is_not_there_is_not_fetched(store, tmp_path):
+    await store.put(KEY, a_file(tmp_path, b"x"))
+
+    assert not await store.fetch(KEY.replace("00000", "00001"), tmp_path / "target")
+
+
+async def test_deleting_leaves_the_others_and_bears_being_done_again(store, tmp_path):
+    others = [KEY.replace("00000", f"{n:05d}") for n in range(1, 4)]
+    for key in [KEY, *others]:
+        await store.put(key, a_file(tmp_path, b"x"))
+
+    for _ in range(2):
+        await store.delete([KEY, others[0], "predictionlog/never"])
+
+    assert await store.keys() == others[1:]
+
+
+async def test_a_folder_shows_nobody_a_half_written_file(tmp_path):
+    root = tmp_path / "archive"
+    store = open_archive(str(root), endpoint=None, timeout_seconds=10)
+    half = root / Path(KEY).with_name(f".unfinished-{Path(KEY).name}")
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"of a run that was killed")
+
+    assert await store.keys() == []
+    await store.put(KEY, a_file(tmp_path, b"whole"))
+    assert await store.keys() == [KEY]
+    assert [path.name for path in half.parent.iterdir()] == [Path(KEY).name]
+
+
+async def test_a_folder_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "archive").write_bytes(b"a file, and no folder")
+    store = open_archive(str(tmp_path / "archive"), endpoint=None, timeout_seconds=10)
+
+    with pytest.raises(ArchiveUnavailable, match="archive"):
+        await store.put(KEY, a_file(tmp_path, b"x"))
+
+
+async def test_a_bucket_that_is_not_there_or_out_of_reach_is_named_without_any_secret(s3_endpoint, bucket, tmp_path):
+    away = f"http://127.0.0.1:{free_port()}"
+    for name, endpoint in (("no-such-bucket", s3_endpoint), (bucket, away)):
+        store = open_archive(f"s3://{name}", endpoint=endpoint, timeout_seconds=2)
+        with pytest.raises(ArchiveUnavailable, match=f"s3://{name}: ") as refused:
+            await store.put(KEY, a_file(tmp_path, b"x"))
+        assert SECRET not in str(refused.value)
+        assert "somebody" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3://key:secret@bucket/x", "https://bucket", "s3://bucket?x=1"])
+def test_a_url_that_cannot_be_used_is_refused_and_not_repeated(url):
+    with pytest.raises(ArchiveUnavailable) as refused:
+        open_archive(url, endpoint=None, timeout_seconds=1)
+
+    assert "secret" not in refused.value.detail + refused.value.title
