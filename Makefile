@@ -42,7 +42,7 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed" tests/unit tests/architecture
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not followed" tests/unit tests/architecture tests/docs
 
 .PHONY: test
 test: check $(VENV)/.deploy ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
@@ -158,11 +158,22 @@ dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/das
 check-watch: $(VENV)/.dev ## Alert rules, routes, panels and a page, with real Prometheus and Alertmanager (8 minutes; Debian has both)
 	@$(BIN)/pytest -q -s -p no:randomly tests/watch
 
-.PHONY: models
-models: $(BIN)/uv ## Train the example models again (in a venv of its own; the files are committed)
+.venv-train/.done: $(BIN)/uv requirements/train.txt
 	@test -x .venv-train/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-train
 	@$(UV) pip install --quiet --python .venv-train/bin/python --require-hashes -r requirements/train.txt
+	@touch $@
+
+.PHONY: models
+models: .venv-train/.done ## Train the example models again (in a venv of its own; the files are committed)
 	@.venv-train/bin/python tools/train_models.py
+
+.PHONY: tutorial
+tutorial: $(VENV)/.demo .venv-train/.done ## Install what the tutorials need: the command understudy, and scikit-learn in .venv-train
+
+.PHONY: test-docs
+test-docs: $(VENV)/.dev .venv-train/.done ## Do all that tutorials, how-tos and README say, and compare what they show (10 minutes; PAGE=rollback for some)
+	@# As in `test`: most of it is waiting for rollouts.
+	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:randomly --durations 0 --durations-min 20 -m followed $(if $(PAGE),-k $(PAGE)) tests/docs
 
 .PHONY: protos
 protos: $(VENV)/.dev ## Generate the message classes of the wire protocols again

@@ -191,6 +191,11 @@ class Settings(BaseSettings):
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
 
+    proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
+    """Where ``understudy predict`` calls; a demo in the state folder comes second, ``host`` and ``port`` last."""
+    credential: SecretStr | None = Field(default=None, min_length=1)
+    """The key that ``understudy predict`` shows, as ``<id>.<secret>``."""
+
     @classmethod
     def settings_customise_sources(
         cls,

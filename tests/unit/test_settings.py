@@ -24,11 +24,22 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
     assert [error["loc"] for error in refusal.value.errors()] == [(field,)]
 
 
+NO_PASSWORD = {"proxy_url", "archive_url"}
+"""URLs that are refused with an account in them."""
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
 
 
 def test_every_url_that_may_hold_a_password_is_a_secret():
-    assert {name for name in Settings.model_fields if name.endswith(("_url", "_routing_key"))} == set(SECRETS)
+    may_hold_one = {name for name in Settings.model_fields if name.endswith(("_url", "_routing_key", "credential"))}
+
+    assert may_hold_one - NO_PASSWORD == set(SECRETS)
+
+
+@pytest.mark.parametrize("name", sorted(NO_PASSWORD))
+@pytest.mark.parametrize("url", ["https://ada:secret@example.test", "s3://ada:secret@bucket/log"])
+def test_a_url_that_is_no_secret_takes_no_password(name, url):
+    with pytest.raises(ValidationError):
+        Settings.model_validate({name: url})
 
 
 @pytest.mark.parametrize("name", SECRETS)

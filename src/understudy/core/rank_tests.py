@@ -16,6 +16,10 @@ FEWEST_VALUES = 30
 """Of each arm, below which nothing is said. Source: seed 003, ``analyze``."""
 
 
+_ROUNDING = 1e-12
+"""Standard deviation over mean of values that are all the same: the mean of 320 times 0.8438902 is not quite that."""
+
+
 class RankComparison(NamedTuple):
     """Two samples of one value per entity; B against A."""
 
@@ -53,7 +57,7 @@ def compare_ranks(a: FloatArray, b: FloatArray) -> RankComparison | None:
         sd_b,
         _p_value(wins, a, b),
         win_ratio_b=wins / (len(a) * len(b)),
-        cohens_d=(mean_b - mean_a) / pooled if pooled > 0 else None,
+        cohens_d=(mean_b - mean_a) / pooled if pooled > _ROUNDING * max(abs(mean_a), abs(mean_b)) else None,
     )
 
 

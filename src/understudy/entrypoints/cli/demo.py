@@ -22,6 +22,7 @@ from understudy.entrypoints.demo.show import acts_of, play
 from understudy.entrypoints.demo.topology import Act
 from understudy.entrypoints.demo.traffic import Traffic
 from understudy.errors import UnderstudyError
+from understudy.settings import Settings
 
 app = typer.Typer(add_completion=False)
 _TICK_SECONDS = 1.0
@@ -43,7 +44,8 @@ def demo(
     *,
     state_dir: Annotated[Path | None, typer.Option(help="Where data and logs are; default ./.understudy.")] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Of the proxy; default 8080 or a free one.")
+        int | None,
+        typer.Option(min=1, max=65_535, help="Of the proxy; else UNDERSTUDY_PORT, 8080 or a free one."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the proxy.")] = 1,
     traffic: Annotated[bool, typer.Option(help="Whether to call the proxy steadily.")] = True,
@@ -67,7 +69,7 @@ def demo(
     settings = read_settings()
     options = DemoOptions(
         state_dir=state_dir or settings.state_dir,
-        port=port,
+        port=wanted_port(port, settings),
         workers=workers,
         reset=reset,
         database_url=settings.database_url.get_secret_value() if "database_url" in settings.model_fields_set else None,
@@ -83,6 +85,13 @@ def demo(
     except DemoRefused as problem:
         raise CommandRefused(ExitCode.PROBLEM, problem.detail, problem.next_step) from None
     raise typer.Exit(ExitCode.DONE if stood else ExitCode.INTERRUPTED)
+
+
+def wanted_port(option: int | None, settings: Settings) -> int | None:
+    """Return the proxy's port that was asked for, by option or by ``UNDERSTUDY_PORT``; ``None`` when none was."""
+    if option is not None:
+        return option
+    return settings.port if "port" in settings.model_fields_set else None
 
 
 async def _play(options: DemoOptions, wish: _Wish, scene: Scene) -> bool:

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from understudy.adapters.embedded_postgres import find_installations
 from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.show_text import INDENT, WIDTH, event_text, evidence_table, ladder_line, opening
+from understudy.entrypoints.cli.sql_prompt import find_psql
 from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
 from understudy.entrypoints.demo.run import WANTED_PORT, Demo
 from understudy.entrypoints.demo.show import Moment
@@ -241,11 +241,3 @@ def this_command() -> str:
         return "understudy"
     own = Path(sys.executable).with_name("understudy")
     return str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)
-
-
-def find_psql() -> str | None:
-    """Return a SQL prompt: the machine's, else the one beside the embedded Postgres."""
-    if shutil.which("psql"):
-        return "psql"
-    found = (installation.binary("psql") for installation in find_installations() if installation.packaged)
-    return next((path for path in found if shutil.which(path)), None)
