@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -78,7 +79,9 @@ async def fails_at_first(machine: Machine, _span: Span) -> Figures:
         rows = await world.lost_and_doubled(load)
         return {
             **rows,
+            "requests": len(load.answers),
             "failed": len(load.failed),
+            **{f"failed_{code}": n for code, n in sorted(Counter(answer.status for answer in load.failed).items())},
             "rollback_s": seconds,
             "challenger_calls": failing["n"],
             "rolled_back": float(phase.value == "FAILED"),

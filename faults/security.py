@@ -16,6 +16,7 @@ from e2e.load import Answer, Connection
 from e2e.stack import VISITS
 from scipy.stats import mannwhitneyu
 
+from faults.flood import flood
 from faults.inputs import body_for, inputs_of
 from faults.row import Figures, Row, Span, at_least, at_most
 from faults.world import Machine, World
@@ -64,7 +65,7 @@ _RIGHTS = (
 )
 """What the proxy itself needs, as a control."""
 QUOTA_BYTES = 20_000
-FLOOD_BODY = b" " * 500_000
+CALM_SECONDS = 0.02
 
 
 class Case(NamedTuple):
@@ -291,29 +292,29 @@ async def one_tenant_floods(machine: Machine, span: Span) -> Figures:
         await world.serve()
         await _calls(world, "calm", 1.0)
         alone = await _calls(world, "calm", max(span.before, 4.0))
-        flooding = asyncio.create_task(_calls(world, "flood", max(span.during, 4.0), FLOOD_BODY, pause=0.0))
-        beside = await _calls(world, "calm", max(span.during, 4.0))
-        flood = await flooding
+        seconds = max(span.during, 4.0)
+        flooding = asyncio.create_task(flood(world.port, f"flood.{SECRET}", seconds))
+        beside = await _calls(world, "calm", seconds)
+        answered = await flooding
         return {
             "B_failed": sum(answer.status != 200 for answer in (*alone, *beside)),
+            "B_p99_ms": 1000 * _p99(beside),
             "B_p99_delta_ms": 1000 * (_p99(beside) - _p99(alone)),
-            "A_answered_429": sum(answer.status == 429 for answer in flood),
-            "A_answered_otherwise": sum(answer.status != 429 for answer in flood),
+            "A_answered_429": answered.answered_429,
+            "A_answered_otherwise": answered.answered_otherwise,
         }
 
 
-async def _calls(
-    world: World, key_id: str, seconds: float, padding: bytes = b"", pause: float = 0.02
-) -> Sequence[Answer]:
+async def _calls(world: World, key_id: str, seconds: float) -> Sequence[Answer]:
     """Call for so long with a key, one call after the other."""
     connection = Connection("127.0.0.1", world.port)
     answers: list[Answer] = []
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while loop.time() < until:
-        body = body_for(len(answers)) + padding
+        body = body_for(len(answers))
         answers.append(await connection.post(VISITS, body, f"authorization: Bearer {key_id}.{SECRET}\r\n"))
-        await asyncio.sleep(pause)
+        await asyncio.sleep(CALM_SECONDS)
     connection.close()
     return answers
 

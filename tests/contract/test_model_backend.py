@@ -4,7 +4,7 @@ import asyncio
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -689,14 +689,25 @@ async def test_a_replica_that_says_unavailable_is_replaced_by_the_other_for_that
         assert one.calls == 3
 
 
-async def test_retries_end_when_their_budget_is_spent():
-    async with serving("oip") as (backend, server):
-        server.behaviour.code = grpc.StatusCode.UNAVAILABLE
-        for _ in range(400):
-            with pytest.raises(BackendUnavailable):
-                await backend.infer([ROW], LOAD_SECONDS)
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_while_nobody_answers_retries_end_and_answers_earn_them_again(replicas: int):
+    async with (
+        running(*(Behaviour() for _ in range(replicas))) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
 
-        assert 400 + 100 <= server.calls <= 400 + 100 + 400 * 0.2 + 1
+        async def calls_made(count: int, code: grpc.StatusCode | None) -> int:
+            before = sum(server.calls for server in servers)
+            for server in servers:
+                server.behaviour.code = code
+            for _ in range(count):
+                with nullcontext() if code is None else pytest.raises(BackendUnavailable):
+                    await backend.infer([ROW], LOAD_SECONDS)
+            return sum(server.calls for server in servers) - before
+
+        assert await calls_made(400, grpc.StatusCode.UNAVAILABLE) == 400 + 100
+        assert await calls_made(52, None) == 52
+        assert await calls_made(40, grpc.StatusCode.UNAVAILABLE) == 40 + 10
 
 
 async def test_a_call_that_the_server_cancels_is_unavailable_and_cancels_nobody():

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -244,6 +245,18 @@ async def test_a_poll_tells_what_changed_and_goes_quiet_once_it_is_loaded(world)
     assert document["models"]["churn"]["policy"]["challenger_weight"] == 6
 
 
+async def test_what_was_read_because_of_a_notification_is_not_told_by_the_next_poll(world):
+    await world.source.load()
+    await world.set_weight("churn", 6)
+    await world.source.load(["churn"])
+    quiet = await world.source.changed_since_last_poll()
+    await world.set_weight("churn", 7)
+
+    told = await world.source.changed_since_last_poll()
+
+    assert (quiet, told) == ([], ["churn"])
+
+
 async def test_a_change_that_could_not_be_loaded_is_told_again(world):
     await world.source.load()
     await world.set_weight("churn", 6)
@@ -357,6 +370,24 @@ async def test_a_transaction_that_began_before_a_poll_and_commits_after_it_is_se
 
     assert (before, after) == (["fraud"], ["churn"])
     early.terminate()
+
+
+async def test_a_transaction_that_began_before_a_model_was_read_and_commits_after_it_is_seen(
+    source, database, database_url
+):
+    await source.load()
+    other = await asyncpg.connect(database_url)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("UPDATE ServingPolicy SET challenger_weight = 9 WHERE model_name = 'churn'")
+    read = await source.load(["churn"])  # as if a notification of an earlier change had come
+    await transaction.commit()
+    await other.close()
+
+    told = await source.changed_since_last_poll()
+
+    assert read["models"]["churn"]["policy"]["challenger_weight"] != 9
+    assert told == ["churn"]
 
 
 async def test_an_open_transaction_elsewhere_does_not_make_polls_repeat_themselves(source, database, database_url):
@@ -483,8 +514,7 @@ async def _until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.timed
-async def test_ten_thousand_models_are_read_within_two_seconds(source, database):
+async def test_ten_thousand_models_take_ten_times_as_long_as_a_thousand(source, database):
     await database.execute(
         """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
            SELECT 'm' || m, v, 's3://m', 'onnx',
@@ -498,13 +528,22 @@ async def test_ten_thousand_models_are_read_within_two_seconds(source, database)
         """INSERT INTO ServingPolicy (model_name, champion_version, challenger_version)
            SELECT model_name, min(id), max(id) FROM ModelVersion WHERE model_name LIKE 'm%' GROUP BY model_name"""
     )
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    await database.execute("ANALYZE")
 
-    document = await source.load()
+    async def seconds_of(names: Sequence[str] | None) -> float:
+        """Return the shortest of three: what else runs on the machine makes a time longer, never shorter."""
+        times = []
+        for _ in range(3):
+            started = time.monotonic()
+            document = await source.load(names)
+            times.append(time.monotonic() - started)
+            assert len(document["models"]) == (10_002 if names is None else len(names))
+        return min(times)
 
-    assert loop.time() - started < 2
-    assert len(document["models"]) == 10_002
+    thousand = await seconds_of([f"m{number}" for number in range(1, 1_001)])
+    all_of_them = await seconds_of(None)
+
+    assert all_of_them < 10 * thousand * 3
 
 
 @pytest.mark.timed

@@ -17,6 +17,7 @@ from stats.worlds import (
     ROLLOUT,
     STEPS,
     Outcome,
+    Step,
     Traffic,
     World,
     roll_out,
@@ -147,6 +148,45 @@ def test_a_challenger_that_fails_every_call_is_rolled_back_within_ninety_seconds
     assert all(outcome.rolled_back for outcome in outcomes)
     assert seconds <= 90
     assert typical < 100
+
+
+def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_within_twenty_seconds():
+    world = World("150 calls a second, every one of the challenger's fails", 9_000, error_factor=1e6)
+
+    outcomes = [roll_out(world, seed, look_seconds=1, minutes=1) for seed in runs(short=10)]
+
+    seconds = [60 * outcome.minute if outcome.rolled_back else float("inf") for outcome in outcomes]
+    lost = max(outcome.challenger_requests for outcome in outcomes)
+    say(
+        f"{world.name} (bar 20 s)",
+        f"median {median(seconds):.0f} s, slowest {max(seconds):.0f} s, at most {lost} calls",
+    )
+    assert max(seconds) <= 20
+
+
+@pytest.mark.parametrize("weight", [2.0, 50.0])
+@pytest.mark.parametrize(
+    "world",
+    [
+        World("three of ten calls fail", 9_000, error_rate=0.3),
+        World("nine of ten calls fail", 9_000, error_rate=0.9),
+        World("bursts", 9_000, error_rate=0.02, bursts_per_hour=60.0),
+        World("300 tenants, some of which always fail", 9_000, 0.05, zipf=0.8, entities=300, own_errors=2.0),
+    ],
+    ids=named,
+)
+def test_an_equal_challenger_is_not_rolled_back_in_its_first_minute(world, weight):
+    policy = CanaryPolicy(min_entities=1)
+    steps = (Step(weight, 30), Step(50, 30))
+
+    outcomes = [
+        roll_out(world, seed, policy=policy, steps=steps, look_seconds=1, minutes=1)
+        for seed in runs(short=4, full=1_000)
+    ]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    say(f"A/A in its first minute, {world.name}, {weight:g} % (bar 0.1 %)", f"{false} of {len(outcomes)} rolled back")
+    assert false <= 0.001 * len(outcomes)
 
 
 def test_the_seeds_rule_rolls_an_identical_model_back():

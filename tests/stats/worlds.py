@@ -300,7 +300,8 @@ def roll_out(
         is_last = len(starts) == len(steps)
         ended = decision.verdict in (Verdict.ROLL_BACK, Verdict.INVALID)
         if ended or now >= 60 * minutes or (is_last and goes_on):
-            requests = strata.until(now).challenger["calls"].sum()
+            # A challenger that fails from its first calls on is judged by its open window too, which is all there here.
+            requests = max(strata.until(now).challenger["calls"].sum(), decision.evidence[0].challenger_requests)
             return Outcome(decision, now / 60, int(requests), len(starts), is_last and goes_on)
         if goes_on:
             starts.append(now)

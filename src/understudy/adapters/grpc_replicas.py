@@ -149,7 +149,6 @@ class ReplicaSet:
             BadAnswer: A replica refused the call; the message carries the gRPC code, not the server's text.
         """
         deadline = self._now() + timeout_seconds
-        self._retries = self._retries.after_call()
         index = self._choose()
         if self._healths[index].is_doubted:
             await self._hear_from(index, timeout_seconds)
@@ -314,8 +313,10 @@ class ReplicaSet:
         return _OUTCOMES.get(error.code(), Outcome.REFUSED)
 
     def _record(self, index: int, outcome: Outcome) -> None:
-        if outcome is Outcome.ANSWERED and self._healths == self._all_healthy:
-            return
+        if outcome is Outcome.ANSWERED:
+            self._retries = self._retries.after_answer()
+            if self._healths == self._all_healthy:
+                return
         self._healths = healths_after(self._healths, index, outcome, self._now())
 
     # -- hedging -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ each report and for the sign-off, closed again.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,8 @@ from understudy.ports.policy import PolicyChange
 CHANNEL = "understudy_policy"
 KEPT_SECONDS = 1.0
 """Longest answer over a connection that was kept: it may be dead without a sign. A new one then has all the time."""
+ROWS_A_TURN = 1_000
+"""Rows of models that are gone through before whoever else waits for the event loop has a turn."""
 _STATEMENT_SHARE = 0.8
 POLICY_COLUMNS = (
     "champion_version",
@@ -125,10 +127,15 @@ class PostgresPolicySource:
         self._horizon: str | None = None
         self._told: Mapping[tuple[str, str], str] = {}
         """Which transaction of each model and source was told."""
+        self._read_before: dict[str, int] = {}
+        """For each name that was read since the last poll the first transaction that may not have ended by then."""
         self._pending: set[str] = set()
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, when it reads them at all."""
+        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, when it reads them at all.
+
+        A model's rows are decoded when somebody asks for them, and each time anew.
+        """
         named = None if model_names is None else [name for name in model_names if name]
         async with translated("policies cannot be read"), self._lock:
             if named is None:
@@ -136,14 +143,19 @@ class PostgresPolicySource:
             rows = await self._fetch(self._document, named)
             # under the lock: what a poll tells after this read stays to be loaded
             self._pending.difference_update(self._pending if named is None else named, [""])
+            horizon = next(versions[0] for name, text, versions in rows if name is None and text is None)
             if named is None:
-                self._horizon = next(versions[0] for name, text, versions in rows if name is None and text is None)
-                self._told = {}
+                self._horizon = horizon
+                self._told, self._read_before = {}, {}
+            else:
+                self._read_before.update(dict.fromkeys((*named, ""), int(horizon)))
         models: dict[str, Any] = {name: {"policy": None, "versions": []} for name in named or ()}
         keys = []
-        for name, text, versions in rows:
+        for number, (name, text, versions) in enumerate(rows, start=1):
+            if number % ROWS_A_TURN == 0:
+                await asyncio.sleep(0)
             if name is not None:
-                models[name] = {"policy": orjson.loads(text), "versions": _decoded_versions(versions)}
+                models[name] = _Rows(text, versions)
             elif text is not None:
                 keys.append(orjson.loads(text))
         return {"models": models, "keys": keys} if self._reads_keys else {"models": models}
@@ -154,14 +166,19 @@ class PostgresPolicySource:
         A transaction that began before the last poll and commits after it is seen: the poll asks for what was written
         by the oldest transaction that was open then, or by a later one. When the counter of transactions went back
         (another database was restored into this place), everything counts as changed. A model is told again until it
-        was loaded.
+        was loaded, and not at all if it was loaded since (because of a notification, say) with what was written.
         """
         async with translated("policy changes cannot be read"), self._lock:
             rows = await self._fetch(_CHANGES, self._horizon or "0")
+            horizon = next(xid for name, _, xid in rows if name is None)
+            read_before = {} if int(horizon) < int(self._horizon or 0) else self._read_before
             written = {(name, source): xid for name, source, xid in rows if name is not None}
-            self._pending.update(place[0] for place, xid in written.items() if self._told.get(place) != xid)
-            self._horizon = next(xid for name, _, xid in rows if name is None)
-            self._told = written
+            self._pending.update(
+                place[0]
+                for place, xid in written.items()
+                if self._told.get(place) != xid and int(xid) >= read_before.get(place[0], 0)
+            )
+            self._horizon, self._told, self._read_before = horizon, written, {}
             return sorted(self._pending)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
@@ -253,6 +270,36 @@ class PostgresPolicySource:
         if self._kept is not None:
             self._kept.terminate()
         self._kept = None
+
+
+class _Rows(Mapping[str, Any]):
+    """A model's ``policy`` and ``versions``, decoded when they are asked for.
+
+    Of ten thousand models at once they would be a million objects: made while nobody is answered, walked over by the
+    garbage collector, and then thrown away, because most of them say what they said before.
+    """
+
+    __slots__ = ("_policy", "_versions")
+
+    def __init__(self, policy: str, versions: Sequence[str]) -> None:
+        self._policy = policy
+        self._versions = tuple(versions)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what was read, decoded anew."""
+        if key == "policy":
+            return orjson.loads(self._policy)
+        if key == "versions":
+            return _decoded_versions(self._versions)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the two."""
+        return iter(("policy", "versions"))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return 2
 
 
 def _decoded_versions(texts: Sequence[str]) -> list[Any]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from understudy.core import canary_words as words
 from understudy.core.ab import Difference
-from understudy.core.canary_look import Look
+from understudy.core.canary_first_calls import first_calls
+from understudy.core.canary_look import Keys, Look
 from understudy.core.canary_means import judge_score_shift, judge_typical_latency
 from understudy.core.canary_outcome import judge_outcome
 from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
@@ -33,7 +34,8 @@ def evaluate(
         windows: Of all shippers since the rollout began; those of other rollouts and of shadows are left out.
         policy: The limits of the stage.
         stage: Where the rollout stands.
-        now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on.
+        now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on, and at once
+            for a challenger that fails nearly everybody from its first calls on.
         outcome: Challenger less champion of ``policy.outcome``, as of a moment that is not long ago.
 
     Returns:
@@ -51,10 +53,13 @@ def judge(
     strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side."""
-    look = _look(strata.until(now - policy.watermark_seconds), policy, stage)
     needed = needed_of(policy)
+    look = _look(strata.begun_by(now), policy, stage)
+    keys = first_calls(look, error_rate(look), needed[Check.ERROR_RATE], now)
+    if keys is None:
+        look = _look(strata.until(now - policy.watermark_seconds), policy, stage)
     seen = _seen(look, needed[Check.ERROR_RATE])
-    evidence = _evidence(look, needed, seen, outcome)
+    evidence = _evidence(look, needed, seen, outcome, keys)
     split = evidence[-1]
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     needs_human = now - stage.starts[-1] >= policy.maximum_seconds
@@ -105,12 +110,16 @@ def _seen(look: Look, log_needed: float) -> _Seen:
     return _Seen(ratio, asked_ratio, round(missing * requests / trials) or None)
 
 
-def _evidence(look: Look, needed: dict[str, float], seen: _Seen, outcome: Difference | None) -> tuple[Evidence, ...]:
+def _evidence(
+    look: Look, needed: dict[str, float], seen: _Seen, outcome: Difference | None, keys: Keys | None
+) -> tuple[Evidence, ...]:
     slow = slow_tail(look)
     # Without a threshold no answer of the champion's is slow, and nothing can be said of the challenger's.
     is_enough = look.has_enough_requests and bool(slow.rates.bad_champion.any())
     rows = [
-        judge_rate(look, error_rate(look), needed[Check.ERROR_RATE], is_enough=seen.ratio <= seen.asked_ratio),
+        judge_rate(
+            look, error_rate(look), needed[Check.ERROR_RATE], is_enough=seen.ratio <= seen.asked_ratio, keys=keys
+        ),
         judge_rate(look, slow, needed[Check.SLOW_TAIL], is_enough=is_enough),
         judge_typical_latency(look, needed[Check.TYPICAL_LATENCY]),
     ]

@@ -22,6 +22,10 @@ FEWEST_WINDOWS = 4
 """A window may add a quarter of what is needed at most. With the stake of the first stage it takes five windows then to
 roll back a challenger that fails every call, 75 seconds; at a fifth it would take 90."""
 
+FIRST_CALLS_STAKE = 0.05
+"""Share of the error rate's evidence that is staked on the first calls (``core.canary_first_calls``), fixed before the
+rollout starts; the rest is on the windows."""
+
 
 class RateCheck(NamedTuple):
     """A share of bad events: what is counted, and what may be concluded from it."""
@@ -31,6 +35,8 @@ class RateCheck(NamedTuple):
     buckets: BucketSums
     firsts: Sequence[int]
     tolerated_ratio: float
+    stake: float = 1.0
+    """Share of the evidence that is staked on the windows."""
 
 
 def error_rate(look: Look) -> RateCheck:
@@ -44,6 +50,7 @@ def error_rate(look: Look) -> RateCheck:
         ),
         look.firsts,
         look.policy.tolerated_error_ratio,
+        1 - FIRST_CALLS_STAKE,
     )
 
 
@@ -64,7 +71,9 @@ def slow_tail(look: Look) -> RateCheck:
     )
 
 
-def judge_rate(look: Look, compared: RateCheck, log_needed: float, *, is_enough: bool) -> Evidence:
+def judge_rate(
+    look: Look, compared: RateCheck, log_needed: float, *, is_enough: bool, keys: Keys | None = None
+) -> Evidence:
     """Return whether a rate is worse than tolerated.
 
     Args:
@@ -72,14 +81,15 @@ def judge_rate(look: Look, compared: RateCheck, log_needed: float, *, is_enough:
         compared: The rate.
         log_needed: Logarithm of the evidence that it needs.
         is_enough: Whether a regression that matters would have been seen, so that none means something.
+        keys: The evidence, where it is not that of the windows.
     """
-    first_key = _rate_evidence(look, compared, log_needed)
-    second_key = _rate_evidence_across_entities(look, compared)
+    keys = keys or Keys(
+        _rate_evidence(look, compared, log_needed), log_needed, _rate_evidence_across_entities(look, compared)
+    )
     rates = compared.rates.cut(min(compared.firsts))
     champion, challenger = _standardised(rates)
     interval = ratio_interval(rates, INTERVAL_ALPHA)
     comparison = Comparison(champion, challenger, _ratio(champion, challenger), *interval)
-    keys = Keys(first_key, log_needed, second_key)
     return evidence_row(look, compared.check, comparison, compared.tolerated_ratio, keys, is_enough=is_enough)
 
 
@@ -109,7 +119,8 @@ def judge_sample_ratio(look: Look) -> Evidence:
 
 def _rate_evidence(look: Look, compared: RateCheck, log_needed: float) -> float:
     gains = rate_gains(compared.rates, compared.tolerated_ratio, log_needed / FEWEST_WINDOWS)
-    return restarted([log_rate_evidence(gains[first:]) for first in compared.firsts], look.stage.planned)
+    evidence = restarted([log_rate_evidence(gains[first:]) for first in compared.firsts], look.stage.planned)
+    return evidence + log(compared.stake)
 
 
 def _rate_evidence_across_entities(look: Look, compared: RateCheck) -> float:

@@ -13,17 +13,20 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
      "keys": [{"id": "k1", "sha256": "…64 hex…", "scopes": ["predict", "operate"]}]}
 
-``"policy": null`` means that the model lost its policy. No document, whatever it holds, makes compiling it fail: what
-cannot be used is left out, and :attr:`PolicySnapshot.rejected` says why.
+``"policy": null`` means that the model lost its policy. A model's rows are looked at when its turn comes, and each key
+once, so that they may be decoded then. No document, whatever it holds, makes compiling it fail: what cannot be used is
+left out, and :attr:`PolicySnapshot.rejected` says why.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
+
+import orjson
 
 from understudy.core.quotas import NO_LIMIT, Allowance
 from understudy.core.schema import InputSchema, OutputSchema
@@ -169,6 +172,11 @@ class PolicySnapshot:
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Models whose newest rows cannot be used, or not all of them, with the reason."""
 
+    def has(self, version: ModelVersion) -> bool:
+        """Whether this very version is one of its model's."""
+        policy = self.policies.get(version.model_name)
+        return policy is not None and policy.versions.get(version.version) is version
+
     def slow_us_of(self, rollout_id: int) -> int | None:
         """Return a rollout's threshold of a slow call, in microseconds, while a policy belongs to it."""
         if not rollout_id:
@@ -176,8 +184,30 @@ class PolicySnapshot:
         return next((one.slow_us for one in self.policies.values() if one.rollout_id == rollout_id), None)
 
 
-def version_from_row(model_name: str, row: Mapping[str, Any]) -> ModelVersion:
-    """Compile one version.
+class Schemas:
+    """Compiled schemas by their documents: most versions take what the one before took, and most of a family's do."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[bytes, InputSchema] = {}
+
+    def input_schema(self, document: Any) -> InputSchema:
+        """Return the compiled ``input_schema``; of documents that are alike to the letter, the same one.
+
+        Raises:
+            SchemaInvalid: It cannot be used.
+        """
+        try:
+            letters = orjson.dumps(document)
+        except orjson.JSONEncodeError:  # not out of a JSON text, or deeper than one may be
+            return compile_input_schema(document)
+        known = self._inputs.get(letters)
+        if known is None:
+            known = self._inputs[letters] = compile_input_schema(document)
+        return known
+
+
+def version_from_row(model_name: str, row: Mapping[str, Any], schemas: Schemas | None = None) -> ModelVersion:
+    """Compile one version; with ``schemas``, its input schema only if that was not compiled before.
 
     Raises:
         SchemaInvalid: If the row cannot be used, whatever is in it.
@@ -189,7 +219,7 @@ def version_from_row(model_name: str, row: Mapping[str, Any]) -> ModelVersion:
             version=str(row["version"]),
             protocol=Protocol(row["protocol"]),
             endpoints=_texts(row["endpoints"], "endpoints"),
-            input_schema=compile_input_schema(row["input_schema"]),
+            input_schema=(schemas or Schemas()).input_schema(row["input_schema"]),
             output_schema=compile_output_schema(row["output_schema"]),
             backend=_backend(row.get("backend")),
             deterministic=bool(row["deterministic"]),
@@ -211,33 +241,68 @@ def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, comple
     champion cannot be used, or the policy itself) the model keeps its last good policy; weight 0 and the end of all
     further arms hold for that too. A key that cannot be read opens nothing.
     """
-    policies = {} if complete else dict(snapshot.policies)
-    rejected = {} if complete else dict(snapshot.rejected)
-    for name, rows in document["models"].items():
-        policies.pop(name, None)
-        rejected.pop(name, None)
-        policy, problem = _read_model(name, rows, snapshot.policies.get(name))
-        if policy is not None:
-            policies[name] = policy
-        if problem:
-            rejected[name] = problem
-    keys = _keys_from(document["keys"]) if "keys" in document else snapshot.keys
-    return PolicySnapshot(policies=policies, keys=keys, rejected=rejected)
+    compiling = Compiling(snapshot, document, complete=complete)
+    for _ in compiling.each_model():
+        pass
+    return compiling.snapshot()
 
 
-def _read_model(name: str, rows: Any, current: ServingPolicy | None) -> tuple[ServingPolicy | None, str]:
+class Compiling:
+    """What :func:`apply_document` does, model by model, for whoever has callers to see to in between.
+
+    Args:
+        snapshot: The snapshot so far.
+        document: Some models' rows, or all of them.
+        complete: Whether models that the document does not name are gone.
+    """
+
+    def __init__(self, snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> None:
+        self._before = snapshot
+        self._document = document
+        self._policies = {} if complete else dict(snapshot.policies)
+        self._rejected = {} if complete else dict(snapshot.rejected)
+        self._schemas = Schemas()
+
+    def each_model(self) -> Iterator[str]:
+        """Compile the models of the document; yields the name of each one when it is done."""
+        for name, rows in self._document["models"].items():
+            self._policies.pop(name, None)
+            self._rejected.pop(name, None)
+            policy, problem = _read_model(name, rows, self._before.policies.get(name), self._schemas)
+            if policy is not None:
+                self._policies[name] = policy
+            if problem:
+                self._rejected[name] = problem
+            yield name
+
+    def snapshot(self) -> PolicySnapshot:
+        """Return the snapshot, once :meth:`each_model` is at its end."""
+        keys = _keys_from(self._document["keys"]) if "keys" in self._document else self._before.keys
+        return PolicySnapshot(policies=self._policies, keys=keys, rejected=self._rejected)
+
+
+def _read_model(
+    name: str, rows: Any, current: ServingPolicy | None, schemas: Schemas
+) -> tuple[ServingPolicy | None, str]:
     """Return the policy to act on, if any, and what of the rows cannot be used."""
+    policy = None
     try:
         with _only_schema_invalid("the policy's row cannot be read"):
-            if rows["policy"] is None:
+            policy = rows["policy"]
+            if policy is None:
                 return None, ""
-            return _policy_from_rows(name, rows, current.versions if current is not None else {})
+            known = current.versions if current is not None else {}
+            return _policy_from_rows(name, policy, rows["versions"], known, schemas)
     except SchemaInvalid as problem:
-        return current and _taken_back(current, rows), str(problem)
+        return current and _taken_back(current, policy), str(problem)
 
 
 def _policy_from_rows(
-    name: str, rows: Mapping[str, Any], known: Mapping[str, ModelVersion]
+    name: str,
+    policy: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    known: Mapping[str, ModelVersion],
+    schemas: Schemas,
 ) -> tuple[ServingPolicy, str]:
     """Compile one model's policy; versions in ``known`` whose row is unchanged are used again.
 
@@ -245,10 +310,9 @@ def _policy_from_rows(
         SchemaInvalid: If nobody could answer. A challenger, arm or shadow that cannot be used is told instead; other
             versions that cannot be used are left out.
     """
-    read = [(row, _read_version(name, row, known)) for row in rows["versions"]]
+    read = [(row, _read_version(name, row, known, schemas)) for row in rows]
     versions = {found.version: found for _, found in read if isinstance(found, ModelVersion)}
     by_id = {found.id: found for _, found in read}
-    policy = rows["policy"]
     champion = _named(by_id, Role.CHAMPION, policy["champion_version"])
     if not isinstance(champion, ModelVersion):
         raise SchemaInvalid("there is no champion" if champion is None else champion.problem)
@@ -299,7 +363,7 @@ class _Unusable(NamedTuple):
 
 
 def _read_version(
-    model_name: str, row: Mapping[str, Any], known: Mapping[str, ModelVersion]
+    model_name: str, row: Mapping[str, Any], known: Mapping[str, ModelVersion], schemas: Schemas
 ) -> ModelVersion | _Unusable:
     version_id = None
     try:
@@ -308,7 +372,7 @@ def _read_version(
             previous = known.get(row["version"])
             if previous is not None and {**previous.source, "status": None} == {**row, "status": None}:
                 return previous
-        return version_from_row(model_name, row)
+        return version_from_row(model_name, row, schemas)
     except SchemaInvalid as problem:
         return _Unusable(version_id, str(problem))
 
@@ -343,9 +407,8 @@ def _named(by_id: Mapping[int | None, ModelVersion | _Unusable], role: str, vers
     return found if isinstance(found, ModelVersion) else _Unusable(found.id, f"the {role}: {found.problem}")
 
 
-def _taken_back(current: ServingPolicy, rows: Any) -> ServingPolicy:
-    """Return the policy without the traffic that rows take back of which nothing else can be used."""
-    policy = rows.get("policy") if isinstance(rows, Mapping) else None
+def _taken_back(current: ServingPolicy, policy: Any) -> ServingPolicy:
+    """Return the policy without the traffic that a row takes back of which nothing else can be used."""
     if not isinstance(policy, Mapping):
         return current
     if current.challenger_weight and policy.get("challenger_weight") == 0:

@@ -24,7 +24,7 @@ asked whether it still serves before each call: a caller who would wait for a fr
 FIRST_EJECTION_SECONDS = 1.0
 LONGEST_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
-"""Retries earned by one call."""
+"""Retries earned by one answer."""
 RETRY_BURST = 100.0
 """Retries that may be saved up: all calls in flight to a replica fail together when it dies."""
 
@@ -180,7 +180,14 @@ def _ejected(health: Health, now: float) -> Health:
 
 
 class RetryBudget(NamedTuple):
-    """Retries that may still be made: 20 % of calls, saved up to a burst, so that retries cannot multiply an outage."""
+    """Retries that may still be made: a share of the answers, saved up to a burst.
+
+    Calls that fail earn none: while no replica answers, a retry finds what the call found, and the budget that calls
+    earn would add a fifth to the load of model servers that are down already.
+
+    Source:
+        Retry throttling by answers: gRPC proposal A6.
+    """
 
     tokens: float = RETRY_BURST
 
@@ -189,9 +196,9 @@ class RetryBudget(NamedTuple):
         """Whether one more retry may be made."""
         return self.tokens >= 1
 
-    def after_call(self) -> "RetryBudget":
-        """Return the budget after a caller's call."""
-        return RetryBudget(min(self.tokens + RETRY_RATIO, RETRY_BURST))
+    def after_answer(self) -> "RetryBudget":
+        """Return the budget after a replica answered."""
+        return self if self.tokens >= RETRY_BURST else RetryBudget(min(self.tokens + RETRY_RATIO, RETRY_BURST))
 
     def after_retry(self) -> "RetryBudget":
         """Return the budget after a retry."""

@@ -104,9 +104,12 @@ class Strata:
 
     def until(self, moment: float) -> "Strata":
         """Return what had ended at a moment, in seconds since the epoch."""
-        last_start = moment - WINDOW_SECONDS
-        end = int(np.searchsorted(self.starts, last_start, side="right"))
-        arrivals = self.arrivals.where(self.arrivals.start <= last_start)
+        return self.begun_by(moment - WINDOW_SECONDS)
+
+    def begun_by(self, moment: float) -> "Strata":
+        """Return what had begun at a moment, with as much of the windows that had not ended as has come of them."""
+        end = int(np.searchsorted(self.starts, moment, side="right"))
+        arrivals = self.arrivals.where(self.arrivals.start <= moment)
         return Strata(self.starts[:end], self.champion.cut(0, end), self.challenger.cut(0, end), arrivals)
 
     def first_at(self, moment: float) -> int:

@@ -54,8 +54,7 @@ class Callers:
 
     def reconcile(self, snapshot: PolicySnapshot) -> None:
         """Close the callers of versions that the snapshot does not have, once their rows are answered."""
-        current = {version for policy in snapshot.policies.values() for version in policy.versions.values()}
-        for version in [known for known in self._open if known not in current]:
+        for version in [known for known in self._open if not snapshot.has(known)]:
             self._retire(self._open.pop(version))
 
     async def close(self) -> None:

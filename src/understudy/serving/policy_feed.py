@@ -4,12 +4,12 @@ No request ever waits for this: it reads :attr:`PolicyFeed.snapshot`, which is s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
 
-from understudy.core.policy import ModelVersion, PolicySnapshot, ServingPolicy, apply_document
+from understudy.core.policy import Compiling, ModelVersion, PolicySnapshot, ServingPolicy
 from understudy.errors import RegistryError
 from understudy.ports.policy import PolicyChange, PolicySource, SnapshotFile
 from understudy.ports.telemetry import Telemetry
@@ -26,8 +26,9 @@ SIGN_OFF_SECONDS = 2.0
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "arms_weight_ratio", "policy_rejected")
-INLINE_MODELS = 50
-"""More changed models than this are compiled in a thread, so that the event loop never stops for them."""
+TURN_SECONDS = 0.002
+"""How long the work of many models keeps the event loop; then whoever waits has a turn. Not a thread: it would take the
+interpreter from the loop after each of its system calls, and callers of 10,000 models' proxies waited for seconds."""
 
 
 class PolicyFeed:
@@ -76,6 +77,9 @@ class PolicyFeed:
         self._document: dict[str, Any] = {"models": {}, "keys": []}
         self._changed: set[str] = set()
         self._reload_all = False
+        self._has_just_loaded = False
+        """Whether what may have changed since everything was loaded is what a poll tells."""
+        self._ask = False
         self._wake = asyncio.Event()
         self._fresh_at: float | None = None
         self._began_at = now()
@@ -103,6 +107,7 @@ class PolicyFeed:
         """Read the policies once, from Postgres or else from the file, then keep them fresh in the background."""
         try:
             await self._load(None)
+            self._has_just_loaded = True
         except RegistryError:
             self._reload_all = True
             self._wake.set()
@@ -145,13 +150,17 @@ class PolicyFeed:
                 await self._source.listen(self._note)
             except RegistryError:
                 self._telemetry.count("policy_listen_failures_total")
+            # What the next subscription goes to may be another database, restored into this one's place.
+            self._has_just_loaded = False
             await asyncio.sleep(self._retry_seconds)
 
     def _note(self, change: PolicyChange) -> None:
-        if change.model_name is None:
-            self._reload_all = True
-        else:
+        if change.model_name is not None:
             self._changed.add(change.model_name)
+        elif self._has_just_loaded:
+            self._has_just_loaded, self._ask = False, True
+        else:
+            self._reload_all = True
         self._wake.set()
 
     async def _reload(self) -> None:
@@ -178,8 +187,9 @@ class PolicyFeed:
 
     async def _catch_up(self, *, woken: bool) -> None:
         """Load what is known to have changed; ask what has, when nobody said so or the last attempt failed."""
-        if not self._reload_all and (self.degraded or not woken):
+        if not self._reload_all and (self._ask or self.degraded or not woken):
             self._changed.update(await self._source.changed_since_last_poll())
+            self._ask = False
             self._confirm()
         while self._reload_all or self._changed:
             # Taken out before the read: a change that arrives during it must be read again.
@@ -199,21 +209,29 @@ class PolicyFeed:
 
     async def _swap(self, document: Mapping[str, Any], *, complete: bool) -> None:
         before = self.snapshot or PolicySnapshot()
-        if len(document["models"]) > INLINE_MODELS:
-            after = await asyncio.to_thread(apply_document, before, document, complete=complete)
-        else:
-            after = apply_document(before, document, complete=complete)
-        self.snapshot = after
+        compiling = Compiling(before, document, complete=complete)
+        await self._in_turns(compiling.each_model())
+        after = self.snapshot = compiling.snapshot()
         self._on_swap(after)
-        kept = {} if complete else self._document["models"]
-        models = {**kept, **document["models"]}
-        gone = [name for name in {**self._document["models"], **models} if not _is_known(after, name)]
+        known = self._document["models"]
+        asked = {**known, **document["models"]} if complete else document["models"]
+        gone = [name for name in asked if not _is_known(after, name)]
+        models = {**({} if complete else known), **document["models"]}
         for name in gone:
             models.pop(name, None)
         self._document = {"models": models, "keys": document.get("keys", self._document["keys"])}
         self._unsaved = True
         self._report_due_at = 0.0
-        self._publish(after, document["models"], gone)
+        await self._in_turns(self._publish(before, after, document["models"]))
+        await self._in_turns(self._forget(gone))
+
+    async def _in_turns(self, steps: Iterable[object]) -> None:
+        """Take all steps, and let the event loop see to others whenever :data:`TURN_SECONDS` are over."""
+        turn_ends_at = self._now() + TURN_SECONDS
+        for _ in steps:
+            if self._now() >= turn_ends_at:
+                await asyncio.sleep(0)
+                turn_ends_at = self._now() + TURN_SECONDS
 
     async def _follow_up(self) -> None:
         """Save and report what was swapped in."""
@@ -230,8 +248,9 @@ class PolicyFeed:
         self._report_due_at = self._now() + REPORT_SECONDS
         generations = {name: policy.generation for name, policy in snapshot.policies.items()}
         in_flight = self._in_flight()
-        called = {version_id for policy in snapshot.policies.values() for version_id in policy.called_ids}
-        self._draining = not called.issuperset(in_flight)
+        left = set(in_flight)
+        await self._in_turns(_without_called(left, snapshot.policies.values()))
+        self._draining = bool(left)
         self._reporting = asyncio.create_task(self._source.report(self._instance, generations, in_flight))
         try:
             await asyncio.shield(self._reporting)
@@ -249,17 +268,20 @@ class PolicyFeed:
         self.degraded = True
         self._telemetry.set("policy_degraded", 1)
 
-    def _publish(self, snapshot: PolicySnapshot, names: Iterable[str], gone: Iterable[str]) -> None:
+    def _publish(self, before: PolicySnapshot, after: PolicySnapshot, names: Iterable[str]) -> Iterator[None]:
+        """Set the gauges of models, a model at each step; what is as it was is set already."""
         for name in names:
-            policy = snapshot.policies.get(name)
-            if policy is not None:
-                self._show_roles(policy)
-                self._telemetry.set("policy_generation", policy.generation, name)
-                self._telemetry.set("challenger_weight_ratio", policy.challenger_weight / 100, name)
-                self._telemetry.set("arms_weight_ratio", len(policy.arms) / 100, name)
-            if _is_known(snapshot, name):
-                self._telemetry.set("policy_rejected", float(name in snapshot.rejected), name)
+            yield
+            known, policy = _gauges_of(before, name), _gauges_of(after, name)
+            for gauge, value in policy.items():
+                if known.get(gauge) != value:
+                    self._telemetry.set(gauge, value, name)
+            if name in after.policies:
+                self._show_roles(after.policies[name])
+
+    def _forget(self, gone: Iterable[str]) -> Iterator[None]:
         for name in gone:
+            yield
             for gauge in MODEL_GAUGES:
                 self._telemetry.forget(gauge, name)
             self._forget_roles(name)
@@ -270,12 +292,37 @@ class PolicyFeed:
         if self._shown_roles.get(policy.model_name) != roles:
             self._forget_roles(policy.model_name)
             self._shown_roles[policy.model_name] = roles
-        self._telemetry.set("policy_info", 1, policy.model_name, *roles)
+            self._telemetry.set("policy_info", 1, policy.model_name, *roles)
 
     def _forget_roles(self, model_name: str) -> None:
         roles = self._shown_roles.pop(model_name, None)
         if roles is not None:
             self._telemetry.forget("policy_info", model_name, *roles)
+
+
+def _gauges_of(snapshot: PolicySnapshot, name: str) -> dict[str, float]:
+    """Return what the gauges of a model show; nothing of one that is not known."""
+    if not _is_known(snapshot, name):
+        return {}
+    rejected = {"policy_rejected": float(name in snapshot.rejected)}
+    policy = snapshot.policies.get(name)
+    if policy is None:
+        return rejected
+    return {
+        "policy_generation": policy.generation,
+        "challenger_weight_ratio": policy.challenger_weight / 100,
+        "arms_weight_ratio": len(policy.arms) / 100,
+        **rejected,
+    }
+
+
+def _without_called(version_ids: set[int], policies: Iterable[ServingPolicy]) -> Iterator[None]:
+    """Take the versions that get calls out of a set, a policy at each step."""
+    for policy in policies:
+        if not version_ids:
+            return
+        version_ids -= policy.called_ids
+        yield
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain, islice
 
 from understudy.core.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
@@ -10,6 +11,9 @@ from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 
 MEMORY_SECONDS = 2.0
+"""For which it is remembered that a champion answered."""
+MISSING_SECONDS = 0.5
+"""For which it is remembered that none did: whoever waits for the first one waits as much longer than it takes."""
 PROBE_SECONDS = 0.5
 PROBES_AT_ONCE = 8
 LOOK_SECONDS = 5.0
@@ -17,7 +21,7 @@ LOOK_SECONDS = 5.0
 
 
 class ChampionWatch:
-    """Asks champions for a sign of life, at most once in ``MEMORY_SECONDS`` however often it is asked itself."""
+    """Asks champions for a sign of life, and remembers what came of it however often it is asked itself."""
 
     def __init__(self, callers: Callers, now: Callable[[], float]) -> None:
         self._callers = callers
@@ -34,14 +38,15 @@ class ChampionWatch:
         async with self._asking:
             if self._now() >= self._known_until:
                 self._reachable = await self._probe(snapshot)
-                self._known_until = self._now() + MEMORY_SECONDS
+                self._known_until = self._now() + (MEMORY_SECONDS if self._reachable else MISSING_SECONDS)
         return self._reachable
 
     async def _probe(self, snapshot: PolicySnapshot) -> bool:
         """Ask champions, a few at once, until one answers; the one that answered last is asked first."""
-        names = sorted(snapshot.policies, key=lambda name: name != self._answered_last)
-        for start in range(0, len(names), PROBES_AT_ONCE):
-            group = names[start : start + PROBES_AT_ONCE]
+        last = self._answered_last
+        first = [last] if last is not None and last in snapshot.policies else []
+        names = chain(first, (name for name in snapshot.policies if name != last))
+        while group := list(islice(names, PROBES_AT_ONCE)):
             answers = await asyncio.gather(*(self._is_ready(snapshot.policies[name].champion) for name in group))
             if any(answers):
                 self._answered_last = group[answers.index(True)]

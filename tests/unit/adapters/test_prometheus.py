@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -179,6 +180,19 @@ def test_counters_and_histograms_add_up_as_the_librarys(added: Sequence[tuple[st
         plain.histograms["rollback_duration_seconds"].labels(result).observe(by)
 
     assert numbers(telemetry.exposition()[0]) == numbers(generate_latest(plain.registry))
+
+
+def test_a_page_of_many_series_is_made_with_pauses_for_whoever_else_computes():
+    telemetry = PrometheusTelemetry()
+    for number in range(2_000):
+        telemetry.set("policy_generation", number, f"model-{number}")
+    began, computed = time.monotonic(), time.thread_time()
+
+    page, _ = telemetry.exposition()
+
+    rested = time.monotonic() - began - (time.thread_time() - computed)
+    assert page.count(b"policy_generation{") == 2_000
+    assert rested >= 2_000 // 50 * 0.001
 
 
 def test_a_counter_cannot_go_down():

@@ -1,4 +1,6 @@
+import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from builders import a_version_row, policy_rows
@@ -35,6 +37,18 @@ def test_what_is_written_is_read_again(tmp_path):
 
     assert file.read() == document
     assert failures.count == 0
+
+
+def test_many_models_are_written_with_pauses_for_whoever_else_computes(tmp_path):
+    file = JsonSnapshotFile(tmp_path / "policy.json")
+    models = {f"model-{number}": MappingProxyType(policy_rows()) for number in range(1_000)}
+    began, computed = time.monotonic(), time.thread_time()
+
+    file.write({"models": models, "keys": []})
+
+    rested = time.monotonic() - began - (time.thread_time() - computed)
+    assert (file.read() or {})["models"].keys() == models.keys()
+    assert rested >= 1_000 // 25 * 0.001
 
 
 def test_a_model_nested_too_deep_to_be_written_is_left_out_and_counted(tmp_path):

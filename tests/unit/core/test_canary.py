@@ -109,6 +109,66 @@ def test_an_incident_of_a_minute_holds_and_one_of_two_minutes_rolls_back():
     assert after_an_incident_of(8) is Verdict.ROLL_BACK
 
 
+# -- from its first calls on -------------------------------------------------------------------------------------------
+
+BUSY = World("150 calls a second", requests_per_minute=9_000)
+FIRST_WEIGHT = 2.0
+FIRST_STAGE = Stage("fraud", "42", 1, (0.0,), 2, FIRST_WEIGHT, {1: FIRST_WEIGHT})
+
+
+def first_seconds(world: World) -> list[Window]:
+    """Return the first two windows of a world at the first weight."""
+    return Traffic(world, 1).windows(0, 2, FIRST_WEIGHT)
+
+
+def of_second(windows: Sequence[Window], now: float, policy: CanaryPolicy | None = None) -> Decision:
+    return evaluate(windows, policy or CanaryPolicy(), FIRST_STAGE, now)
+
+
+def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_before_its_first_window_ends():
+    windows = first_seconds(replace(BUSY, error_factor=1e6))
+
+    before, then = of_second(windows, 9.9), of_second(windows, 10.0)
+
+    assert before.verdict is Verdict.HOLD
+    assert then.verdict is Verdict.ROLL_BACK
+    errors = row_of(then, Check.ERROR_RATE)
+    assert (errors.challenger, errors.state) == (1.0, CheckState.FAIL)
+    assert then.reason.startswith("ROLL BACK fraud v42 at 2 % (minute 0): error rate 100 % vs 0.")
+    assert f"evidence over a million of 200 needed, {errors.challenger_requests} challenger requests" in then.reason
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (replace(BUSY, error_rate=0.9), "the champion fails as well"),
+        (replace(BUSY, error_rate=0.01, error_factor=70), "three of ten callers got an answer"),
+        (replace(BUSY, requests_per_minute=200, error_factor=1e6), "hardly anybody has met it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_in_its_first_seconds_a_challenger_stays_when(world, why):
+    decision = of_second(first_seconds(world), 15.0)
+
+    assert decision.verdict is Verdict.HOLD
+
+
+def test_in_its_first_seconds_a_challenger_that_fails_one_busy_entity_stays():
+    windows = [of_one_entity(window) for window in first_seconds(replace(BUSY, error_factor=1e6))]
+
+    assert of_second(windows, 15.0).verdict is Verdict.HOLD
+
+
+def test_a_challenger_that_served_well_in_its_first_window_has_the_time_of_an_incident():
+    well = [window for window in first_seconds(BUSY) if window.key.start == 0]
+    failing = Traffic(replace(BUSY, error_factor=1e6), 1).windows(1, 4, FIRST_WEIGHT)
+
+    assert {of_second([*well, *failing], float(now)).verdict for now in range(16, 60)} == {Verdict.HOLD}
+
+
+# -- entities, latency, scores and the split ---------------------------------------------------------------------------
+
+
 def test_errors_of_one_entity_alone_hold_and_say_so():
     windows = [of_one_entity(window) for window in traffic(error_factor=4.0)]
 

@@ -85,7 +85,7 @@ def test_good_bodies_are_read_in_one_pass_to_the_last_bit(income, account, insur
 
     request = read_predict(body, schema.decoder)
 
-    is_typed = -9.2e18 < income < 9.2e18  # beyond it, it may be an integer that does not fit
+    is_typed = -9.2e18 <= income <= 9.2e18  # beyond it, it may be an integer that does not fit
     assert isinstance(request, TypedRequest) is is_typed
     if is_typed:
         assert struct.unpack("<3d", request.assemble(version_of(schema), None).row[0]) == (income, account, insured)

@@ -8,7 +8,7 @@ from builders import a_version_row, an_input_schema, policy_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.policy import PolicySnapshot, Role, apply_document, version_from_row
+from understudy.core.policy import Compiling, PolicySnapshot, Role, apply_document, version_from_row
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.errors import SchemaInvalid
 
@@ -109,6 +109,35 @@ def test_a_version_with_other_endpoints_is_another_value():
     second = after(first, visits=policy_rows(versions=moved))
 
     assert second.policies["visits"].champion.endpoints == ("127.0.0.1:9001",)
+
+
+def test_versions_whose_input_schemas_are_alike_to_the_letter_have_the_same_one():
+    rows = policy_rows()
+    first, second = rows["versions"][:2]
+    second["input_schema"] = {**first["input_schema"]}
+
+    alike = after(EMPTY, visits=rows).policies["visits"].versions
+    second["input_schema"] = {**first["input_schema"], "batch": False}
+    unlike = after(EMPTY, visits=rows).policies["visits"].versions
+
+    assert alike[first["version"]].input_schema is alike[second["version"]].input_schema
+    assert unlike[first["version"]].input_schema.batch
+    assert not unlike[second["version"]].input_schema.batch
+
+
+def test_each_model_is_asked_for_its_rows_when_its_turn_comes():
+    models = {"churn": policy_rows(), "fraud": policy_rows()}
+    compiling = Compiling(EMPTY, {"models": models, "keys": []}, complete=True)
+    steps = compiling.each_model()
+
+    assert next(steps) == "churn"
+    models["fraud"] = policy_rows(generation=7)
+    assert list(steps) == ["fraud"]
+
+    assert {name: policy.generation for name, policy in compiling.snapshot().policies.items()} == {
+        "churn": 1,
+        "fraud": 7,
+    }
 
 
 def test_a_change_of_roles_keeps_the_versions_and_tells_their_new_status():

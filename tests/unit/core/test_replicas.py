@@ -210,18 +210,19 @@ def test_a_probe_that_ends_after_the_replica_answered_changes_nothing():
 
 
 @given(st.lists(st.booleans(), max_size=2_000))
-def test_retries_never_exceed_a_fifth_of_the_calls_and_the_burst(wishes):
+def test_retries_never_exceed_a_fifth_of_the_answers_and_the_burst(answered):
     budget = RetryBudget()
     retries = 0
 
-    for wants_retry in wishes:
-        budget = budget.after_call()
-        if wants_retry and budget.allows:
+    for is_answered in answered:
+        if is_answered:
+            budget = budget.after_answer()
+        elif budget.allows:
             budget = budget.after_retry()
             retries += 1
 
     assert 0 <= budget.tokens <= RETRY_BURST
-    assert retries <= RETRY_BURST + RETRY_RATIO * len(wishes) + 1e-6
+    assert retries <= RETRY_BURST + RETRY_RATIO * sum(answered) + 1e-6
 
 
 @given(st.sampled_from([outcome for outcome in Outcome if outcome not in (Outcome.LATE, Outcome.OVERTAKEN)]))

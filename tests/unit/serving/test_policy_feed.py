@@ -1,9 +1,12 @@
 import asyncio
+import itertools
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import orjson
 import pytest
@@ -55,9 +58,11 @@ class SilentPolls(DeafSource):
 async def a_feed(
     source: MemoryPolicySource,
     folder: Path,
+    *,
     poll_seconds: float = 10,
     telemetry: MemoryTelemetry | None = None,
     in_flight: Mapping[int, int] = MappingProxyType({}),
+    now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[PolicyFeed]:
     feed = PolicyFeed(
         source,
@@ -65,7 +70,7 @@ async def a_feed(
         telemetry or MemoryTelemetry(),
         instance="proxy-1",
         poll_seconds=poll_seconds,
-        now=time.monotonic,
+        now=now,
         on_swap=lambda _: None,
         in_flight=lambda: dict(in_flight),
         retry_seconds=SOON,
@@ -306,6 +311,129 @@ async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_at_ea
         await until(lambda: source.in_flight["proxy-1"] == {1: 4, 99: 1})
         del in_flight[99]
         await until(lambda: source.in_flight["proxy-1"] == {1: 4})
+
+
+# -- thousands of models -----------------------------------------------------------------------------------------------
+
+MANY = 300
+MOST_A_TURN = 3
+"""Models that a turn of two milliseconds has at most when each takes one, by the clock of these tests."""
+
+
+class Turns:
+    """Counts the turns of the event loop, and what was done in each."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.done: dict[tuple[str, int], int] = {}
+        self._thread = threading.get_ident()
+
+    async def count(self) -> None:
+        while True:
+            self.number += 1
+            await asyncio.sleep(0)
+
+    def note(self, work: str) -> None:
+        if threading.get_ident() == self._thread:  # the file is written in another one
+            self.done[work, self.number] = self.done.get((work, self.number), 0) + 1
+
+    def most(self, work: str) -> int:
+        return max(count for (what, _), count in self.done.items() if what == work)
+
+
+class NotedRows(Mapping[str, Any]):
+    """A model's rows, which note when their policy is asked for."""
+
+    def __init__(self, rows: Mapping[str, Any], turns: Turns) -> None:
+        self._rows, self._turns = rows, turns
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "policy":
+            self._turns.note("compiled")
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class NotedSource(MemoryPolicySource):
+    """A source that counts what it is asked, and whose rows note when they are read."""
+
+    def __init__(self, document: PolicyDocument, turns: Turns) -> None:
+        super().__init__(document)
+        self.turns = turns
+        self.loads: list[int | None] = []
+        self.polls = 0
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        self.loads.append(None if model_names is None else len(model_names))
+        document = await super().load(model_names)
+        return {**document, "models": {name: NotedRows(rows, self.turns) for name, rows in document["models"].items()}}
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        self.polls += 1
+        return await super().changed_since_last_poll()
+
+
+class NotedTelemetry(MemoryTelemetry):
+    """Telemetry that notes when gauges of models are set."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self.turns = turns
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        if labels:
+            self.turns.note(name)
+        super().set(name, value, *labels)
+
+
+async def test_the_event_loop_has_its_turn_after_each_few_of_many_models(tmp_path):
+    turns = Turns()
+    source = NotedSource({"models": {f"m{n}": policy_rows() for n in range(MANY)}, "keys": []}, turns)
+    milliseconds = itertools.count()
+    counting = asyncio.create_task(turns.count())
+    telemetry = NotedTelemetry(turns)
+    async with a_feed(source, tmp_path, telemetry=telemetry, now=lambda: next(milliseconds) / 1000) as feed:
+        for number in range(MANY):
+            source.change_policy(f"m{number}", challenger_version=2, challenger_weight=5)
+        wanted = [("policy_generation", f"m{number}") for number in range(MANY)]
+        await until(lambda: all(telemetry.gauges.get(gauge) == 2 for gauge in wanted))
+        assert feed.snapshot is not None
+        assert {policy.challenger_weight for policy in feed.snapshot.policies.values()} == {5}
+    counting.cancel()
+
+    assert sum(count for (work, _), count in turns.done.items() if work == "compiled") >= 2 * MANY
+    assert turns.most("compiled") <= MOST_A_TURN
+    assert turns.most("policy_generation") <= MOST_A_TURN
+
+
+async def test_gauges_that_are_as_they_were_are_not_set_again(tmp_path):
+    turns = Turns()
+    source = NotedSource({"models": {"visits": policy_rows(), "churn": policy_rows()}, "keys": []}, turns)
+    telemetry = NotedTelemetry(turns)
+    async with a_feed(source, tmp_path, telemetry=telemetry):
+        turns.done.clear()
+        source.change_policy("visits", shadow_percent=50)
+        await until(lambda: telemetry.gauges["policy_generation", "visits"] == 2)
+
+    assert {work for work, _ in turns.done} == {"compiled", "policy_generation"}
+
+
+async def test_after_a_start_the_first_subscription_asks_what_changed_and_a_later_one_reads_everything(tmp_path):
+    source = NotedSource({"models": {"visits": policy_rows()}, "keys": []}, Turns())
+    async with a_feed(source, tmp_path) as feed:
+        source.change_policy("visits", champion_version=2)  # before anybody listens
+        await until(lambda: source.polls > 0 and generation(feed.snapshot) == 2)
+        assert source.loads == [None, 1]
+
+        source.available = False
+        await until(lambda: feed.degraded)
+        source.available = True
+        await until(lambda: source.loads.count(None) == 2)
 
 
 # -- signing off -------------------------------------------------------------------------------------------------------

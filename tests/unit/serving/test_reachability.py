@@ -8,7 +8,7 @@ from understudy.core.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
-from understudy.serving.reachability import MEMORY_SECONDS, ChampionGauges, ChampionWatch
+from understudy.serving.reachability import MEMORY_SECONDS, MISSING_SECONDS, ChampionGauges, ChampionWatch
 
 MODELS = [f"model-{n:02}" for n in range(20)]
 SNAPSHOT = PolicySnapshot({name: a_policy(model_name=name, champion=a_version("1", name)) for name in MODELS})
@@ -78,6 +78,17 @@ async def test_the_answer_is_remembered_and_the_last_one_that_answered_is_asked_
 
     assert servers.asked[asked_at_first] == "model-19"
     assert len(servers.asked) <= asked_at_first + 8
+
+
+async def test_that_none_answered_is_remembered_for_a_shorter_time():
+    servers, clock = Servers(set()), Clock()
+    watch = ChampionWatch(Callers(servers), clock)
+    assert not await watch.any_reachable(SNAPSHOT)
+    servers.alive.add("model-00")
+
+    assert not await watch.any_reachable(SNAPSHOT)
+    clock.seconds += MISSING_SECONDS
+    assert await watch.any_reachable(SNAPSHOT)
 
 
 async def test_without_models_there_is_nothing_to_miss():
