@@ -71,6 +71,8 @@ class Terminal:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Where tests run in the background, interrupts are ignored, and a child would inherit that.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - there are no threads
             )
 
     def wait(self, seconds: float) -> int | None:

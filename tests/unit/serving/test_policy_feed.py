@@ -425,7 +425,7 @@ async def test_gauges_that_are_as_they_were_are_not_set_again(tmp_path):
 
 async def test_after_a_start_the_first_subscription_asks_what_changed_and_a_later_one_reads_everything(tmp_path):
     source = NotedSource({"models": {"visits": policy_rows()}, "keys": []}, Turns())
-    async with a_feed(source, tmp_path) as feed:
+    async with a_feed(source, tmp_path, poll_seconds=0.5) as feed:
         source.change_policy("visits", champion_version=2)  # before anybody listens
         await until(lambda: source.polls > 0 and generation(feed.snapshot) == 2)
         assert source.loads == [None, 1]
