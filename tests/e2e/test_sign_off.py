@@ -4,10 +4,8 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +110,7 @@ async def test_a_proxy_signs_off_when_its_last_call_is_answered_and_not_before(s
         calling = asyncio.create_task(client.post(f"http://127.0.0.1:{stack.proxy_port}{VISITS}", content=CALL))
         await until(lambda: has_a_call(client, metrics_port))
         proxy.signal(signal.SIGTERM)
-        await until(lambda: refuses(stack.proxy_port))
+        await until(lambda: says_that_it_leaves(client, stack.proxy_port))
         while_it_drains = await reported(database_url), calling.done()
         model.signal(signal.SIGCONT)
         answer = await calling
@@ -128,8 +126,6 @@ async def has_a_call(client: httpx2.AsyncClient, metrics_port: int) -> bool:
     return any(re.match(r"\w*requests_in_flight(\{.*\})? 1(\.0)?$", line) for line in text.splitlines())
 
 
-async def refuses(port: int) -> bool:
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return False
-    return True
+async def says_that_it_leaves(client: httpx2.AsyncClient, port: int) -> bool:
+    answer = (await client.get(f"http://127.0.0.1:{port}/readyz")).json()
+    return bool(answer["status"] == "draining")
