@@ -666,10 +666,13 @@ async def test_a_connection_reset_under_a_call_costs_a_retry_and_not_the_call(re
     async with running() as (server,), TcpRelay(server.port) as relay:
         endpoints = [relay.endpoint, server.endpoint][:replicas]
         async with connected(a_version(*endpoints)) as backend:
-            server.behaviour.delay_seconds = 0.2
+            server.behaviour.delay_seconds = 1.0
             calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(4)]
-            await asyncio.sleep(0.1)
 
+            async def are_under_way() -> bool:
+                return server.calls == 4
+
+            assert await eventually(are_under_way, LOAD_SECONDS)
             relay.cut()
             answers = await asyncio.gather(*calls)
 
