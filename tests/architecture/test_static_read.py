@@ -6,6 +6,7 @@ Ruff's security rules (``S``) read the rest: planted passwords, weak hashes, fil
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,11 @@ def stores_without_a_bound(tree: ast.AST) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} keeps every answer"
 
 
+@lru_cache(maxsize=1_000)
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 RULES: dict[str, tuple[Callable[[ast.AST], Iterator[str]], dict[str, str]]] = {
     "no pickle, no shell, no text that is run": (dangers, {}),
     "no SQL from values": (sql_from_values, SQL_WITH_NAMES),
@@ -168,7 +174,7 @@ RULES: dict[str, tuple[Callable[[ast.AST], Iterator[str]], dict[str, str]]] = {
 @pytest.mark.parametrize("rule", RULES)
 def test_the_source_holds_to(rule: str):
     find, excused = RULES[rule]
-    found = {path.relative_to(SRC).as_posix(): list(find(ast.parse(path.read_text("utf-8")))) for path in MODULES}
+    found = {path.relative_to(SRC).as_posix(): list(find(parsed(path))) for path in MODULES}
     broken = {module: problems for module, problems in found.items() if problems}
 
     assert {module: problems for module, problems in broken.items() if module not in excused} == {}

@@ -680,6 +680,19 @@ async def test_a_connection_reset_under_a_call_costs_a_retry_and_not_the_call(re
             assert server.calls > 4
 
 
+async def test_a_connection_that_breaks_while_it_is_young_costs_a_retry_and_not_the_call():
+    async with running(Behaviour(delay_seconds=0.1)) as (server,), TcpRelay(server.port) as relay:
+        for moment in [0.005, 0.01, 0.015, 0.02] * 6:  # some of them meet a write
+            async with connected(a_version(relay.endpoint)) as backend:
+                calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(4)]
+                await asyncio.sleep(moment)
+
+                relay.cut()
+                answers = await asyncio.gather(*calls)
+
+            assert [answer.values.tolist() for answer in answers] == [[SCORE]] * 4
+
+
 async def test_a_replica_that_says_unavailable_is_replaced_by_the_other_for_that_call():
     async with (
         running(Behaviour(code=grpc.StatusCode.UNAVAILABLE), Behaviour()) as (one, other),

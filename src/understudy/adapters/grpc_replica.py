@@ -17,6 +17,9 @@ _log = structlog.get_logger(__name__)
 MAX_ANSWER_BYTES = 4 * 1_048_576
 LOOK_AGAIN_SECONDS = 1.0
 """Least time between two searches for an endpoint that could not be reached."""
+BREAKING_LOOKS = 10
+"""Looks, a millisecond apart, at a connection under which a call broke. gRPC tells the call before it has closed the
+connection, and a call that follows at once would be lost with it."""
 LEAVING_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
 
@@ -95,6 +98,14 @@ class Replica:
             self._looking.add_done_callback(_look_at_end)
         # Shielded: a caller that goes away must not end the search for the others.
         await asyncio.shield(self._looking)
+
+    async def let_break(self) -> None:
+        """Return when the connection does not stand any more, or, when only a call was broken, a moment later."""
+        # Waiting for the change itself would leave gRPC a watcher for each call, until the connection does break.
+        for _ in range(BREAKING_LOOKS):
+            if not self.is_connected:
+                return
+            await asyncio.sleep(0.001)
 
     def look_again(self) -> None:
         """Look for the endpoint anew before the next call, because it may have moved; at most once a second."""

@@ -215,6 +215,8 @@ class ReplicaSet:
             other = await self._ejected_that_serves(deadline)
         if other is None and not_taken.outcome is Outcome.UNABLE:
             raise _unavailable(not_taken) from not_taken.__cause__
+        if other is None:
+            await self._open()[failed].let_break()
         return failed if other is None else other
 
     async def _ejected_that_serves(self, deadline: float) -> int | None:
