@@ -682,8 +682,9 @@ async def test_a_connection_reset_under_a_call_costs_a_retry_and_not_the_call(re
 
 async def test_a_connection_that_breaks_while_it_is_young_costs_a_retry_and_not_the_call():
     async with running(Behaviour(delay_seconds=0.1)) as (server,), TcpRelay(server.port) as relay:
-        for moment in [0.005, 0.01, 0.015, 0.02] * 6:  # some of them meet a write
+        for moment in [0.0, 0.001, 0.002, 0.005] * 6:  # some of them meet a write
             async with connected(a_version(relay.endpoint)) as backend:
+                assert await backend.ready(LOAD_SECONDS)  # one that breaks while it is being made is no connection yet
                 calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(4)]
                 await asyncio.sleep(moment)
 
