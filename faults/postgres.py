@@ -1,7 +1,6 @@
 """Rows PG: what Postgres may do."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -12,12 +11,14 @@ import asyncpg
 from e2e.stack import get, sql
 
 from faults.measure import NOTHING, measured, standard
-from faults.not_here import NotHere
+from faults.pooler import a_pooler
 from faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from faults.small_disk import small_disk
 from faults.standby import Pair, a_cluster_with_standby
 from faults.tcp import Behaviour
 from faults.world import DEADLINE_MS, Machine, World, database_url
+from understudy.adapters.postgres_policy import PostgresPolicySource
+from understudy.errors import RegistryUnavailable
 
 STILL_UP_SECONDS = 3.0
 PATIENCE_SECONDS = 30.0
@@ -259,10 +260,23 @@ async def deadlocks(machine: Machine, span: Span) -> Figures:
         return {**figures, "deadlocks": row["deadlocks"], "deadlocks_unretried": unretried}
 
 
-async def through_pooler(_machine: Machine, _span: Span) -> Figures:
-    if shutil.which("pgbouncer") is None:
-        raise NotHere("pgbouncer is not installed")
-    raise NotHere("pgbouncer is installed, but this runner has no configuration for it yet")
+async def through_pooler(machine: Machine, span: Span) -> Figures:
+    """Write the log through a pooler; policies, which are listened for, must be refused by it and not stay silent."""
+    async with machine.world() as world, a_pooler(machine.postgres.url, world.folder / "pooler") as pooler:
+        pooled = machine.url_of(world.name, pooler.port)
+        await world.champion()
+        logins = pooler.logins
+        await world.start_proxy(log_database_url=pooled)
+        figures = await standard(world, NOTHING, span)
+        policies = PostgresPolicySource(pooled)
+        try:
+            await policies.load()
+            refused = 0
+        except RegistryUnavailable as problem:
+            refused = int("pooler" in problem.next_step)
+        finally:
+            await policies.close()
+        return {**figures, "pooled_logins": pooler.logins - logins, "policies_refused": refused}
 
 
 async def _until(holds: Callable[[], bool], what: str) -> None:
@@ -319,5 +333,11 @@ ROWS = (
         (*at_most(rows_lost=0, rows_dup=0, deadlocks_unretried=0), *at_least(deadlocks=1)),
         deadlocks,
     ),
-    Row("PG-12", "pgbouncer in transaction mode", "works without a statement cache", NOTHING_LOST, through_pooler),
+    Row(
+        "PG-12",
+        "pgbouncer in transaction mode",
+        "the log goes through it; policies are refused and say why",
+        (*NOTHING_LOST, *at_least(pooled_logins=1, policies_refused=1)),
+        through_pooler,
+    ),
 )

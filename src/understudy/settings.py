@@ -77,6 +77,9 @@ class Settings(BaseSettings):
         default=SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL"
     )
     """Postgres 15 to 18: registry, policies, prediction log."""
+    log_database_url: SecretStr | None = None
+    """The same database for the log's rows, where it may be reached through a pooler in transaction mode (pgbouncer);
+    without it they go where ``DATABASE_URL`` leads."""
     control_database_url: SecretStr | None = None
     """The same database under a login that may change policies and rollouts (role ``understudy_engineer``), for what
     callers with scope ``operate`` ask over HTTP; without it a proxy asks as the login of ``DATABASE_URL``."""
@@ -255,6 +258,11 @@ class Settings(BaseSettings):
     def endpoint_rules(self) -> EndpointRules:
         """What ``endpoint_allow`` says."""
         return parse_rules(self.endpoint_allow or "")
+
+    @property
+    def logging_url(self) -> str:
+        """Where rows of the log are written."""
+        return (self.log_database_url or self.database_url).get_secret_value()
 
     @property
     def control_url(self) -> str:

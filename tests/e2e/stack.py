@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -100,9 +100,13 @@ class Stack:
         workers: int = 1,
         wait_ready: bool = True,
         module: str = "understudy.entrypoints.cli",
+        environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> int:
-        """Start a proxy and return its port; ``options`` are settings, ``module`` is what reads ``serve proxy``."""
+        """Start a proxy and return its port.
+
+        ``options`` are settings, ``module`` is what reads ``serve proxy``, ``environment`` is what else it finds there.
+        """
         self.proxy_port = int(options.pop("port", 0)) or free_port()
         env = {
             "DATABASE_URL": self.database_url,
@@ -111,6 +115,7 @@ class Stack:
             "UNDERSTUDY_STATE_DIR": str(self.folder / "state"),
             "UNDERSTUDY_WORKERS": str(workers),
             **{f"UNDERSTUDY_{key.upper()}": str(value) for key, value in options.items()},
+            **(environment or {}),
         }
         if self.redis_url is not None:
             env["REDIS_URL"] = self.redis_url

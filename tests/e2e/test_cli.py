@@ -14,6 +14,7 @@ import pytest
 from command import CommandLine, Done
 
 from understudy.adapters.child_process import free_port
+from understudy.adapters.postgres_lease import PostgresLease
 from understudy.core.routing import bucket_of
 
 DESCRIPTION = {
@@ -219,6 +220,28 @@ def test_the_doctor_finds_a_champion_without_a_server(understudy: CommandLine):
     assert states["churn 1 champion"] == "problem"
     assert {states[name] for name in ("config", "postgres", "clock", "schema", "partitions")} == {"good"}
     assert states["proxies"] == "warning"
+
+
+def test_the_doctor_says_whether_a_monitor_leads(understudy: CommandLine, database_url: str):
+    async def lead(*, then_leave: bool) -> None:
+        lease = PostgresLease(database_url)
+        await lease.take_or_renew("vm:1")
+        if then_leave:
+            await lease.release("vm:1")
+        await lease.close()
+
+    def finding() -> tuple[str, str]:
+        found = {one["name"]: one for one in understudy("doctor", "--json").document["findings"]}["monitor"]
+        return found["state"], found["what"]
+
+    never = finding()
+    asyncio.run(lead(then_leave=False))
+    leads = finding()
+    asyncio.run(lead(then_leave=True))
+    left = finding()
+
+    assert [state for state, _ in (never, leads, left)] == ["warning", "good", "warning"]
+    assert leads[1].startswith("vm:1 leads")
 
 
 def test_without_a_database_commands_leave_with_69_and_the_doctor_with_1():

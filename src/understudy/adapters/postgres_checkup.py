@@ -32,6 +32,17 @@ _ARCHIVE = """
 """
 
 
+_MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age FROM monitorlease WHERE holder <> ''"
+
+
+class MonitorSeen(NamedTuple):
+    """The monitor that led last and has not given the lease back."""
+
+    holder: str
+    age_seconds: float
+    """How long ago it renewed its lease."""
+
+
 class ArchiveCheckup(NamedTuple):
     """How archiving goes."""
 
@@ -101,6 +112,21 @@ async def examine_archive(database_url: str, *, timeout_seconds: float = 5.0) ->
         async with translated("the archive's checkup", timeout_seconds):
             (found,) = await connection.fetch(_ARCHIVE)
             return ArchiveCheckup(*found)
+    finally:
+        connection.terminate()
+
+
+async def examine_monitor(database_url: str, *, timeout_seconds: float = 5.0) -> MonitorSeen | None:
+    """Ask a database with the newest schema which monitor leads; ``None``: none ever did, or the last one said goodbye.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not know.
+    """
+    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
+    try:
+        async with translated("the monitor's checkup", timeout_seconds):
+            found = await connection.fetchrow(_MONITOR)
+            return None if found is None else MonitorSeen(*found)
     finally:
         connection.terminate()
 

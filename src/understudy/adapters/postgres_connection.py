@@ -20,6 +20,10 @@ VENDOR_ERRORS = (
 """What asyncpg raises when Postgres is away, slow, or says no."""
 
 _ROLE_HINT = "Grant the login the role that this needs: docs/reference/sql.md, Roles, has what each one may."
+_POOLER_HINT = (
+    "This looks like a pooler in transaction mode, through which LISTEN is never heard. DATABASE_URL must lead to "
+    "Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
+)
 _SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -64,6 +68,8 @@ async def connect(
             raise RegistryUnavailable(
                 "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) is not there"
             ) from None
+        except asyncpg.ProtocolViolationError as problem:
+            raise RegistryUnavailable(f"Postgres cannot be reached: {problem}", hint=_POOLER_HINT) from problem
     _keep_alive(connection)
     return connection
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -68,13 +69,18 @@ class PostgresPredictionStore:
 
     Args:
         database_url: With a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update
-            ``SpoolOffset``.
+            ``SpoolOffset``. May lead through a pooler in transaction mode.
         timeout_seconds: Longest time of one call; Postgres itself gives up earlier, so that its reason is heard.
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
+        milliseconds = timeout_seconds * 1000
+        self._begin = (
+            f"BEGIN; SET LOCAL lock_timeout = {milliseconds * _LOCK_SHARE:.0f}; "
+            f"SET LOCAL statement_timeout = {milliseconds * _STATEMENT_SHARE:.0f}"
+        )
         self._connection: asyncpg.Connection | None = None
         self._in_use = asyncio.Lock()
 
@@ -82,7 +88,8 @@ class PostgresPredictionStore:
         """Return ``(segment, offset)`` up to which the spool's rows are in the log."""
 
         async def read(connection: asyncpg.Connection) -> tuple[int, int]:
-            found = await connection.fetchrow(_READ_OFFSET, spool_id)
+            async with self._transaction(connection):
+                found = await connection.fetchrow(_READ_OFFSET, spool_id)
             return (0, 0) if found is None else (found["segment"], found["byte_offset"])
 
         return await self._call(read)
@@ -109,7 +116,7 @@ class PostgresPredictionStore:
             if not _is_missing_partition(error):
                 return WriteResult(WriteOutcome.REJECTED, _reason(error))
         try:
-            await self._call(lambda connection: _ensure_partitions(connection, batch))
+            await self._call(lambda connection: self._ensure_partitions(connection, batch))
             return WriteResult(await self._move(batch, copy))
         except asyncpg.PostgresError as error:
             return WriteResult(WriteOutcome.REJECTED, _reason(error))
@@ -135,21 +142,38 @@ class PostgresPredictionStore:
 
     async def _move(self, batch: SpooledBatch, insert: Callable[[asyncpg.Connection], Awaitable[None]]) -> WriteOutcome:
         async def transact(connection: asyncpg.Connection) -> WriteOutcome:
-            await connection.execute("BEGIN")
-            try:
+            async with self._transaction(connection):
                 if not await _take_offset(connection, batch):
-                    await connection.execute("ROLLBACK")
                     return WriteOutcome.OFFSET_MOVED
                 await insert(connection)
-                await connection.execute("COMMIT")
-            except asyncpg.PostgresConnectionError:
-                raise
-            except asyncpg.PostgresError:
-                await connection.execute("ROLLBACK")
-                raise
             return WriteOutcome.WRITTEN
 
         return await self._call(transact)
+
+    async def _ensure_partitions(self, connection: asyncpg.Connection, batch: SpooledBatch) -> None:
+        """Make the partitions of these days, and those of the batch's own months (a clock may be years off)."""
+        async with self._transaction(connection):
+            await connection.execute(_ENSURE_PARTITIONS)
+        for month in _months(batch)[:_MONTHS_AT_ONCE]:
+            async with self._transaction(connection):
+                await connection.execute(_ENSURE_MONTH, month)
+
+    @asynccontextmanager
+    async def _transaction(self, connection: asyncpg.Connection) -> AsyncIterator[None]:
+        """Hold one transaction, with Postgres' own deadlines.
+
+        Even one statement is in one: behind a pooler in transaction mode parsing it and running it could otherwise meet
+        two servers, and what is set for a session would stay with whoever gets that server next.
+        """
+        await connection.execute(self._begin)
+        try:
+            yield
+            await connection.execute("COMMIT")
+        except asyncpg.PostgresConnectionError:
+            raise
+        except asyncpg.PostgresError:
+            await connection.execute("ROLLBACK")
+            raise
 
     async def _call(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         """Run ``work``, again after a failure that passes; raise what its rows cause, translate everything else."""
@@ -190,15 +214,8 @@ class PostgresPredictionStore:
             connection.terminate()
 
     async def _open(self) -> asyncpg.Connection:
-        milliseconds = self._timeout_seconds * 1000
         return await connect(
-            self._database_url,
-            timeout_seconds=self._timeout_seconds,
-            application_name="understudy-log",
-            server_settings={
-                "lock_timeout": f"{milliseconds * _LOCK_SHARE:.0f}",
-                "statement_timeout": f"{milliseconds * _STATEMENT_SHARE:.0f}",
-            },
+            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-log"
         )
 
 
@@ -209,13 +226,6 @@ async def _take_offset(connection: asyncpg.Connection, batch: SpooledBatch) -> b
     if not follows((0, 0), (batch.segment, batch.start)):
         return False
     return await connection.execute(_BEGIN_OFFSET, batch.spool_id, batch.segment, batch.end) == "INSERT 0 1"
-
-
-async def _ensure_partitions(connection: asyncpg.Connection, batch: SpooledBatch) -> None:
-    """Make the partitions of these days, and those of the batch's own months (a clock may be years off)."""
-    await connection.execute(_ENSURE_PARTITIONS)
-    for month in _months(batch)[:_MONTHS_AT_ONCE]:
-        await connection.execute(_ENSURE_MONTH, month)
 
 
 def _months(batch: SpooledBatch) -> list[datetime]:

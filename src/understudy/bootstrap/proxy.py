@@ -168,9 +168,7 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
 async def _open_shipper(
     settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
 ) -> None:
-    store = PostgresPredictionStore(
-        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
-    )
+    store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
     stack.push_async_callback(store.close)
     shipper = LogShipper(
         spool,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.core.presence import is_live
+from understudy.ports.lease import LEASE_SECONDS
 
 CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
@@ -37,6 +38,11 @@ class Finding(NamedTuple):
 
 
 NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
+MONITOR_ADVICE = (
+    "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
+    "the log are not made ahead, and nobody is paged."
+)
+NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
 NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
 
 
@@ -158,6 +164,14 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
         advice = "It catches up within 5 s; if not, look at its log and at /readyz."
         return Finding(name, State.WARNING, f"{seen}, behind: {', '.join(behind)}", advice)
     return Finding(name, State.GOOD, f"{seen}, on the newest generation of {len(policies)} models")
+
+
+def judge_monitor(holder: str, age_seconds: float) -> Finding:
+    """Judge the monitor that led last, by the time since it renewed its lease."""
+    if age_seconds <= LEASE_SECONDS:
+        return Finding("monitor", State.GOOD, f"{holder} leads, seen {age_seconds:.0f} s ago")
+    what = f"none leads: {holder} was seen {age_seconds:.0f} s ago"
+    return Finding("monitor", State.WARNING, what, MONITOR_ADVICE)
 
 
 def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:

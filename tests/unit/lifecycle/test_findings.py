@@ -7,6 +7,7 @@ from understudy.lifecycle.findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_monitor,
     judge_partitions,
     judge_postgres,
     judge_proxy,
@@ -126,6 +127,14 @@ def test_a_proxy_is_good_when_it_lives_and_acts_on_every_newest_generation(acts_
 
 def test_a_proxy_that_is_behind_says_on_which_model():
     assert "visits 2 instead of 3" in judge_proxy("vm:1", {"visits": 2}, {"visits": 3}, 1.0).what
+
+
+@pytest.mark.parametrize(("age_seconds", "state"), [(0.0, State.GOOD), (6.0, State.GOOD), (6.1, State.WARNING)])
+def test_a_monitor_whose_lease_is_over_leads_no_more(age_seconds, state):
+    finding = judge_monitor("vm:1", age_seconds)
+
+    assert finding.state is state
+    assert ("none leads" in finding.what) == (state is State.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.adapters import migrations
-from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_postgres
+from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.redis_checkup import examine_redis
 from understudy.bootstrap.backends import connector_of
@@ -22,6 +22,7 @@ from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import show
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.findings import (
+    NO_MONITOR,
     NO_PROXY,
     NO_REDIS,
     Finding,
@@ -29,6 +30,7 @@ from understudy.lifecycle.findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_monitor,
     judge_partitions,
     judge_postgres,
     judge_proxy,
@@ -47,7 +49,7 @@ _MARKS = {State.GOOD: ("✔", "green"), State.WARNING: ("!", "yellow"), State.PR
 
 @app.command()
 def doctor(*, as_json: AsJson = False) -> None:
-    """Check the configuration, Postgres, Redis, the model servers and the proxies; leaves with 1 for a problem."""
+    """Check the configuration, Postgres, Redis, model servers, the monitor and proxies; leaves with 1 for a problem."""
     settings = settings_with_demo()
     findings = asyncio.run(examine(settings))
     found = Counter(finding.state for finding in findings)
@@ -82,6 +84,7 @@ async def examine(settings: Settings) -> list[Finding]:
     this_month = datetime.now(UTC).strftime("%Y-%m")
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
+    findings += [await _examine_monitor(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -122,6 +125,16 @@ async def _examine_archive(settings: Settings) -> Finding:
         return Finding("archive", State.WARNING, problem.detail, problem.next_step)
     after_days = max(settings.archive_after_days, settings.input_sample_days)
     return judge_archive(*found, after_days, is_set=settings.archive_url is not None)
+
+
+async def _examine_monitor(settings: Settings) -> Finding:
+    try:
+        found = await examine_monitor(
+            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        )
+    except RegistryUnavailable as problem:
+        return Finding("monitor", State.WARNING, problem.detail, problem.next_step)
+    return NO_MONITOR if found is None else judge_monitor(*found)
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:
