@@ -201,6 +201,9 @@ class QuotaExceeded(RequestError):
 class ServingError(UnderstudyError):
     """The request was good; something behind it was not."""
 
+    said = ""
+    """What the server said itself. It may quote inputs: for whoever made them up, never for callers or the log."""
+
 
 class BadAnswer(ServingError):
     code = "E502"

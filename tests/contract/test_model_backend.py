@@ -18,7 +18,7 @@ from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.rank import parse_rank
 from understudy.core.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
-from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
 
 from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, StreamResetter, TcpRelay, eventually, running
@@ -257,6 +257,21 @@ async def test_a_refused_call_is_a_bad_answer_without_the_servers_own_words(subj
 
     assert "INVALID_ARGUMENT" in caught.value.detail
     assert "secret" not in caught.value.detail
+
+
+async def test_what_a_model_server_says_about_a_call_is_kept_apart_and_short():
+    details = "input 'age' must have shape [-1, 1],\n has [1]\x1b[2J " + "x" * 500
+    for code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
+        async with (
+            running(Behaviour(code=code, details=details)) as (server,),
+            connected(a_version(server.endpoint)) as backend,
+        ):
+            with pytest.raises(ServingError) as caught:
+                await backend.infer([ROW], LOAD_SECONDS)
+
+        assert caught.value.said.startswith("input 'age' must have shape [-1, 1], has [1][2J xxx")
+        assert len(caught.value.said) == 200
+        assert "shape" not in caught.value.detail
 
 
 async def test_a_cancelled_call_leaves_nothing_behind_and_the_next_one_is_answered(subject: Subject):

@@ -47,6 +47,16 @@ def test_a_version_is_registered_listed_and_shown(understudy: CommandLine):
     assert "s3://models/churn/1/model.onnx" in shown.out
 
 
+def test_the_next_step_after_registering_is_the_one_that_works(understudy: CommandLine):
+    first = register(understudy, "1")
+    made = understudy("model", "set", "churn", "--champion", "1", "--reason", "first")
+    second = register(understudy, "2")
+
+    assert "understudy model set churn --champion 1" in " ".join(first.out.split())
+    assert made.code == 0
+    assert "understudy rollout start churn 2" in " ".join(second.out.split())
+
+
 def test_a_version_is_registered_once_and_only_when_it_can_be_used(understudy: CommandLine):
     register(understudy, "1")
 

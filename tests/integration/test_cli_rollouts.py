@@ -108,6 +108,27 @@ def test_what_cannot_be_done_says_why_and_what_next(understudy):
     assert "No rollout was started yet" in understudy("rollout", "list").out
 
 
+def test_a_shadow_is_not_started_before_its_role_is_taken_away(understudy):
+    understudy("model", "set", "visits", "--shadow", "2", "--shadow-percent", "5", "--yes", "--reason", "look first")
+
+    said = understudy("rollout", "start", "visits", "2", "--reason", "x", "--yes")
+    understudy("model", "set", "visits", "--shadow", "none", "--yes", "--reason", "seen enough")
+
+    assert (said.code, "understudy model set visits --shadow none" in " ".join(said.err.split())) == (7, True)
+    assert started(understudy).code == 0
+
+
+def test_a_champion_that_was_set_by_hand_stays_and_the_way_back_is_named(understudy):
+    understudy("model", "set", "visits", "--champion", "2", "--yes", "--reason", "I trust it")
+
+    said = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    understudy("model", "set", "visits", "--champion", "1", "--yes", "--reason", "as it said")
+
+    assert (said.code, "nothing" in said.out) == (0, True)
+    assert "understudy model set visits --champion 1" in said.out
+    assert understudy("model", "show", "visits", "--json").json["model"]["policy"]["champion"] == "1"
+
+
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
 

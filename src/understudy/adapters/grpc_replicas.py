@@ -36,6 +36,8 @@ DOUBT_SECONDS = 0.03
 """Longest wait of a call for a replica in doubt to say that it serves; one that does says so in a round trip."""
 PATIENCE_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
+MOST_SAID = 200
+"""Characters that are kept of what a model server says about a call that it refused."""
 MOST_ABANDONED_CALLS = 64
 """Calls of one version that may run on after their caller has gone."""
 
@@ -83,11 +85,12 @@ USUAL_TRAITS = ServerTraits()
 class _NotTaken(Exception):
     """The replica did not take or finish the call; another one may."""
 
-    def __init__(self, outcome: Outcome, code: grpc.StatusCode, why: str = "") -> None:
+    def __init__(self, outcome: Outcome, code: grpc.StatusCode, why: str = "", said: str = "") -> None:
         super().__init__(code.name)
         self.outcome = outcome
         self.code = code
         self.why = why
+        self.said = said
 
 
 class ReplicaSet:
@@ -436,15 +439,24 @@ def _closed() -> BackendUnavailable:
 
 def _unavailable(not_taken: _NotTaken) -> BackendUnavailable:
     why = f"; {not_taken.why}" if not_taken.why else ""
-    return BackendUnavailable(f"no model server of the version takes the call ({not_taken.code.name}{why})")
+    problem = BackendUnavailable(f"no model server of the version takes the call ({not_taken.code.name}{why})")
+    problem.said = not_taken.said
+    return problem
 
 
 def _translated(error: grpc.aio.AioRpcError, outcome: Outcome, budget_seconds: float) -> Exception:
     if outcome is Outcome.LATE:
         return DeadlineExceeded("upstream", budget_seconds)
     if outcome.is_failure:
-        return _NotTaken(outcome, error.code(), _why_no_handshake(error.details() or ""))
-    return BadAnswer(f"the model server refused the call with {error.code().name}")
+        return _NotTaken(outcome, error.code(), _why_no_handshake(error.details() or ""), _said(error))
+    problem = BadAnswer(f"the model server refused the call with {error.code().name}")
+    problem.said = _said(error)
+    return problem
+
+
+def _said(error: grpc.aio.AioRpcError) -> str:
+    words = " ".join((error.details() or "").split())
+    return "".join(letter for letter in words if letter.isprintable())[:MOST_SAID]
 
 
 def _why_no_handshake(details: str) -> str:

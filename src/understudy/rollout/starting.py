@@ -69,7 +69,7 @@ async def prepare(
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
-        PolicyRefused: The plan cannot be used, or the version is retired or the champion already.
+        PolicyRefused: The plan cannot be used, or the version is retired, or the champion or shadow already.
     """
     policy = (await registry.show_model(model_name)).policy
     if policy is None:
@@ -85,6 +85,11 @@ async def prepare(
         raise PolicyRefused(
             f"version {version} of {model_name} is retired and cannot be challenger",
             hint=_BRING_BACK.format(challenger.id),
+        )
+    if challenger.version == policy.shadow:
+        raise PolicyRefused(
+            f"version {version} of {model_name} is its shadow, and cannot be challenger at once",
+            hint=f"Take that role away first: understudy model set {model_name} --shadow none --reason '…'",
         )
     risk = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(risk) if plan_source is None else _read(plan_source)

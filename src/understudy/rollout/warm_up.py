@@ -61,7 +61,9 @@ async def _asked(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:
                 return WarmUpResult(passed=False, detail=str(answer))
             await asyncio.sleep(0)
     except (BackendUnavailable, BadAnswer, DeadlineExceeded) as problem:
-        return WarmUpResult(passed=False, detail=str(problem))
+        # The inputs were made up here, so the server may quote them.
+        said = f'; it says: "{problem.said}"' if problem.said else ""
+        return WarmUpResult(passed=False, detail=f"{problem}{said}")
     except UnderstudyError as problem:
         # Its schema permits no example that can be made up: it is ready, and nobody can say more.
         return WarmUpResult(passed=True, detail=f"ready; no example request can be made: {problem}")

@@ -83,6 +83,9 @@ def predict(
         ) from None
     except (Unauthenticated, ScopeMissing) as problem:
         raise _with_scope(problem, call) from None
+    except UnderstudyError:
+        advise(f"asked {place.url}: UNDERSTUDY_PROXY_URL names another proxy")
+        raise
     show({"call": told_document(told)}, *answer_texts(told), as_json=as_json)
 
 

@@ -32,6 +32,8 @@ class _TakenBack(NamedTuple):
     """Seconds that it took."""
     confirmed: Confirmed | None = None
     drained: Drained | None = None
+    before: str | None = None
+    """The champion before this one, when nothing was taken back."""
 
     @property
     def is_whole(self) -> bool:
@@ -57,7 +59,8 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
         done = await opened.rollouts.roll_back(model, origin)
         committed = time.monotonic() - began
         if not done.changed:
-            return _TakenBack(done, committed)
+            policy = (await opened.registry.show_model(model)).policy
+            return _TakenBack(done, committed, before=None if policy is None else policy.previous_champion)
         confirmed, _ = await wait_for_proxies(opened.rollouts, model, done.generation, DRAIN_SECONDS)
         if not confirmed.proxies:
             return _TakenBack(done, committed, confirmed)
@@ -83,7 +86,12 @@ def _what_moves(policy: PolicyRecord) -> str:
 def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
-        return [Text(f"{done.model_name}: {done.did}"), Text(f"→ understudy model show {done.model_name}")]
+        lines = [Text(f"{done.model_name}: {done.did}"), Text(f"→ understudy model show {done.model_name}")]
+        if taken.before is None:
+            return lines
+        # A champion that was set by hand is no promotion; which of both is the good one only a person knows.
+        way = f"→ understudy model set {done.model_name} --champion {taken.before} --reason '…'"
+        return [*lines, Text(f"{way} if {taken.before}, the champion before {done.champion}, is the one that worked")]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
     lines += _reach_lines(confirmed, taken.drained, done.generation)
     if not taken.is_whole:

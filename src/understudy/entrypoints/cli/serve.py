@@ -9,6 +9,7 @@ from importlib import import_module
 import typer
 
 from understudy.entrypoints.cli.environment import read_settings
+from understudy.entrypoints.cli.rendering import advise
 
 app = typer.Typer(
     no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False
@@ -28,4 +29,7 @@ def monitor() -> None:
 
 
 def _serve(module: str) -> None:
-    raise typer.Exit(import_module(module).serve(read_settings()))
+    settings = read_settings()
+    if "database_url" not in settings.model_fields_set:
+        advise(f"DATABASE_URL is not set: {settings.database_url.get_secret_value()} is used")  # the default, no secret
+    raise typer.Exit(import_module(module).serve(settings))

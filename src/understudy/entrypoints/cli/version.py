@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import orjson
@@ -14,7 +15,7 @@ from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import problems_of
-from understudy.ports.registry import NewVersion, VersionRecord
+from understudy.ports.registry import NewVersion, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
 
@@ -46,18 +47,28 @@ def register(
         described["protocol"] = protocol
     described["endpoints"] = tuple(described.get("endpoints", ()))
     new = NewVersion(model_name=model, version=version, **described)
-    made = with_registry(lambda registry: register_version(registry, new, dry_run=dry_run))
+
+    async def register(registry: Registry) -> tuple[VersionRecord, bool]:
+        made = await register_version(registry, new, dry_run=dry_run)
+        return made, not dry_run and (await registry.show_model(model)).policy is not None
+
+    made, has_champion = with_registry(register)
     if dry_run:
         head = Text(f"Would register {model} {version}; nothing was written.", "bold")
         then = "Run again without --dry-run to register it as staging."
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
-        then = (
-            f"→ understudy model set {model} --challenger {version} --weight 5 sends it a share of the calls\n"
-            f"  (or --champion {version}, where {model} has no champion yet)"
-        )
+        then = _next_step(model, version, has_champion=has_champion)
     document = {"version": {**version_document(made), "id": None if dry_run else made.id}, "dry_run": dry_run}
     show(document, head, facts(_facts_of(made)), then, as_json=as_json)
+
+
+def _next_step(model: str, version: str, *, has_champion: bool) -> str:
+    named = f"{quote(model)} {quote(version)}"
+    if has_champion:
+        return f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"
+    first = f"{quote(model)} --champion {quote(version)}"
+    return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
 
 
 @app.command("list")

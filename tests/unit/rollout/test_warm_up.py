@@ -1,0 +1,24 @@
+"""What the warm-up says of a version that is not ready."""
+
+import numpy as np
+from builders import policy_rows
+
+from understudy.adapters.memory_backend import MemoryBackend
+from understudy.adapters.memory_policy import MemoryPolicySource
+from understudy.core.tensors import Datatype, Tensor
+from understudy.errors import BadAnswer
+from understudy.rollout.warm_up import WarmUpProbe
+
+SHAPE = "input 'age' must have shape [-1, 1], has [1]"
+
+
+async def test_the_model_servers_own_words_are_told_because_the_inputs_were_made_up():
+    policies = MemoryPolicySource({"models": {"visits": policy_rows()}, "keys": []})
+    backend = MemoryBackend(lambda rows: Tensor(Datatype.FP32, (len(rows),), np.zeros(len(rows), np.float32)))
+    backend.error = BadAnswer("the model server refused the call with INVALID_ARGUMENT")
+    backend.error.said = SHAPE
+
+    found = await WarmUpProbe(policies, lambda _: backend).probe("visits", "2")
+
+    assert not found.passed
+    assert found.detail == f'the model server refused the call with INVALID_ARGUMENT; it says: "{SHAPE}"'
