@@ -116,6 +116,10 @@ profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes t
 bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.unary
 
+.PHONY: bench-tracing
+bench-tracing: $(VENV)/.dev ## Processor time of a predict call without traces, with them, and sampled (2 minutes; BEFORE=another src)
+	@$(BIN)/python -m loadtests.tracing $(if $(BEFORE),--before $(BEFORE))
+
 .PHONY: bench-treatments
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments

@@ -11,10 +11,19 @@ from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
 
 IMAGE = "understudy"
-OTHERS_READ = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"})
+OTHERS_READ = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+        "OTEL_BSP_SCHEDULE_DELAY",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        "OTEL_EXPORTER_OTLP_COMPRESSION",
+    }
+)
 """Variables that are none of the settings: libraries in our processes read them."""
 _WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")
-_NAMES_A_SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ROUTING_KEY|WEBHOOK_URL")
+_NAMES_A_SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ROUTING_KEY|WEBHOOK_URL|OTLP_HEADERS")
 
 
 def is_ours(image: str) -> bool:

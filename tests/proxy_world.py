@@ -30,6 +30,9 @@ from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.app import create_app
 from understudy.entrypoints.proxy.lane import App
+from understudy.ports.feature_store import FeatureStore
+from understudy.ports.model_backend import ConnectBackend, ModelBackend
+from understudy.ports.tracing import Tracer
 from understudy.serving.answers import Answers
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
@@ -130,6 +133,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             folder: Path = tmp_path,
             most_shadows: int = 4,
             limits: Limits = LIMITS,
+            connect: ConnectBackend | None = None,
+            features: FeatureStore | None = None,
+            tracer_of: Callable[[PrometheusTelemetry], Tracer | None] = lambda _telemetry: None,
             **options: Any,
         ) -> Running:
             backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x", "9")}
@@ -160,7 +166,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
                 log = GroupCommit(spool)
-                callers = Callers(lambda version: _make_caller(version, backends[version.version]))
+                callers = Callers(
+                    lambda version: _make_caller(version, connect(version) if connect else backends[version.version])
+                )
                 feed = PolicyFeed(
                     source,
                     JsonSnapshotFile(folder / "policy.json"),
@@ -182,7 +190,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 predictor = Predictor(
                     snapshot=lambda: feed.snapshot,
                     answers=answers,
-                    features=None,
+                    features=features,
                     log=log,
                     shadows=shadows,
                     telemetry=telemetry,
@@ -201,8 +209,10 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     telemetry,
                     outcomes,
                     control_of(settings),
+                    tracer=tracer_of(telemetry),
                 )
                 await feed.stop()
+                await callers.close()
 
             app = create_app(settings, parts, on_open)
             state = await stack.enter_async_context(lifespan(app))
@@ -214,7 +224,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         yield run
 
 
-def _make_caller(version: ModelVersion, backend: MemoryBackend) -> BatchingCaller:
+def _make_caller(version: ModelVersion, backend: ModelBackend) -> BatchingCaller:
     return BatchingCaller(
         version,
         backend,

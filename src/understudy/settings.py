@@ -194,6 +194,32 @@ class Settings(BaseSettings):
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
 
+    otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
+    """``true``: no traces, whatever else is set. This and the next ones are OpenTelemetry's own variables; other
+    programs read them as well, so that they are judged where traces are made (``bootstrap.tracing``) and not here."""
+    otel_traces_exporter: str | None = Field(default=None, validation_alias="OTEL_TRACES_EXPORTER")
+    """``otlp``, ``console`` or ``none``; without it ``otlp`` when an endpoint is named, and else ``none``."""
+    otel_exporter_otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """The collector's address; ``/v1/traces`` is added to it."""
+    otel_exporter_otlp_traces_endpoint: str | None = Field(
+        default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    """The whole URL where the collector takes traces; it comes first."""
+    otel_exporter_otlp_protocol: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_PROTOCOL")
+    otel_exporter_otlp_traces_protocol: str | None = Field(
+        default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+    )
+    otel_exporter_otlp_headers: SecretStr | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS")
+    """``name=value`` by commas, sent with each batch; secret, since collectors take their keys so."""
+    otel_exporter_otlp_timeout: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_TIMEOUT")
+    """Milliseconds that one batch may take."""
+    otel_service_name: str | None = Field(default=None, validation_alias="OTEL_SERVICE_NAME")
+    otel_resource_attributes: str | None = Field(default=None, validation_alias="OTEL_RESOURCE_ATTRIBUTES")
+    otel_traces_sampler: str | None = Field(default=None, validation_alias="OTEL_TRACES_SAMPLER")
+    otel_traces_sampler_arg: str | None = Field(default=None, validation_alias="OTEL_TRACES_SAMPLER_ARG")
+    otel_bsp_max_queue_size: str | None = Field(default=None, validation_alias="OTEL_BSP_MAX_QUEUE_SIZE")
+    """Spans that may wait for the collector; further ones are dropped and counted."""
+
     proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
     """Where ``understudy predict`` calls; a demo in the state folder comes second, ``host`` and ``port`` last."""
     credential: SecretStr | None = Field(default=None, min_length=1)

@@ -79,7 +79,8 @@ class ModelServer:
     calls: int = 0
     completed: int = 0
     last_inputs: Arrays = field(default_factory=dict)
-    last_metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: list[dict[str, Any]] = field(default_factory=list)
+    """Of each call."""
     last_model: tuple[str, Any] = ("", None)
     _server: grpc.aio.Server | None = None
 
@@ -119,7 +120,7 @@ class ModelServer:
         async def handle(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
             behaviour = self.behaviour
             self.calls += 1
-            self.last_metadata = dict(context.invocation_metadata() or ())
+            self.metadata.append(dict(context.invocation_metadata() or ()))
             delay_of = behaviour.delay_of
             await asyncio.sleep(behaviour.delay_seconds if delay_of is None else delay_of(self.calls))
             if behaviour.code is not None and (behaviour.failures is None or behaviour.failures > 0):

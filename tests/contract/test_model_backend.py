@@ -490,7 +490,7 @@ async def test_a_token_from_the_environment_goes_with_every_call(adapter: str):
         await backend.infer([ROW], LOAD_SECONDS)
         await backend.close()
 
-        assert server.last_metadata["authorization"] == "Bearer t0ken"
+        assert server.metadata[-1]["authorization"] == "Bearer t0ken"
 
 
 @pytest.mark.parametrize("name", ["DATABASE_URL", "UNDERSTUDY_BACKEND_TOKEN_UNSET"])

@@ -28,6 +28,7 @@ from understudy.core.replicas import (
     healths_after,
 )
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
+from understudy.ports.tracing import CURRENT, Span
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -266,10 +267,7 @@ class ReplicaSet:
         try:
             if not replica.is_open:
                 timeout_seconds = await self._open_replica(index, replica, timeout_seconds, budget_seconds)
-            call = replica.method(method)(request, timeout=timeout_seconds, metadata=self._metadata)
-            if race is not None:
-                race.first = call
-            answer = await call
+            answer = await self._send(index, method, request, timeout_seconds, race)
         except grpc.aio.AioRpcError as error:
             outcome = self._outcome_of(error)
             self._record(index, outcome)
@@ -287,6 +285,16 @@ class ReplicaSet:
             self._in_flight[index] -= 1
         self._record(index, Outcome.ANSWERED)
         return answer
+
+    async def _send(self, index: int, method: str, request: bytes, timeout_seconds: float, race: Race | None) -> bytes:
+        """Send the call to an open replica, as a step of what is traced if anything is, and return the answer."""
+        parent = CURRENT.get()
+        step = parent.attempt(method, self._endpoints[index]) if parent is not None else None
+        metadata = self._metadata if step is None else (*self._metadata, *step.headers)
+        call = self._open()[index].method(method)(request, timeout=timeout_seconds, metadata=metadata)
+        if race is not None:
+            race.first = call
+        return await call if step is None else await _answer_told(step, call)
 
     async def _open_replica(self, index: int, replica: Replica, timeout_seconds: float, budget_seconds: float) -> float:
         """Open the replica's channel and return what is then left of ``timeout_seconds``."""
@@ -469,6 +477,22 @@ def _why_no_handshake(details: str) -> str:
     if "wrong_version_number" in said or "handshake failed" in said:
         return "it did not speak TLS as backend.tls asks"
     return ""
+
+
+async def _answer_told(step: Span, call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> bytes:
+    """Return the answer, and tell its step how the call ended; one that is broken off has not failed."""
+    code = grpc.StatusCode.CANCELLED
+    try:
+        answer = await call
+        code = grpc.StatusCode.OK
+    except grpc.aio.AioRpcError as error:
+        code = error.code()
+        step.fail(code.name)
+        raise
+    finally:
+        step.tell({"rpc.grpc.status_code": code.value[0]})
+        step.end()
+    return answer
 
 
 def _is_cancelled() -> bool:

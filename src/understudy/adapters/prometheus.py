@@ -52,6 +52,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rollbacks_total": ("Rollouts that were taken back, by whom and for what.", ("model", "trigger", "reason")),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
     "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
+    "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -25,12 +25,14 @@ from understudy.adapters.snapshot_file import JsonSnapshotFile
 from understudy.adapters.spool import Spool
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
+from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.ids import RANDOM_BITS
 from understudy.core.policy import ModelVersion
 from understudy.core.window_builder import WindowBuilder
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.prediction_cache import PredictionCache
+from understudy.ports.tracing import Tracer
 from understudy.serving.answers import Answers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
@@ -63,6 +65,7 @@ class Parts:
     control: Control
     in_flight: Callable[[], int] = lambda: 0
     usage: ProcessUsage = field(default_factory=ProcessUsage)
+    tracer: Tracer | None = None
 
     def publish(self) -> None:
         """Set the gauges that nobody else sets, and let other workers' pages have what this one counted."""
@@ -92,6 +95,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         for outcome in ("written", "dropped", "rejected"):
             # A counter that first appears with 1 has not increased, for Prometheus.
             telemetry.count("prediction_log_rows_total", outcome, by=0)
+        tracer = open_tracer(settings, telemetry)
+        if tracer is not None:
+            stack.push_async_callback(tracer.close, FLUSH_SECONDS)
         spool = Spool(
             settings.state_dir / "spool",
             limit_bytes=settings.spool_limit_bytes,
@@ -143,7 +149,18 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         )
         champions = ChampionWatch(callers, time.monotonic)
         express = ExpressPredictor(predictor, answers, log, time.monotonic)
-        parts = Parts(predictor, express, feed, callers, champions, shadows, telemetry, outcomes, control_of(settings))
+        parts = Parts(
+            predictor,
+            express,
+            feed,
+            callers,
+            champions,
+            shadows,
+            telemetry,
+            outcomes,
+            control_of(settings),
+            tracer=tracer,
+        )
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         watched = ChampionGauges(callers, lambda: feed.snapshot, telemetry)
         _run_until_closed("champion_gauges", watched.run, telemetry, stack)

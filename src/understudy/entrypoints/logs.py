@@ -2,13 +2,27 @@
 
 import logging
 import sys
+from typing import Any
 
 import structlog
+from structlog.typing import EventDict
+
+from understudy.ports.tracing import CURRENT
+
+
+def name_trace(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Add ``trace_id`` and ``span_id`` of the call that is being worked on, while tracing is on."""
+    span = CURRENT.get()
+    if span is not None and not span.is_over:
+        event["trace_id"], event["span_id"] = span.context.trace_id, span.context.span_id
+    return event
+
 
 _SHARED: list[structlog.typing.Processor] = [
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
+    name_trace,
     structlog.processors.format_exc_info,
 ]
 

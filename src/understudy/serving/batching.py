@@ -18,6 +18,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -29,6 +30,7 @@ from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Block, Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.model_backend import ModelBackend
+from understudy.ports.tracing import CURRENT, context_of
 
 _log = structlog.get_logger(__name__)
 
@@ -51,13 +53,14 @@ Settle: TypeAlias = Callable[[Prediction | ServingError], None]
 class _Waiting:
     """A row that has no answer yet; afterwards it waits for nothing, whoever still holds it."""
 
-    __slots__ = ("_settle", "deadline", "row", "since", "timer")
+    __slots__ = ("_settle", "deadline", "row", "since", "span", "timer")
 
     def __init__(self, row: Row, deadline: float, since: float, settle: Settle) -> None:
         self.row = row
         self.since = since
         self.deadline = deadline
         self._settle: Settle | None = settle
+        self.span = CURRENT.get()
         self.timer: asyncio.TimerHandle | None = None
 
     @property
@@ -322,7 +325,7 @@ class BatchingCaller:
         if not batch:
             return
         self._left_at = now
-        task = asyncio.get_running_loop().create_task(self._run(batch))
+        task = asyncio.get_running_loop().create_task(self._run(batch), context=_context_of(batch))
         self._calls[task] = self._left_at
         task.add_done_callback(self._finished)
 
@@ -367,6 +370,14 @@ class BatchingCaller:
         if budget <= 0:
             raise DeadlineExceeded("queue")
         return await self.backend.infer(rows, budget)
+
+
+def _context_of(batch: list[_Waiting]) -> Context | None:
+    """Return the context of a call for these rows: the turn that sends it may belong to others. ``None``: as it is."""
+    spans = [waiting.span for waiting in batch if waiting.span is not None]
+    if spans:
+        return context_of(spans[0].together(spans[1:]))
+    return None if CURRENT.get() is None else context_of(None)
 
 
 class _Retries:

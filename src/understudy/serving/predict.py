@@ -34,6 +34,7 @@ from understudy.errors import (
 )
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.telemetry import Telemetry
+from understudy.ports.tracing import CURRENT, Attributes, Span, aside, step, within
 from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.shadows import ShadowSet
@@ -81,7 +82,8 @@ class Outcome(NamedTuple):
 class Call(NamedTuple):
     """One call under way: when it began, when its route was known and when it ends, in monotonic seconds.
 
-    ``stored`` is what the feature store had, ``None`` if it was not asked or failed.
+    ``stored`` is what the feature store had, ``None`` if it was not asked or failed. ``span`` is the call's own, while
+    tracing is on.
     """
 
     prediction_id: str
@@ -94,6 +96,7 @@ class Call(NamedTuple):
     budget_seconds: float
     stored: Mapping[str, Any] | None = None
     feature_error: FeaturesUnavailable | None = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,8 @@ class Predictor:
         route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))
         budget = _budget_seconds(policy, route, timeout_seconds)
         routed = self._clocks.monotonic()
-        return Call(self._new_id(), policy, route, request, started, routed, started + budget, budget)
+        call_id, span = self._new_id(), CURRENT.get()
+        return Call(call_id, policy, route, request, started, routed, started + budget, budget, span=span)
 
     def end(self, call: Call, fetched: float, served: Served, failed: Served | None) -> Outcome:
         """Count the call, log its row, show it to the shadow, and return what a door needs to answer.
@@ -205,6 +209,8 @@ class Predictor:
         if not isinstance(served.error, RequestError):
             # What its caller must correct is counted, but is no exposure.
             self._log.append(self._row(call, role, served, fallback_from, ended - call.started))
+        if call.span is not None and call.span.is_recorded:
+            _tell(call.span, call, role, served)
         if self._wants_shadow(call, served):
             self._shadows.offer(call.policy.model_name, lambda: self._shadow(call))
         seconds = Stages(call.routed - call.started, fetched - call.routed, ended - fetched)
@@ -227,8 +233,9 @@ class Predictor:
             return call._replace(feature_error=FeaturesUnavailable("no feature store is set up"))
         budget = min(self._limits.feature_timeout_seconds, call.deadline - self._clocks.monotonic())
         try:
-            async with asyncio.timeout(budget):
-                found = await self._features.fetch(call.policy.model_name, call.request.entity_id, names, budget)
+            with step("features"):
+                async with asyncio.timeout(budget):
+                    found = await self._features.fetch(call.policy.model_name, call.request.entity_id, names, budget)
         except TimeoutError:
             error = FeaturesUnavailable(f"the feature store did not answer within {budget * 1000:.0f} ms")
         except FeaturesUnavailable as problem:
@@ -255,7 +262,10 @@ class Predictor:
     async def fall_back(self, call: Call, first: Served, since: float) -> tuple[Served, Served]:
         """Let the champion answer for a challenger that was asked ``since`` and failed; what failed comes second."""
         failed = first._replace(seconds=self._clocks.monotonic() - since)
-        return await self._serve_version(call, call.policy.champion, call.deadline), failed
+        if call.span is not None:
+            call.span.note("understudy.fallback", _failure_told(first))
+        with within(call.span):  # the challenger's answer may have come in another call's batch
+            return await self._serve_version(call, call.policy.champion, call.deadline), failed
 
     def challengers_deadline(self, call: Call, now: float) -> float:
         """Return until when a challenger may try that the champion can still stand in for."""
@@ -340,10 +350,17 @@ class Predictor:
         return is_shadowed(call.policy, call.request.entity_id)
 
     async def _shadow(self, call: Call) -> None:
-        """Ask the shadow what it would have answered, and log that under its own version."""
+        """Ask the shadow what it would have answered, and log that under its own version; its trace is its own."""
         version = call.policy.shadow
         if version is None:
             return
+        if call.span is None:
+            await self._show(call, version)
+            return
+        with aside(call.span, "understudy.shadow") as span:
+            await self._show(call._replace(span=span), version)
+
+    async def _show(self, call: Call, version: ModelVersion) -> None:
         started = self._clocks.monotonic()
         budget = min(version.timeout_seconds, self._limits.shadow_timeout_seconds)
         shadow_call = call._replace(deadline=started + budget, budget_seconds=budget)
@@ -355,6 +372,8 @@ class Predictor:
         seconds = self._clocks.monotonic() - started
         self._count_one(served, Role.SHADOW, seconds, _outcome_word(served.error))
         self._log.append(self._row(shadow_call, Role.SHADOW, served, None, seconds))
+        if call.span is not None:
+            _tell(call.span, call, Role.SHADOW, served)
 
 
 def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:
@@ -417,6 +436,34 @@ def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None
     if isinstance(error, BackendUnavailable | FeaturesUnavailable | Overloaded):
         return Status.UNAVAILABLE
     return Status.ERROR
+
+
+def _tell(span: Span, call: Call, role: Role, served: Served) -> None:
+    """Tell a span who answered and why, by what the registry and the policy have; nothing that a caller has sent."""
+    span.tell(
+        {
+            "understudy.model": call.policy.model_name,
+            "understudy.version": served.version.version,
+            "understudy.assigned_version": call.route.version.version,
+            "understudy.role": role.value,
+            "understudy.reason": call.route.reason.value,
+            "understudy.bucket": call.route.bucket,
+            "understudy.cache": served.cache.value,
+            "understudy.policy_generation": call.policy.generation,
+            "understudy.prediction_id": call.prediction_id,
+        }
+    )
+    if served.cache is CacheResult.HIT:
+        span.note("understudy.cache_hit")
+    if isinstance(served.error, RequestError):
+        span.tell({"error.type": served.error.code})
+    elif served.error is not None:
+        span.fail(served.error.code)
+
+
+def _failure_told(failed: Served) -> Attributes:
+    code = failed.error.code if failed.error is not None else ""
+    return {"understudy.version": failed.version.version, "error.type": code}
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:

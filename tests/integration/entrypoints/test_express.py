@@ -17,8 +17,8 @@ import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 from chance import seed
 
+from understudy.adapters.memory_tracing import MemorySpan, MemoryTracer
 from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.prediction import PredictionRow
 from understudy.core.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.connection import Connection
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
@@ -116,10 +116,13 @@ class Pair(NamedTuple):
     spools: tuple[KeptRows, KeptRows]
     telemetries: tuple[PrometheusTelemetry, PrometheusTelemetry]
     lane: Counted
+    tracers: tuple[MemoryTracer, MemoryTracer] | None
+    """Of a world that is traced."""
 
 
 @pytest.fixture
-async def pair(start: Any, tmp_path: Path) -> AsyncIterator[Pair]:
+async def pair(start: Any, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    tracers = (MemoryTracer(), MemoryTracer()) if getattr(request, "param", None) == "traced" else None
     for name in ("express", "ordinary"):
         (tmp_path / name).mkdir()
     one, other = [
@@ -130,13 +133,18 @@ async def pair(start: Any, tmp_path: Path) -> AsyncIterator[Pair]:
             folder=tmp_path / name,
             most_shadows=10_000,
             limits=Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30),
+            tracer_of=lambda _telemetry, number=number: None if tracers is None else tracers[number],
         )
-        for name in ("express", "ordinary")
+        for number, name in enumerate(("express", "ordinary"))
     ]
     lane = Counted(one.state[EXPRESS])
     async with serving(one.app, {EXPRESS: lane}) as express, serving(other.app, {}) as ordinary:
         yield Pair(
-            (port_of(express), port_of(ordinary)), (one.spool, other.spool), (one.telemetry, other.telemetry), lane
+            (port_of(express), port_of(ordinary)),
+            (one.spool, other.spool),
+            (one.telemetry, other.telemetry),
+            lane,
+            tracers,
         )
 
 
@@ -226,7 +234,8 @@ VARIES = [
     (re.compile(rb"\r\nx-prediction-id: [^\r]+"), b"\r\nx-prediction-id:"),
     (re.compile(rb"\r\nx-request-id: [0-9a-f]{32}\r"), b"\r\nx-request-id:\r"),
     (re.compile(rb"dur=[0-9.]+"), b"dur="),
-    (re.compile(rb"-[0-9a-f]{16}-00\r\n"), b"-span-00\r\n"),
+    (re.compile(rb"-[0-9a-f]{16}-(0[01])\r\n"), rb"-span-\1\r\n"),
+    (re.compile(rb"\r\ntraceresponse: 00-0{20}[0-9a-f]{12}-"), b"\r\ntraceresponse: 00-made-"),
     (re.compile(rb"\r\ndate: [^\r]+"), b"\r\ndate:"),
 ]
 
@@ -273,23 +282,35 @@ async def until_closed(port: int, pieces: Sequence[bytes]) -> bytes:
         writer.close()
 
 
-def evidence(pair: Pair, number: int) -> tuple[Counter[PredictionRow], set[str]]:
-    """Return the rows of one server, and what it counted; of what it measured, how often."""
+def evidence(pair: Pair, number: int) -> tuple[Counter[Any], set[str]]:
+    """Return the rows of one server and its spans, and what it counted; of what it measured, how often."""
     rows = Counter(row._replace(prediction_id="", predicted_at=0.0, latency_us=0) for row in pair.spools[number].rows)
     lines = pair.telemetries[number].exposition()[0].decode().splitlines()
-    return rows, {line for line in lines if "_total{" in line or "_count{" in line}
+    spans = Counter(told(span) for span in pair.tracers[number].ended) if pair.tracers is not None else Counter[Any]()
+    return rows + spans, {line for line in lines if "_total{" in line or "_count{" in line}
+
+
+def told(span: MemorySpan) -> tuple[Any, ...]:
+    """Return what a span has, without its ids."""
+    kept = {name: value for name, value in span.attributes.items() if name != "understudy.prediction_id"}
+    caller = span.parent.trace_id if span.kind == "server" and span.parent is not None else ""
+    return span.name, span.kind, span.failed, caller, tuple(sorted(kept.items())), tuple(map(str, span.events))
 
 
 @pytest.mark.timeout(300)
-async def test_both_ways_answer_log_and_count_the_same(pair: Pair):
+@pytest.mark.parametrize(
+    ("pair", "rounds"), [("untraced", ROUNDS), ("traced", ROUNDS // 4)], indirect=["pair"], ids=["untraced", "traced"]
+)
+async def test_both_ways_answer_log_trace_and_count_the_same(pair: Pair, rounds: int):
     start = seed()
-    for number in range(start, start + ROUNDS):
+    for number in range(start, start + rounds):
         chance = Random(number)
         sent = [a_request(chance) for _ in range(REQUESTS)]
         await compare(pair, sent, chance.choice(("whole", "again", "in pieces", "pipelined")), number)
-    assert pair.lane.taken.count(True) > ROUNDS * REQUESTS / 8
+    assert pair.lane.taken.count(True) > rounds * REQUESTS / 8
     assert pair.lane.taken.count(False) > 0
-    assert pair.lane.known > ROUNDS * REQUESTS / 20
+    assert pair.lane.known > rounds * REQUESTS / 20
+    assert pair.tracers is None or len(pair.tracers[0].ended) > rounds * REQUESTS / 4
 
 
 async def compare(pair: Pair, sent: Sequence[bytes], way: str, number: int) -> None:

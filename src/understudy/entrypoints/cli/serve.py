@@ -8,8 +8,11 @@ from importlib import import_module
 
 import typer
 
+from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.environment import read_settings
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.rendering import advise
+from understudy.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False
@@ -19,17 +22,21 @@ app = typer.Typer(
 @app.command()
 def proxy() -> None:
     """Answer predict calls until SIGTERM. DATABASE_URL, REDIS_URL and UNDERSTUDY_* are docs/reference/settings.md."""
-    _serve("understudy.entrypoints.proxy.server")
+    settings = read_settings()
+    try:
+        check_traces(settings)
+    except TracesRefused as problem:
+        raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from None
+    _serve("understudy.entrypoints.proxy.server", settings)
 
 
 @app.command()
 def monitor() -> None:
     """Judge rollouts and deliver alerts until SIGTERM; of several monitors one leads, and the others stand by."""
-    _serve("understudy.entrypoints.monitor")
+    _serve("understudy.entrypoints.monitor", read_settings())
 
 
-def _serve(module: str) -> None:
-    settings = read_settings()
+def _serve(module: str, settings: Settings) -> None:
     if "database_url" not in settings.model_fields_set:
         advise(f"DATABASE_URL is not set: {settings.database_url.get_secret_value()} is used")  # the default, no secret
     raise typer.Exit(import_module(module).serve(settings))

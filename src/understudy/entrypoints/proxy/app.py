@@ -91,6 +91,7 @@ class Proxy:
                     Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
                 ),
                 version_headers=settings.version_headers,
+                tracer=parts.tracer,
             )
             parts.in_flight = lambda: door.in_flight
             self.parts, self.door = parts, door
@@ -146,6 +147,8 @@ def create_api(proxy: Proxy) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,  # it would send callers to whatever host their own header names
+        # Of calls we make spans ourselves, without what callers send; its own would name that in their exceptions.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     _add_call_routes(api, proxy)
     _add_read_routes(api, proxy)

@@ -16,6 +16,7 @@ from gunicorn.errors import HaltServer
 from uvicorn_worker import UvicornWorker
 
 from understudy.adapters.prometheus_files import bury
+from understudy.bootstrap.tracing import FLUSH_SECONDS, wanted_traces
 from understudy.entrypoints.proxy.app import create_app
 from understudy.entrypoints.proxy.draining import DrainingServer
 from understudy.entrypoints.proxy.single import BACKLOG, KEEP_ALIVE_SECONDS, settle, uvicorn_options
@@ -215,8 +216,9 @@ def _worker_class(settings: Settings) -> type[ProxyWorker]:
 
 
 def _end_seconds(settings: Settings) -> int:
-    """Return how long a worker may take to end: callers, calls, shadow calls and shipping in turn, and a second."""
-    return math.ceil(3 * settings.drain_seconds + settings.shadow_timeout_seconds + 1)
+    """Return how long a worker may take to end: callers, calls, shadow calls, shipping, spans, and a second."""
+    spans_seconds = FLUSH_SECONDS if wanted_traces(settings) is not None else 0.0
+    return math.ceil(3 * settings.drain_seconds + settings.shadow_timeout_seconds + spans_seconds + 1)
 
 
 def _metrics_folder() -> Path:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
+from http import HTTPStatus
 from typing import NamedTuple
 
 import orjson
@@ -23,6 +24,7 @@ from understudy.entrypoints.proxy.long_bodies import LongBodies
 from understudy.entrypoints.proxy.problems import problem_body, problem_headers, problem_of, status_of
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
+from understudy.ports.tracing import CURRENT, Tracer, step
 from understudy.serving.express import ExpressPredictor, Tell
 from understudy.serving.predict import Outcome, Predictor
 from understudy.serving.quotas import KeyQuotas
@@ -66,6 +68,7 @@ class PredictDoor:
         now: The clock of deadlines, in seconds.
         quotas: What each key may use; by default only what keys say themselves.
         version_headers: Whether the headers name version and role.
+        tracer: Makes the spans of calls; whoever takes a request in begins its span. ``None``: nothing is traced.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class PredictDoor:
         now: Callable[[], float],
         quotas: KeyQuotas | None = None,
         version_headers: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         self._predictor = predictor
         self._express = express
@@ -88,6 +92,7 @@ class PredictDoor:
         self._now = now
         self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
         self._version_headers = version_headers
+        self.tracer = tracer
         self.long_bodies = LongBodies()
         self.in_flight = 0
 
@@ -184,7 +189,12 @@ class PredictDoor:
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem for which there is no receipt."""
         self._telemetry.count("http_requests_refused_total", problem.code)
-        return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
+        status, span = status_of(problem), CURRENT.get()
+        if span is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            span.fail(problem.code)
+        elif span is not None:
+            span.tell({"error.type": problem.code})
+        return Reply(status, problem_headers(problem), problem_body(problem, path))
 
     async def _parse_long(self, parse: Parse, body: bytes) -> PredictRequest | RankRequest:
         if len(body) <= CLEAN_INLINE_BYTES:
@@ -206,7 +216,8 @@ class PredictDoor:
     ) -> tuple[bool, bytes]:
         if isinstance(member, UnderstudyError):
             return False, orjson.dumps({"error": problem_of(member, path)})
-        outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
+        with step("understudy.predict"):
+            outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         error = outcome.served.error
         if error is None:
             return True, answer_body(outcome, member.entity_id)

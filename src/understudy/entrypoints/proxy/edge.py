@@ -1,6 +1,7 @@
 """The outermost layer: every answer names its request, and every defect is in the log under that name."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
 
 import structlog
 
@@ -8,13 +9,15 @@ from understudy.entrypoints.proxy.connection import WRITE_WHOLE, WriteWhole
 from understudy.entrypoints.proxy.door import PredictDoor
 from understudy.entrypoints.proxy.headers import Identity, identify
 from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, send_reply
+from understudy.entrypoints.proxy.traced_calls import begin_span, end_span, route_of
 from understudy.errors import InternalFault
+from understudy.ports.tracing import Span, within
 
 _log = structlog.get_logger(__name__)
 
 
 class Edge:
-    """Adds ``x-request-id`` and ``traceresponse`` to whatever answers, and answers for what fails.
+    """Adds ``x-request-id`` and ``traceresponse`` to whatever answers, answers for what fails, and traces calls.
 
     Args:
         app: What answers.
@@ -32,7 +35,42 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        identity = identify(scope["headers"], self._new_id)
+        tracer = self._door().tracer
+        if tracer is None:
+            await self._answer(scope, receive, send, None)
+            return
+        route = route_of(scope["raw_path"]) if scope["method"] == "POST" else None
+        if route is None:
+            with within(None):  # the answer before it on its connection, which began it, may belong to a traced call
+                await self._answer(scope, receive, send, None)
+            return
+        await self._answer_traced(scope, receive, send, begin_span(tracer, route, scope["headers"]))
+
+    async def _answer_traced(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR
+
+        def send_watched(message: Scope) -> Awaitable[None]:
+            nonlocal status
+            status = message.get("status", status)
+            return send(message)
+
+        if WRITE_WHOLE in scope:
+            write_whole = scope[WRITE_WHOLE]
+
+            def write_watched(found: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+                nonlocal status
+                status = found
+                return bool(write_whole(found, headers, body))
+
+            scope[WRITE_WHOLE] = write_watched
+        try:
+            with within(span):
+                await self._answer(scope, receive, send_watched, span)
+        finally:
+            end_span(span, status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+        identity = identify(scope["headers"], self._new_id, span)
         started = False
 
         def send_identified(message: Scope) -> Awaitable[None]:

@@ -7,14 +7,17 @@ unusual about a request it declines, and the request then takes the ordinary way
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Protocol
 
 import structlog
 
 from understudy.entrypoints.proxy.door import INLINE_BYTES, JSON, PredictDoor, Reply, answer_body
-from understudy.entrypoints.proxy.headers import RawHeaders, headers_of, identify, lines_of, read_headers
+from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, headers_of, identify, lines_of, read_headers
 from understudy.entrypoints.proxy.known_heads import KnownHead, KnownHeads
+from understudy.entrypoints.proxy.traced_calls import PREDICT_ROUTE, begin_span, end_span
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
+from understudy.ports.tracing import Span, within
 from understudy.serving.predict import Outcome
 
 _log = structlog.get_logger(__name__)
@@ -68,8 +71,9 @@ class ExpressLane:
         model_name = model_of(target)
         if model_name is None or len(body) > self._longest_bytes:
             return False
-        path, identity = target.decode(), identify(headers, self._new_id)
-        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), place)
+        span = begin_span(self.door.tracer, PREDICT_ROUTE, headers) if self.door.tracer is not None else None
+        path, identity = target.decode(), identify(headers, self._new_id, span)
+        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), place, span=span)
         self.door.in_flight += 1
         try:
             asked = read_headers(headers)
@@ -78,7 +82,7 @@ class ExpressLane:
             return True
         if read:
             self._known.learn(read, KnownHead(path, model_name, asked, len(body)), headers)
-        self.door.predict_express(asked, model_name, body, call.tell)
+        call.predict(asked, model_name, body)
         return True
 
     def find_known(self, read: bytes) -> tuple[KnownHead, bytes] | None:
@@ -88,22 +92,45 @@ class ExpressLane:
     def answer_known(self, head: KnownHead, body: bytes, place: Place) -> None:
         """Answer what :meth:`find_known` found."""
         request_id = self._new_id()
-        call = _Call(self.door, head.path, request_id, b"x-request-id: %b\r\n" % request_id.encode(), place)
+        lines = b"x-request-id: %b\r\n" % request_id.encode()
+        span = None
+        if self.door.tracer is not None:
+            span = begin_span(self.door.tracer, PREDICT_ROUTE, ())  # what names a trace is in no known head
+            lines = lines_of(identify((), lambda: request_id, span).headers)
+        call = _Call(self.door, head.path, request_id, lines, place, span=span)
         self.door.in_flight += 1
-        self.door.predict_express(head.asked, head.model_name, body, call.tell)
+        call.predict(head.asked, head.model_name, body)
 
 
 class _Call:
     """An express call under way: how its answer is worded, and where it goes."""
 
-    __slots__ = ("_door", "_identity_lines", "_path", "_place", "_request_id")
+    __slots__ = ("_door", "_identity_lines", "_path", "_place", "_request_id", "_span")
 
-    def __init__(self, door: PredictDoor, path: str, request_id: str, identity_lines: bytes, place: Place) -> None:
+    def __init__(
+        self,
+        door: PredictDoor,
+        path: str,
+        request_id: str,
+        identity_lines: bytes,
+        place: Place,
+        *,
+        span: Span | None,
+    ) -> None:
         self._door = door
         self._path = path
         self._request_id = request_id
         self._identity_lines = identity_lines
         self._place = place
+        self._span = span
+
+    def predict(self, asked: Honoured, model_name: str, body: bytes) -> None:
+        """Give the call to the door."""
+        if self._span is None:
+            self._door.predict_express(asked, model_name, body, self.tell)
+        else:
+            with within(self._span):
+                self._door.predict_express(asked, model_name, body, self.tell)
 
     def tell(self, found: Outcome | Exception) -> None:
         """Answer with what became of the call, or for a defect."""
@@ -113,13 +140,23 @@ class _Call:
             if type(found) is Outcome and found.served.error is None:
                 body = answer_body(found)
                 self._place.answer_well(_JSON_LINE + door.receipt_lines(found) + self._identity_lines, body)
+                if self._span is not None:
+                    end_span(self._span, HTTPStatus.OK)
                 return
             reply = self._reply_to(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge of the ordinary way
             reply = self._reply_to(defect)
         self._place.answer(reply.status, (*reply.headers, *headers_of(self._identity_lines)), reply.body)
+        if self._span is not None:
+            end_span(self._span, reply.status)
 
     def _reply_to(self, found: Outcome | Exception) -> Reply:
+        if self._span is None:
+            return self._worded(found)
+        with within(self._span):  # it may be told in another call's turn
+            return self._worded(found)
+
+    def _worded(self, found: Outcome | Exception) -> Reply:
         if isinstance(found, Outcome):
             return self._door.reply(found, self._path)
         if isinstance(found, UnderstudyError):

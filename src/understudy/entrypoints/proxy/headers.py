@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from understudy.core.policy import Role
 from understudy.errors import HeaderInvalid
+from understudy.ports.tracing import Span
 from understudy.serving.answers import CacheResult
 from understudy.serving.predict import Outcome
 
@@ -51,18 +52,22 @@ class Honoured(NamedTuple):
     """Bytes of the body as the caller says them; the server refuses one that is no number."""
 
 
-def identify(raw: RawHeaders, new_id: Callable[[], str]) -> Identity:
+def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = None) -> Identity:
     """Return the caller's own request id where it is usable, else a new one, and a span of the caller's trace.
 
     Args:
         raw: The request's headers.
         new_id: Makes an id of 32 hex digits.
+        span: The call's own, when it is traced: the answer names that one, in whosever trace it is.
     """
     found = {name: value for name, value in raw if name in NAMES_ITSELF}
     request_id = found.get(b"x-request-id")
     if request_id is None or not _REQUEST_ID.fullmatch(request_id):
         request_id = new_id().encode()
     headers = [(b"x-request-id", request_id)]
+    if span is not None:
+        headers.append((b"traceresponse", span.context.traceparent.encode()))
+        return Identity(request_id.decode(), headers)
     parent = found.get(b"traceparent")
     trace = _TRACEPARENT.fullmatch(parent) if parent is not None else None
     if trace is not None:

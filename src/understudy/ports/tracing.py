@@ -1,0 +1,152 @@
+"""Traces: what became of one call, step by step, here and at whom it called.
+
+The span of the call that is being worked on is :data:`CURRENT`. Without a tracer there is none, and everything that
+would tell it something asks for it, finds ``None`` and goes on: that is all that tracing costs when it is off.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from understudy.core.trace_context import TraceContext
+
+Value: TypeAlias = str | int | float | bool
+Attributes: TypeAlias = Mapping[str, Value]
+NO_ATTRIBUTES: Attributes = MappingProxyType({})
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class Span(Protocol):
+    """A step of a trace, from when it is made until :meth:`end`. Nothing here waits, nothing raises.
+
+    Attributes come from the registry, from enums and from figures, never from a request: no inputs, no entity ids, no
+    keys. What is told of a span that is not recorded goes nowhere.
+    """
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anybody will see it."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    @property
+    def context(self) -> TraceContext:
+        """Where it is."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """What a call carries that belongs to this step: ``traceparent`` and, if there is one, ``tracestate``.
+
+        Of a span that is not recorded they are the caller's own, so that its trace goes on behind us.
+        """
+        ...
+
+    def tell(self, attributes: Attributes) -> None:
+        """Add what is known of it."""
+        ...
+
+    def note(self, event: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Add something that happened at this moment."""
+        ...
+
+    def step(self, name: str) -> "Span":
+        """Begin a step within it."""
+        ...
+
+    def attempt(self, method: str, endpoint: str) -> "Span":
+        """Begin a call of a gRPC method (``/package.Service/Method``) at an endpoint (``host:port``)."""
+        ...
+
+    def aside(self, name: str) -> "Span | None":
+        """Begin a trace of its own that is linked to this span; ``None`` when that would not be recorded."""
+        ...
+
+    def together(self, others: "Sequence[Span]") -> "Span":
+        """Return what stands for several spans in a step that they share.
+
+        Its steps are those of the first one that is recorded, and they and the other ones are linked to each other.
+        """
+        ...
+
+    def fail(self, error: str) -> None:
+        """Say that it failed, and by what: a code or a kind, which becomes its ``error.type``."""
+        ...
+
+    def end(self) -> None:
+        """End it."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes the spans of calls that come in, and sends them off in the background, or drops and counts them."""
+
+    def receive(self, name: str, caller: TraceContext | None, attributes: Attributes) -> Span:
+        """Begin a call's own span, in its caller's trace if it names one."""
+        ...
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Send what is left, as far as that goes in the time."""
+        ...
+
+
+CURRENT: ContextVar[Span | None] = ContextVar("understudy_span", default=None)
+"""The span of what goes on in this task or callback."""
+
+
+@contextmanager
+def within(span: Span | None) -> Iterator[None]:
+    """Have everything inside belong to ``span``; ``None``: to no trace."""
+    token = CURRENT.set(span)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+def context_of(span: Span | None) -> Context:
+    """Return a context in which everything belongs to ``span``, for a task whose maker may belong to another."""
+    context = copy_context()
+    context.run(CURRENT.set, span)
+    return context
+
+
+@contextmanager
+def step(name: str) -> Iterator[Span | None]:
+    """Have everything inside be a step of the current span, if there is one."""
+    parent = CURRENT.get()
+    if parent is None:
+        yield None
+        return
+    with _lasting(parent.step(name)) as span:
+        yield span
+
+
+@contextmanager
+def aside(of: Span, name: str) -> Iterator[Span | None]:
+    """Have everything inside belong to a trace of its own, linked to ``of``; to none if ``of`` is not recorded."""
+    span = of.aside(name)
+    if span is None:
+        with within(None):
+            yield None
+        return
+    with _lasting(span):
+        yield span
+
+
+@contextmanager
+def _lasting(span: Span) -> Iterator[Span]:
+    try:
+        with within(span):
+            yield span
+    except BaseException as problem:
+        span.fail(type(problem).__name__)
+        raise
+    finally:
+        span.end()
