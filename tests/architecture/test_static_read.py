@@ -47,6 +47,7 @@ KEEPING = {"cache", "functools.cache", "lru_cache"}
 STORES = {"deque": "maxlen", "asyncio.Queue": "maxsize", "queue.Queue": "maxsize", "lru_cache": "maxsize"}
 BOUNDED_OTHERWISE = {
     "serving/batching.py": "a call waits in it, and waiting calls are bounded (PredictionBatcher's most_waiting)",
+    "serving/reachability.py": "names of one snapshot's models: it is filled again only when it is empty",
     "core/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
     "adapters/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
     "adapters/memory_policy.py": "the twin of a listener, for tests and notebooks",

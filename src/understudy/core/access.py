@@ -100,6 +100,6 @@ def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None
     Raises:
         ScopeMissing: Naming the scope.
     """
-    if needed.value in scopes or (model_name is not None and f"{needed}:{model_name}" in scopes):
+    if needed in scopes or (model_name is not None and f"{needed}:{model_name}" in scopes):
         return
     raise ScopeMissing(f"this needs a key with scope {needed.value!r}")

@@ -6,7 +6,7 @@ would tell it something asks for it, finds ``None`` and goes on: that is all tha
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -108,13 +108,6 @@ def within(span: Span | None) -> Iterator[None]:
         yield
     finally:
         CURRENT.reset(token)
-
-
-def context_of(span: Span | None) -> Context:
-    """Return a context in which everything belongs to ``span``, for a task whose maker may belong to another."""
-    context = copy_context()
-    context.run(CURRENT.set, span)
-    return context
 
 
 @contextmanager

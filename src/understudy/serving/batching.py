@@ -8,7 +8,8 @@ few calls of many rows. An idle proxy adds no latency, a slow model adds at most
 makes fewer and larger calls.
 
 When ``most_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
-the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work.
+the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work. Of a
+wave that came together a few are refused in each turn of the event loop: calls that end meanwhile are heard of.
 Once the row that came first has waited for half of that, the newest goes first: there is more than can be served, and
 whoever is served then has its whole deadline left. In order of arrival everybody would be served just before being
 refused, and late at the slightest delay: the calls would be made, and their answers be of no use.
@@ -18,7 +19,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Context
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -30,7 +30,7 @@ from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Block, Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.model_backend import ModelBackend
-from understudy.ports.tracing import CURRENT, context_of
+from understudy.ports.tracing import CURRENT, Span
 
 _log = structlog.get_logger(__name__)
 
@@ -39,6 +39,11 @@ SLOW_SHARE = 0.05
 """What a row may wait for company, as a share of the age of the oldest call in flight."""
 NEWEST_FIRST_RATIO = 0.5
 """Which share of its longest wait the oldest row has waited when the newest goes first."""
+ENDED_AT_ONCE = 4
+"""Rows that are refused, or whose deadlines are noticed, in one turn of the event loop. A wave of hundreds takes some
+50 ms to be answered, and meanwhile nobody would hear of calls that are free (measured)."""
+LATENESS_SECONDS = 0.002
+"""For each of these that the first of them is late, there is one more."""
 SWEEP_ROWS = 128
 """Rows that are over and still kept, beside as many as are under way."""
 CLOSE_SECONDS = 1.0
@@ -127,6 +132,8 @@ class BatchingCaller:
         self._now = now
         self._gap_seconds = gap_seconds
         self._queue: deque[_Waiting] = deque()
+        self._turned_away: deque[_Waiting] = deque()
+        """Rows that found the queue full, and are refused like those of the queue: as many as come in one wait."""
         self._expiring: deque[_Waiting] = deque()
         """Rows under way by deadline; those that are over leave it from the front."""
         self._sweep_rows = SWEEP_ROWS
@@ -136,10 +143,12 @@ class BatchingCaller:
         self._is_turn_planned = False
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
-        self._refusal_timer: asyncio.TimerHandle | None = None
+        self._refusal_timer: asyncio.Handle | None = None
         self._calls: dict[asyncio.Task[None], float] = {}
         """When each left, the oldest first."""
         self._blocks = 0
+        self.answered_at = -inf
+        """When a call was answered last, in the clock's seconds."""
 
     @property
     def in_flight(self) -> int:
@@ -183,7 +192,7 @@ class BatchingCaller:
         if len(self._queue) >= self._queue_rows:
             self._dispatch_if_due()  # a turn may bring more rows than may wait, of which none has to
         if len(self._queue) >= self._queue_rows:
-            waiting.timer = loop.call_later(min(self._wait_seconds, remaining), waiting.end, self._overloaded())
+            self._turn_away(waiting, remaining)
             return waiting
         self._watch(waiting, remaining)
         self._queue.append(waiting)
@@ -191,6 +200,16 @@ class BatchingCaller:
             self._is_turn_planned = True
             loop.call_soon(self._end_turn)
         return waiting
+
+    def _turn_away(self, waiting: _Waiting, remaining: float) -> None:
+        """Refuse a row after the wait of all others, or at its deadline if that is sooner."""
+        if remaining < self._wait_seconds:
+            loop = asyncio.get_running_loop()
+            waiting.timer = loop.call_later(remaining, waiting.end, self._overloaded())
+            return
+        self._turned_away.append(waiting)
+        if self._refusal_timer is None:
+            self._refuse_later()
 
     def _end_turn(self) -> None:
         """Send what is due, once every request that the event loop found ready has had its row queued."""
@@ -225,14 +244,22 @@ class BatchingCaller:
         self._expiry_timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        """End the rows whose deadline has come, and look again when the next one comes."""
+        """End rows whose deadline has come, a few, and look again when the next one comes."""
         self._expiry_timer = None
         now = self._now()
         due = now + TIMER_SECONDS
-        while self._expiring and (self._expiring[0].is_over or self._expiring[0].deadline <= due):
-            self._expiring.popleft().expire()
-        if self._expiring:
-            deadline = self._expiring[0].deadline
+        expiring = self._expiring
+        left = _ended_at_once(due - expiring[0].deadline) if expiring else 0
+        while expiring and (expiring[0].is_over or expiring[0].deadline <= due):
+            waiting = expiring[0]
+            if not waiting.is_over and left <= 0:
+                self._expire_after(0.0, waiting.deadline)
+                return
+            expiring.popleft()
+            left -= not waiting.is_over
+            waiting.expire()
+        if expiring:
+            deadline = expiring[0].deadline
             self._expire_after(deadline - now, deadline)
 
     async def call_block(self, block: Block, deadline: float) -> Tensor:
@@ -282,20 +309,31 @@ class BatchingCaller:
             self._refuse_later()
 
     def _refuse_later(self) -> None:
-        """Look again when the row that came first has waited long enough: one timer for all rows."""
-        remaining = self._queue[0].since + self._wait_seconds - self._now()
+        """Look again when a row will have waited long enough: one timer for all rows."""
+        since = min(rows[0].since for rows in (self._queue, self._turned_away) if rows)
+        remaining = since + self._wait_seconds - self._now()
         self._refusal_timer = asyncio.get_running_loop().call_later(max(remaining, 0.0), self._end_overdue)
 
     def _end_overdue(self) -> None:
-        """Refuse the rows that have waited long enough; those that only waited for company are sent."""
+        """Refuse rows that have waited long enough, a few; those that only waited for company are sent."""
         self._refusal_timer = None
-        now = self._now()
-        while self._queue and self._queue[0].since + self._wait_seconds <= now:
-            if len(self._calls) < self._most_calls:
-                self._dispatch()
-                continue
-            self._queue.popleft().end(self._overloaded())
-        if self._queue:
+        due = self._now() - self._wait_seconds + TIMER_SECONDS
+        while self._queue and self._queue[0].since <= due and len(self._calls) < self._most_calls:
+            self._dispatch()
+        problem = self._overloaded()
+        is_more = False
+        for rows in (self._queue, self._turned_away):
+            left = _ended_at_once(due - rows[0].since) if rows else 0
+            while rows and rows[0].since <= due:
+                if not rows[0].is_over and left <= 0:
+                    is_more = True
+                    break
+                waiting = rows.popleft()
+                left -= not waiting.is_over
+                waiting.end(problem)
+        if is_more:
+            self._refusal_timer = asyncio.get_running_loop().call_soon(self._end_overdue)
+        elif self._queue or self._turned_away:
             self._refuse_later()
 
     def _overloaded(self) -> Overloaded:
@@ -314,34 +352,58 @@ class BatchingCaller:
 
     def _dispatch(self) -> None:
         """Send the rows that wait, as one call."""
+        batch = self._take()
+        if not batch:
+            return
+        task = asyncio.get_running_loop().create_task(self._run(batch))
+        self._calls[task] = self._left_at
+        task.add_done_callback(self._finished)
+
+    def _take(self) -> list[_Waiting]:
+        """Return the rows that leave now, as one call; none when nobody waits any more for what was queued."""
         now = self._now()
         batch: list[_Waiting] = []
-        is_crowded = now - self._queue[0].since >= NEWEST_FIRST_RATIO * self._wait_seconds
-        take = self._queue.pop if is_crowded else self._queue.popleft
-        while self._queue and len(batch) < self._batch_rows:
+        queue = self._queue
+        is_crowded = bool(queue) and now - queue[0].since >= NEWEST_FIRST_RATIO * self._wait_seconds
+        take = queue.pop if is_crowded else queue.popleft
+        while queue and len(batch) < self._batch_rows:
             waiting = take()
             if not waiting.is_over:
                 batch.append(waiting)
-        if not batch:
-            return
-        self._left_at = now
-        task = asyncio.get_running_loop().create_task(self._run(batch), context=_context_of(batch))
-        self._calls[task] = self._left_at
-        task.add_done_callback(self._finished)
+        if batch:
+            self._left_at = now
+        return batch
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._calls.pop(task, None)
         self._dispatch_if_due()
 
     async def _run(self, batch: list[_Waiting]) -> None:
-        try:
-            await self._answer(batch, _Retries())
-        except Exception:  # noqa: BLE001 - a defect of ours: its rows must not wait for their deadlines
-            _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
-            _fail(batch, InternalFault())
+        """Answer the rows of a call and, where no other call was free, of those that follow it at once.
 
-    async def _answer(self, batch: list[_Waiting], retries: "_Retries") -> None:
-        """Answer each row, or give it its own error."""
+        With a task of its own for each the call that is free now would wait for two turns of the event loop, which are
+        long in a crowd. A call that failed is followed by one with a task of its own: a failure may be known without
+        waiting for a turn.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        while batch:
+            CURRENT.set(_span_of(batch))  # the turn that sends it may belong to others
+            is_answered = False
+            try:
+                is_answered = await self._answer(batch, _Retries())
+            except Exception:  # noqa: BLE001 - a defect of ours: its rows must not wait for their deadlines
+                _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
+                _fail(batch, InternalFault())
+            was_none_free = len(self._calls) >= self._most_calls
+            self._calls.pop(task, None)
+            is_due = is_answered and was_none_free and self._gap_seconds_left() <= 0
+            batch = self._take() if is_due else []
+            if batch:
+                self._calls[task] = self._left_at
+
+    async def _answer(self, batch: list[_Waiting], retries: "_Retries") -> bool:
+        """Answer each row, or give it its own error; return whether a model server answered for all of them."""
         try:
             tensor = await self._infer([waiting.row for waiting in batch], max(w.deadline for w in batch))
             predictions = predictions_of(self.version.output_schema, tensor, len(batch), batch=self._batches)
@@ -352,6 +414,8 @@ class BatchingCaller:
         else:
             for waiting, prediction in zip(batch, predictions, strict=True):
                 waiting.end(prediction)
+            return True
+        return False
 
     async def _answer_halves(self, batch: list[_Waiting], retries: "_Retries", problem: BadAnswer) -> None:
         """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""
@@ -369,15 +433,15 @@ class BatchingCaller:
         budget = deadline - self._now()
         if budget <= 0:
             raise DeadlineExceeded("queue")
-        return await self.backend.infer(rows, budget)
+        answer = await self.backend.infer(rows, budget)
+        self.answered_at = self._now()
+        return answer
 
 
-def _context_of(batch: list[_Waiting]) -> Context | None:
-    """Return the context of a call for these rows: the turn that sends it may belong to others. ``None``: as it is."""
+def _span_of(batch: list[_Waiting]) -> Span | None:
+    """Return what stands for the traced ones among these rows in the call that they share."""
     spans = [waiting.span for waiting in batch if waiting.span is not None]
-    if spans:
-        return context_of(spans[0].together(spans[1:]))
-    return None if CURRENT.get() is None else context_of(None)
+    return spans[0].together(spans[1:]) if spans else None
 
 
 class _Retries:
@@ -385,6 +449,10 @@ class _Retries:
 
     def __init__(self) -> None:
         self.left = 16
+
+
+def _ended_at_once(late_seconds: float) -> int:
+    return ENDED_AT_ONCE + int(max(0.0, late_seconds) / LATENESS_SECONDS)
 
 
 def _set(answer: asyncio.Future[Prediction], outcome: Prediction | ServingError) -> None:

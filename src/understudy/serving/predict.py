@@ -426,16 +426,19 @@ def _blame(problem: InputInvalid, version: ModelVersion, feature_error: Features
     return problem
 
 
+_STATUS: Mapping[type[UnderstudyError], Status] = {
+    DeadlineExceeded: Status.TIMEOUT,
+    BadAnswer: Status.BAD_ANSWER,
+    BackendUnavailable: Status.UNAVAILABLE,
+    FeaturesUnavailable: Status.UNAVAILABLE,
+    Overloaded: Status.UNAVAILABLE,
+}
+
+
 def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> Status:
     if error is None:
         return Status.OK if fallback_from is None else Status.FALLBACK
-    if isinstance(error, DeadlineExceeded):
-        return Status.TIMEOUT
-    if isinstance(error, BadAnswer):
-        return Status.BAD_ANSWER
-    if isinstance(error, BackendUnavailable | FeaturesUnavailable | Overloaded):
-        return Status.UNAVAILABLE
-    return Status.ERROR
+    return _STATUS.get(type(error), Status.ERROR)
 
 
 def _tell(span: Span, call: Call, role: Role, served: Served) -> None:
@@ -467,4 +470,4 @@ def _failure_told(failed: Served) -> Attributes:
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:
-    return "invalid_input" if isinstance(error, RequestError) else str(_status(error, None))
+    return "invalid_input" if isinstance(error, RequestError) else _status(error, None)

@@ -260,7 +260,7 @@ class Lane:
 
     def answer(self) -> None:
         for body, place in self.waiting:
-            place.answer(200, [], body)
+            place.answer(200, b"", body)
         self.waiting.clear()
 
 

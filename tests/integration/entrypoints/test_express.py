@@ -24,7 +24,7 @@ from understudy.entrypoints.proxy.connection import Connection
 from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
 from understudy.entrypoints.proxy.lane import App
 from understudy.entrypoints.proxy.single import uvicorn_options
-from understudy.errors import BadAnswer
+from understudy.errors import BadAnswer, Overloaded
 from understudy.serving.predict import Limits
 from understudy.settings import Settings
 
@@ -68,6 +68,9 @@ def picky(rows: Sequence[Row]) -> Tensor:
         raise BadAnswer("INVALID_ARGUMENT")
     values = [struct.unpack("<2f", row[0])[1] for row in rows]
     return Tensor(Datatype.FP32, (len(rows), 1), np.array(values, "<f4"))
+
+
+Answering = Callable[[Sequence[Row]], Tensor]
 
 
 class Counted:
@@ -120,16 +123,25 @@ class Pair(NamedTuple):
     """Of a world that is traced."""
 
 
-@pytest.fixture
-async def pair(start: Any, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
-    tracers = (MemoryTracer(), MemoryTracer()) if getattr(request, "param", None) == "traced" else None
+def crowded(rows: Sequence[Row]) -> Tensor:
+    """Have no call free for anybody."""
+    raise Overloaded(f"{len(rows)} rows wait")
+
+
+@asynccontextmanager
+async def a_pair(
+    start: Any,
+    tmp_path: Path,
+    functions: Mapping[str, Answering],
+    tracers: tuple[MemoryTracer, MemoryTracer] | None = None,
+) -> AsyncIterator[Pair]:
     for name in ("express", "ordinary"):
         (tmp_path / name).mkdir()
     one, other = [
         await start(
             spool=KeptRows(),
             models=MODELS,
-            functions={"2": picky},
+            functions=functions,
             folder=tmp_path / name,
             most_shadows=10_000,
             limits=Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30),
@@ -146,6 +158,13 @@ async def pair(start: Any, tmp_path: Path, request: pytest.FixtureRequest) -> As
             lane,
             tracers,
         )
+
+
+@pytest.fixture
+async def pair(start: Any, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    tracers = (MemoryTracer(), MemoryTracer()) if getattr(request, "param", None) == "traced" else None
+    async with a_pair(start, tmp_path, {"2": picky}, tracers) as both:
+        yield both
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------------
@@ -326,6 +345,18 @@ async def compare(pair: Pair, sent: Sequence[bytes], way: str, number: int) -> N
     ours, theirs = evidence(pair, 0), evidence(pair, 1)
     assert (ours[0] - theirs[0], theirs[0] - ours[0]) == (Counter(), Counter()), f"seed {number}"
     assert (ours[1] - theirs[1], theirs[1] - ours[1]) == (set(), set()), f"seed {number}"
+
+
+async def test_who_is_refused_in_a_crowd_is_told_and_logged_the_same_both_ways(start: Any, tmp_path: Path):
+    async with a_pair(start, tmp_path, {"1": crowded}) as both:
+        for model in ("plain", "single", "split"):
+            await compare(both, [a_call(model, {**GOOD, "entity_id": entity}) for entity in ENTITIES], "again", 0)
+        refused = (await answers(both.ports[0], [a_call()], "whole"))[0]
+
+    assert b" 503 " in refused
+    assert b"\r\nretry-after: 1\r\n" in refused
+    assert b'"code":"E507","detail":"1 rows wait"' in refused
+    assert both.lane.known > 0
 
 
 async def until(condition: Callable[[], bool]) -> None:

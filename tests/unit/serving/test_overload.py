@@ -2,15 +2,17 @@
 
 import asyncio
 import struct
-from collections.abc import Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
+import pytest
 from builders import KeptRows, a_policy, a_version
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_time import run_in_virtual_time
+from virtual_time import VirtualTimeLoop, run_in_virtual_time
 
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.adapters.memory_telemetry import MemoryTelemetry
@@ -18,9 +20,9 @@ from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPo
 from understudy.core.prediction import Status
 from understudy.core.request import PredictRequest
 from understudy.core.tensors import Datatype, Row, Tensor
-from understudy.errors import BadAnswer, DeadlineExceeded, Overloaded
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.answers import Answers
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.batching import ENDED_AT_ONCE, BatchingCaller
 from understudy.serving.callers import Callers
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
@@ -168,6 +170,126 @@ def test_rows_that_only_wait_for_company_are_sent_and_not_refused():
 
     assert [call.result for call in calls] == [0.0, 1.0, 2.0, 3.0]
     assert [len(rows) for rows in backend.calls] == [1, 3]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(A_MOMENT)
+
+
+class Turns:
+    """Numbers the event loop's turns in which something is noted, and counts what is noted in each."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.noted: Counter[int] = Counter()
+
+    def note(self, _result: object = None) -> None:
+        if not self.noted[self.number]:
+            asyncio.get_running_loop().call_soon(self._next)
+        self.noted[self.number] += 1
+
+    def _next(self) -> None:
+        self.number += 1
+
+
+@pytest.mark.parametrize(
+    ("queue_rows", "deadline_seconds"),
+    [
+        (1_000, 5.0),  # refused
+        (1, 5.0),  # refused, having found the queue full
+        (1_000, 0.1),  # too late
+    ],
+)
+def test_a_wave_of_hundreds_is_ended_a_few_at_a_time_so_that_others_have_their_turns(queue_rows, deadline_seconds):
+    backend = MemoryBackend(echo, delay_seconds=3.0)
+
+    async def scenario() -> tuple[Turns, float]:
+        caller = a_caller(backend, queue_rows=queue_rows, most_calls=1)
+        turns = Turns()
+        caller.submit(row_of(0.0), now() + deadline_seconds, lambda _result: None)
+        await asyncio.sleep(A_MOMENT)
+        began = now()
+        for number in range(400):
+            caller.submit(row_of(float(number)), now() + deadline_seconds, turns.note)
+        await until(lambda: turns.noted.total() == 400)
+        return turns, now() - began
+
+    turns, seconds = run_in_virtual_time(scenario())
+
+    # The queue's row and those that found it full are two waves, of which each has its share.
+    assert max(turns.noted.values()) <= 2 * ENDED_AT_ONCE
+    assert seconds <= min(WAIT_SECONDS, deadline_seconds) + 2 * A_MOMENT
+
+
+def test_the_later_a_wave_is_the_more_of_it_is_ended_at_once():
+    backend = MemoryBackend(echo, delay_seconds=3.0)
+
+    async def scenario() -> list[float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        caller = a_caller(backend, most_calls=1)
+        ended: list[float] = []
+
+        def take_a_moment(_result: object) -> None:
+            loop.freeze(0.0005)  # what refusing one costs a slow machine
+            ended.append(now())
+
+        caller.submit(row_of(0.0), now() + 9, lambda _result: None)
+        await asyncio.sleep(A_MOMENT)
+        for number in range(400):
+            caller.submit(row_of(float(number)), now() + 5, take_a_moment)
+        await until(lambda: len(ended) == 400)
+        return ended
+
+    # 400 of half a millisecond are 0.2 s; nothing but their own work made the last one later.
+    assert run_in_virtual_time(scenario())[-1] <= 2 * WAIT_SECONDS + 0.05
+
+
+class Watched(MemoryBackend):
+    """Notes in which turn each call came and went."""
+
+    def __init__(self, turns: Turns, **how: Any) -> None:
+        super().__init__(echo, **how)
+        self.turns = turns
+        self.came: list[int] = []
+        self.went: list[int] = []
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        self.came.append(self.turns.number)
+        try:
+            return await super().infer(rows, timeout_seconds)
+        finally:
+            self.went.append(self.turns.number)
+            self.turns.note()
+
+
+def test_a_call_that_is_free_is_used_in_the_same_turn():
+    backend = Watched(Turns(), delay_seconds=0.01)
+
+    async def scenario() -> None:
+        caller = a_caller(backend, most_calls=1)
+        await asyncio.gather(*(caller.call(row_of(float(number)), now() + 5) for number in range(10)))
+
+    run_in_virtual_time(scenario())
+
+    assert len(backend.came) == 10
+    assert backend.came[1:] == backend.went[:-1]
+
+
+def test_calls_that_fail_at_once_leave_turns_to_others():
+    class Down(MemoryBackend):
+        async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+            raise BackendUnavailable("no model server of the version takes the call")
+
+    async def scenario() -> Turns:
+        turns, caller = Turns(), a_caller(Down(echo), most_calls=2)
+        for number in range(100):
+            caller.submit(row_of(float(number)), now() + 5, turns.note)
+        await until(lambda: turns.noted.total() == 100)
+        return turns
+
+    assert max(run_in_virtual_time(scenario()).noted.values()) <= 2
 
 
 def test_what_can_be_served_is_served_while_ten_times_as_much_is_asked_for():

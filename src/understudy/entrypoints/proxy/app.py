@@ -34,7 +34,7 @@ from understudy.entrypoints.proxy.lane import App, PredictLane, http_call, read_
 from understudy.entrypoints.proxy.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
 from understudy.entrypoints.proxy.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.problems import STATUS
-from understudy.entrypoints.proxy.views import model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.views import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.web import Name, response_of
 from understudy.errors import (
     EntityIdInvalid,
@@ -48,6 +48,7 @@ from understudy.errors import (
     leaf_errors,
 )
 from understudy.serving.quotas import KeyQuotas
+from understudy.serving.reachability import NOBODY
 from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0
@@ -235,15 +236,12 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/readyz", **READ["readyz"])
     @api.head("/readyz", include_in_schema=False)
     async def readyz(request: Request) -> Response:
+        if LEAVING in request.scope.get("state", ()):
+            return _json(DRAINING_DETAIL, 503)
         feed = proxy.parts.feed
-        reachable = feed.snapshot is not None and await proxy.parts.champions.any_reachable(feed.snapshot)
-        ready, detail = readiness(
-            feed.snapshot,
-            reachable=reachable,
-            degraded=feed.degraded,
-            age_seconds=feed.age_seconds,
-            is_leaving=LEAVING in request.scope.get("state", ()),
-        )
+        snapshot = feed.snapshot
+        found = NOBODY if snapshot is None else await proxy.parts.champions.look(snapshot)
+        ready, detail = readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
         return _json(detail, 200 if ready else 503)
 
 

@@ -519,15 +519,8 @@ class ExpressCycle:
     def set(self) -> None:
         """Wake nobody."""
 
-    def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """Write an answer, unless nobody is there any more."""
-        self._answer(status, lines_of(headers), body)
-
-    def answer_well(self, lines: bytes, body: bytes) -> None:
-        """Write an answer with status 200, as :meth:`answer` does."""
-        self._answer(200, lines, body)
-
-    def _answer(self, status: int, lines: bytes, body: bytes) -> None:
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Write an answer, its headers as lines, unless nobody is there any more."""
         if self.response_complete or self.disconnected or self.transport.is_closing():
             self.response_complete = True
             return

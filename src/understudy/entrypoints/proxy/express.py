@@ -5,16 +5,16 @@ unusual about a request it declines, and the request then takes the ordinary way
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from http import HTTPStatus
 from typing import Protocol
 
 import structlog
 
-from understudy.entrypoints.proxy.door import INLINE_BYTES, JSON, PredictDoor, Reply, answer_body
-from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, headers_of, identify, lines_of, read_headers
+from understudy.entrypoints.proxy.door import INLINE_BYTES, JSON, PredictDoor, answer_body
+from understudy.entrypoints.proxy.headers import Honoured, RawHeaders, identify, lines_of, read_headers
 from understudy.entrypoints.proxy.known_heads import KnownHead, KnownHeads
+from understudy.entrypoints.proxy.problems import problem_body, problem_lines, status_of
 from understudy.entrypoints.proxy.traced_calls import PREDICT_ROUTE, begin_span, end_span
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
 from understudy.ports.tracing import Span, within
@@ -34,12 +34,8 @@ _JSON_LINE = lines_of([JSON])
 class Place(Protocol):
     """Where an answer is written, now or later, once."""
 
-    def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
-        """Write an answer; its length is not among the headers."""
-        ...
-
-    def answer_well(self, lines: bytes, body: bytes) -> None:
-        """Write an answer with status 200, its headers as lines; its length is not among them."""
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Write an answer, its headers as lines; its length is not among them."""
         ...
 
 
@@ -134,35 +130,36 @@ class _Call:
 
     def tell(self, found: Outcome | Exception) -> None:
         """Answer with what became of the call, or for a defect."""
-        door = self._door
-        door.in_flight -= 1
+        self._door.in_flight -= 1
         try:
-            if type(found) is Outcome and found.served.error is None:
-                body = answer_body(found)
-                self._place.answer_well(_JSON_LINE + door.receipt_lines(found) + self._identity_lines, body)
-                if self._span is not None:
-                    end_span(self._span, HTTPStatus.OK)
-                return
-            reply = self._reply_to(found)
+            answer = self._answer_to(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge of the ordinary way
-            reply = self._reply_to(defect)
-        self._place.answer(reply.status, (*reply.headers, *headers_of(self._identity_lines)), reply.body)
+            answer = self._answer_to(defect)
+        self._place.answer(*answer)
         if self._span is not None:
-            end_span(self._span, reply.status)
+            end_span(self._span, answer[0])
 
-    def _reply_to(self, found: Outcome | Exception) -> Reply:
+    def _answer_to(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
+        """Return status, lines of the head and body, as the door's own replies have them."""
         if self._span is None:
             return self._worded(found)
         with within(self._span):  # it may be told in another call's turn
             return self._worded(found)
 
-    def _worded(self, found: Outcome | Exception) -> Reply:
-        if isinstance(found, Outcome):
-            return self._door.reply(found, self._path)
+    def _worded(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
+        door = self._door
+        if type(found) is Outcome:
+            error = found.served.error
+            lines = door.receipt_lines(found) + self._identity_lines
+            if error is None:
+                return 200, _JSON_LINE + lines, answer_body(found)
+            return status_of(error), problem_lines(error) + lines, problem_body(error, self._path)
         if isinstance(found, UnderstudyError):
-            return self._door.refuse(found, self._path)
-        _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
-        return self._door.refuse(InternalFault(), self._path)
+            reply = door.refuse(found, self._path)
+        else:
+            _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
+            reply = door.refuse(InternalFault(), self._path)
+        return reply.status, lines_of(reply.headers) + self._identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:

@@ -1,11 +1,13 @@
 """Errors as RFC 9457 problems: the one place that knows an error's HTTP status."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from understudy import errors
+from understudy.entrypoints.proxy.headers import lines_of
 from understudy.errors import RequestError, UnderstudyError
 
 STATUS: Mapping[type[UnderstudyError], int] = {
@@ -47,6 +49,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ArchiveUnavailable: 503,
     errors.LeadershipLost: 503,
 }
+_KINDS = {kind.code: kind for kind in STATUS}
 MAX_PATH_SHOWN = 255
 """Characters of the path that a problem names."""
 PROBLEM_JSON = b"application/problem+json"
@@ -59,16 +62,7 @@ def status_of(error: UnderstudyError) -> int:
 
 def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
     """Return the problem document. ``error`` beside ``title`` makes it a valid Open Inference Protocol error too."""
-    problem: dict[str, Any] = {
-        "type": f"/problems/{error.code}",
-        "title": error.title,
-        "status": status_of(error),
-        "code": error.code,
-        "detail": error.detail,
-        "instance": path[:MAX_PATH_SHOWN],
-        "error": error.title,
-        "next": error.next_step,
-    }
+    problem = _problem(type(error), error.detail, error.next_step, path[:MAX_PATH_SHOWN])
     if isinstance(error, RequestError) and error.violations:
         problem["errors"] = [
             {"pointer": violation.pointer, "detail": violation.detail} for violation in error.violations
@@ -78,16 +72,55 @@ def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
 
 def problem_body(error: UnderstudyError, path: str) -> bytes:
     """Return the problem as JSON; a path that is no clean text is shown as far as it is."""
-    return orjson.dumps(problem_of(error, path.encode(errors="replace").decode()))
+    if isinstance(error, RequestError) and error.violations:
+        return orjson.dumps(problem_of(error, _clean(path)))
+    return _body(error.code, error.detail, error.next_step, path[:MAX_PATH_SHOWN])
 
 
 def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
     """Return the headers that the error itself asks for."""
+    return _headers(type(error), error.retry_after_seconds)
+
+
+def problem_lines(error: UnderstudyError) -> bytes:
+    """Return :func:`problem_headers` as lines of an answer's head."""
+    return _lines(error.code, error.retry_after_seconds)
+
+
+def _headers(kind: type[UnderstudyError], retry_after_seconds: int | None) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", PROBLEM_JSON)]
-    if error.retry_after_seconds is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after_seconds))
-    if isinstance(error, errors.Unauthenticated):
+    if retry_after_seconds is not None:
+        headers.append((b"retry-after", b"%d" % retry_after_seconds))
+    if issubclass(kind, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, errors.RequestTimedOut):
+    if issubclass(kind, errors.RequestTimedOut):
         headers.append((b"connection", b"close"))  # what still comes would be read as the next request
     return headers
+
+
+@lru_cache(maxsize=256)
+def _lines(code: str, retry_after_seconds: int | None) -> bytes:
+    return lines_of(_headers(_KINDS[code], retry_after_seconds))
+
+
+def _problem(kind: type[UnderstudyError], detail: str, next_step: str, path: str) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{kind.code}",
+        "title": kind.title,
+        "status": STATUS[kind],
+        "code": kind.code,
+        "detail": detail,
+        "instance": path,
+        "error": kind.title,
+        "next": next_step,
+    }
+
+
+@lru_cache(maxsize=256)
+def _body(code: str, detail: str, next_step: str, path: str) -> bytes:
+    """Return the same bytes for the same words: in a crowd hundreds are refused with the same ones."""
+    return orjson.dumps(_problem(_KINDS[code], detail, next_step, _clean(path)))
+
+
+def _clean(path: str) -> str:
+    return path.encode(errors="replace").decode()

@@ -1,11 +1,19 @@
 """What the read-only routes show of the policy snapshot: pure functions from values to JSON."""
 
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 from understudy.core.examples import example_inputs
 from understudy.core.features import Feature
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.serving.reachability import Reachability
+
+MOST_NAMED = 20
+"""Rejected models that `/readyz` names."""
+LONGEST_REASON = 255
+"""Characters of why one is."""
+DRAINING_DETAIL = {"status": "draining", "detail": "this proxy is about to end; ask another one"}
 
 
 def model_summary(policy: ServingPolicy) -> dict[str, Any]:
@@ -77,25 +85,30 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
 
 
 def readiness(
-    snapshot: PolicySnapshot | None,
-    *,
-    reachable: bool,
-    degraded: bool,
-    age_seconds: float | None,
-    is_leaving: bool = False,
+    snapshot: PolicySnapshot | None, found: Reachability, *, degraded: bool, age_seconds: float | None
 ) -> tuple[bool, dict[str, Any]]:
-    """Return whether calls can be answered, now and in a moment, and what the proxy knows of itself."""
-    if is_leaving:
-        return False, {"status": "draining", "detail": "this proxy is about to end; ask another one"}
+    """Return whether calls can be answered, and what the proxy knows of itself; so much and no more, whatever that is.
+
+    Args:
+        snapshot: The policies; ``None`` before there are any.
+        found: What became of asking their champions.
+        degraded: Whether Postgres does not confirm the policies.
+        age_seconds: How long ago it did last; ``None``: never yet.
+    """
     if snapshot is None:
         return False, {"status": "starting", "detail": "no policy has been read yet"}
+    models = len(snapshot.policies)
     detail: dict[str, Any] = {
-        "status": ("degraded" if degraded else "ready") if reachable else "unreachable",
-        "models": len(snapshot.policies),
+        "status": ("degraded" if degraded else "ready") if found.is_reachable else "unreachable",
+        "models": models,
         "policy_age_seconds": round(age_seconds, 3) if age_seconds is not None else None,
     }
-    if not reachable:
+    if not found.is_reachable:
         detail["detail"] = "no champion's model server answers"
+        if found.asked < models:
+            detail["detail"] = f"{found.asked} of {models} champions were asked in time and none answers; others follow"
     if snapshot.rejected:
-        detail["rejected"] = dict(snapshot.rejected)
-    return reachable, detail
+        named = islice(snapshot.rejected.items(), MOST_NAMED)
+        detail["rejected"] = {name: why[:LONGEST_REASON] for name, why in named}
+        detail["rejected_models"] = len(snapshot.rejected)
+    return found.is_reachable, detail
