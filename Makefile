@@ -51,6 +51,11 @@ test: check $(VENV)/.deploy ## Everything: the gate, then real Postgres, Valkey,
 	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration tests/deploy
 	@$(BIN)/pytest -q -m "not slow" tests/faults
 
+# Not a part of `test`: it needs the history of git, which a shallow clone has not, and the time of a second suite.
+.PHONY: test-previous
+test-previous: $(VENV)/.dev ## The release before this one, its own tests, on databases that this one migrated (minutes; REF=commit PYTEST="-n 3 FILE")
+	@$(BIN)/python tools/test_previous.py $(REF) -- $(or $(PYTEST),-n 2 --dist worksteal)
+
 # What check-deploy needs beyond the tests: schemas and linters that bring along all they know.
 $(VENV)/.deploy: requirements/deploy.txt | $(VENV)/.dev
 	@$(INSTALL) -r requirements/deploy.txt

@@ -36,6 +36,8 @@ UnderstudyError
     ├── VersionNotReady    E207 the version does not answer as its callers would need it
     ├── ArchiveDiffers     E208 archived files are not what was written, or not what the log holds
     ├── ArchiveBusy        E209 somebody else archives, or reads the log for so long that nothing can be detached
+    ├── DataWouldBeLost    E210 the older schema has no place for what the database holds
+    ├── MigrationBlocked   E211 somebody holds a lock that a migration needs (says who)
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
@@ -302,6 +304,22 @@ class ArchiveBusy(RegistryError):
     code = "E209"
     title = "The log cannot be archived at this moment"
     hint = "Run understudy db archive again later: it goes on where this run stopped, and nothing is lost meanwhile."
+
+
+class DataWouldBeLost(RegistryError):
+    code = "E210"
+    title = "Going back would delete data"
+    hint = (
+        "Nothing was changed. Keep the schema: the release before this one runs on it. To delete what is named all the "
+        "same, after a backup: understudy db downgrade REVISION --lose-data."
+    )
+
+
+class MigrationBlocked(RegistryError):
+    code = "E211"
+    title = "Somebody holds a lock that the migration needs"
+    hint = "Let the transactions that are open end, then run the command again: it goes on where it stopped."
+    retry_after_seconds = 5
 
 
 class GenerationMoved(RegistryError):

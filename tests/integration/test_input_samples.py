@@ -112,7 +112,7 @@ def framed(line: bytes) -> bytes:
 async def test_going_back_takes_the_inputs_away_and_leaves_the_log(world, database_url):
     await world.ship(["a", "b"], world.at)
 
-    await downgrade(database_url, "0002")
+    await downgrade(database_url, "0002", lose_data=True)
     without = await world.database.fetchval("SELECT count(*) FROM PredictionLog")
     await upgrade(database_url)
 

@@ -38,23 +38,6 @@ async def objects_of(url: str) -> list[tuple[str, str]]:
         connection.terminate()
 
 
-async def test_going_up_then_down_then_up_again_leaves_the_same_schema(empty_database_url):
-    await migrations.upgrade(empty_database_url)
-    first = await objects_of(empty_database_url)
-
-    await migrations.downgrade(empty_database_url)
-    emptied = await objects_of(empty_database_url)
-    await migrations.upgrade(empty_database_url)
-
-    assert {name for _, name in emptied} <= {
-        "alembic_version",
-        "alembic_version_pkc",
-        "alembic_version_version_num_not_null",
-    }
-    assert await objects_of(empty_database_url) == first
-    assert len(first) > 100
-
-
 async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(database, database_url):
     ids = [
         await database.fetchval(
@@ -73,7 +56,7 @@ async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(
     statuses = "SELECT string_agg(status, ' ' ORDER BY id) FROM ModelVersion"
     raise_weight = "UPDATE ServingPolicy SET challenger_weight = challenger_weight + 1 RETURNING challenger_weight"
 
-    await migrations.downgrade(database_url, "0003")
+    await migrations.downgrade(database_url, "0003", lose_data=True)
     without = await database.fetchval(statuses), await database.fetchval(raise_weight)
     await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '9'")
     await migrations.upgrade(database_url)
@@ -212,16 +195,6 @@ async def test_a_database_of_a_newer_understudy_is_left_alone(database, database
         await migrations.upgrade(database_url)
 
     assert await migrations.current_revision(database_url) == "9999"
-
-
-async def test_a_migration_that_cannot_have_its_lock_gives_up_within_seconds(database, database_url):
-    async with database.transaction():
-        await database.execute("LOCK TABLE ServingPolicy IN ACCESS SHARE MODE")
-
-        with pytest.raises(RegistryUnavailable, match="lock timeout"):
-            await migrations.downgrade(database_url)
-
-    assert await migrations.current_revision(database_url) == migrations.head()
 
 
 async def test_a_server_that_is_not_there_is_a_registry_that_cannot_be_reached():

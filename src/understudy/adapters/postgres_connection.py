@@ -89,7 +89,7 @@ async def translated(
             yield
     except vendor_errors as problem:
         # SQLAlchemy keeps asyncpg's error as the cause of its own, whose text also holds the statement.
-        cause = problem if isinstance(problem, asyncpg.PostgresError) else _asyncpg_error(problem)
+        cause = problem if isinstance(problem, asyncpg.PostgresError) else asyncpg_error(problem)
         said = str(cause) or type(cause).__name__
         if isinstance(cause, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
             raise MigrationNeeded(f"{what}: {said}") from problem
@@ -98,7 +98,8 @@ async def translated(
         raise RegistryUnavailable(f"{what}: {said}") from problem
 
 
-def _asyncpg_error(problem: BaseException) -> BaseException:
+def asyncpg_error(problem: BaseException) -> BaseException:
+    """Return what Postgres said, where SQLAlchemy's error only keeps it as its cause; else the error itself."""
     cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, asyncpg.PostgresError):
         cause = cause.__cause__

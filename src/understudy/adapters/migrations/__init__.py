@@ -4,24 +4,28 @@ The scripts lie inside the package, so that an installed wheel finds them as a c
 of the repository is a link to this folder, and ``alembic.ini`` names it for ``alembic revision``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from understudy.adapters.migrations.bounds import PATIENCE, LockWatch, Patience, Wait, set_bounds
+from understudy.adapters.migrations.losses import Loss, find_losses
+from understudy.adapters.postgres_connection import asyncpg_error
 from understudy.adapters.postgres_engine import make_engine, translated
-from understudy.errors import MigrationNeeded
+from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded, RegistryUnavailable
 
 T = TypeVar("T")
 UPGRADE_SECONDS = 120.0
-LOCK_TIMEOUT = "4s"
-"""A migration that waits longer for a table would stall every query behind it (warehouse uses the same bound)."""
-STATEMENT_TIMEOUT = "60s"
+"""For one revision, its waits included."""
 ROLES = (
     "understudy_proxy",
     "understudy_monitor",
@@ -37,35 +41,89 @@ _WITHOUT_RIGHTS = """
        OR NOT has_table_privilege((SELECT oid FROM pg_roles WHERE rolname = name), 'alembic_version', 'SELECT')
     ORDER BY name
 """
-_MUTEX = 0x756E_6465_7273_7475  # "understu": two upgrades at once run one after the other
+_FAILED = "the schema could not be read or changed"
+_MUTEX = 0x756E_6465_7273_7475  # "understu": two upgrades at once take turns
 
 
-async def upgrade(database_url: str, revision: str = "head") -> str:
+async def upgrade(database_url: str, revision: str = "head", *, patience: Patience = PATIENCE) -> str:
     """Upgrade the schema and return the revision that it is at; does nothing when it is there already.
 
+    Each revision is a transaction of its own: locks are held for one revision and not for all of them, and whatever
+    ends an upgrade leaves whole revisions.
+
+    Args:
+        database_url: A login that owns the tables.
+        revision: Where to go; a revision below the schema's own is left at that.
+        patience: How long it may wait for one lock, and work on one statement.
+
     Raises:
-        RegistryUnavailable: Postgres does not answer, or a lock was not to be had within 4 seconds: nothing changed.
+        RegistryUnavailable: Postgres does not answer, or a statement took longer than it may.
+        MigrationBlocked: A lock was not to be had in time: the schema is at a whole revision, and another call goes on.
         MigrationNeeded: The database is at a revision that this code does not know, so it is newer.
+        ValueError: There is no such revision.
     """
 
-    def run(connection: Connection) -> str:
-        _refuse_newer(connection)
-        command.upgrade(_config(connection), revision)
+    def step(connection: Connection) -> bool:
+        ahead = _revisions_between(_known_revision_of(connection), revision)
+        if ahead:
+            with _naming(f"upgrading to {ahead[-1].revision}"):
+                command.upgrade(_config(connection), ahead[-1].revision)
         # Roles belong to the server: some may be there now that nobody could make before.
-        if connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
-            connection.execute(text("SELECT understudy_grant_roles()"))
-        return _revision_of(connection) or ""
+        elif connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
+            with _naming("granting the roles their rights"):
+                connection.execute(text("SELECT understudy_grant_roles()"))
+        return bool(ahead)
 
-    return await _in_transaction(database_url, run)
+    async with _connected(database_url) as session:
+        while await _in_transaction(session, database_url, step, patience):
+            pass
+        return await _in_transaction(session, database_url, _revision_of, patience) or ""
 
 
-async def downgrade(database_url: str, revision: str = "base") -> None:
-    """Take migrations back; from the first one on this deletes every table and all data.
+async def downgrade(
+    database_url: str, revision: str = "base", *, lose_data: bool = False, patience: Patience = PATIENCE
+) -> None:
+    """Take migrations back, the newest first, each in a transaction of its own.
+
+    Args:
+        database_url: A login that owns the tables.
+        revision: The revision that the schema shall be at; ``base`` deletes every table.
+        lose_data: Go on where the schema below has no place for what is there (``LOSES`` of each revision).
+        patience: As for :func:`upgrade`.
 
     Raises:
+        DataWouldBeLost: Something would be deleted; names what, and nothing was changed.
+        MigrationBlocked: As for :func:`upgrade`.
         RegistryUnavailable: As for :func:`upgrade`.
+        ValueError: There is no such revision.
     """
-    await _in_transaction(database_url, lambda connection: command.downgrade(_config(connection), revision))
+
+    def step(connection: Connection) -> bool:
+        behind = _revisions_between(revision, _known_revision_of(connection))
+        if not lose_data:
+            _refuse_losses(connection, behind)
+        if behind:
+            with _naming(f"taking {behind[0].revision} back"):
+                command.downgrade(_config(connection), str(behind[0].down_revision or "base"))
+        return len(behind) > 1
+
+    async with _connected(database_url) as session:
+        while await _in_transaction(session, database_url, step, patience):
+            pass
+
+
+async def losses_below(database_url: str, revision: str) -> Sequence[str]:
+    """Return in words what :func:`downgrade` to a revision would delete.
+
+    Raises:
+        ValueError: There is no such revision.
+        RegistryUnavailable: Postgres does not answer.
+    """
+
+    def ask(connection: Connection) -> Sequence[str]:
+        return find_losses(connection, _declared_losses(_revisions_between(revision, _known_revision_of(connection))))
+
+    return await _read(database_url, ask)
 
 
 async def current_revision(database_url: str) -> str | None:
@@ -74,7 +132,7 @@ async def current_revision(database_url: str) -> str | None:
     Raises:
         RegistryUnavailable: Postgres does not answer.
     """
-    return await _in_transaction(database_url, _revision_of)
+    return await _read(database_url, _revision_of)
 
 
 async def check(database_url: str) -> str:
@@ -100,12 +158,32 @@ async def roles_without_rights(database_url: str) -> Sequence[str]:
     def ask(connection: Connection) -> Sequence[str]:
         return [str(name) for name in connection.execute(text(_WITHOUT_RIGHTS), {"names": list(ROLES)}).scalars()]
 
-    return await _in_transaction(database_url, ask)
+    return await _read(database_url, ask)
 
 
 def head() -> str:
     """Return the revision that this code needs."""
-    return ScriptDirectory.from_config(_config(None)).get_current_head() or ""
+    return _scripts().get_current_head() or ""
+
+
+def revisions() -> Sequence[str]:
+    """Return every revision, the oldest first."""
+    return [script.revision for script in _scripts().walk_revisions()][::-1]
+
+
+def narrows(revision: str) -> Sequence[str]:
+    """Return what a revision takes from the release before it, as it declares it: empty when it only adds."""
+    declared: Sequence[str] = getattr(_scripts().get_revision(revision).module, "NARROWS", ())
+    return declared
+
+
+def loses(revision: str) -> Sequence[Loss]:
+    """Return what a revision's way down takes with it, as it declares it."""
+    return _declared_losses([_scripts().get_revision(revision)])
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config(None))
 
 
 def _config(connection: Connection | None) -> Config:
@@ -116,24 +194,112 @@ def _config(connection: Connection | None) -> Config:
 
 
 def _revision_of(connection: Connection) -> str | None:
+    # Alembic takes a table for its own that the session's search_path does not lead to.
+    if connection.execute(text("SELECT to_regclass('alembic_version') IS NULL")).scalar():
+        return None
     revision: str | None = MigrationContext.configure(connection).get_current_revision()
     return revision
 
 
-def _refuse_newer(connection: Connection) -> None:
+def _known_revision_of(connection: Connection) -> str | None:
     found = _revision_of(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
-    if found is not None and found not in known:
+    if found is not None and found not in revisions():
         raise MigrationNeeded(f"the database's schema is at {found}, which this version of Understudy does not know")
+    return found
 
 
-async def _in_transaction(database_url: str, work: Callable[[Connection], T]) -> T:
+def _revisions_between(lower: str | None, upper: str | None) -> Sequence[Script]:
+    """Return the revisions above one and up to another, the newest first."""
+    every = list(_scripts().walk_revisions())
+    places = {"head": 0, **{script.revision: place for place, script in enumerate(every)}, "base": len(every)}
+    for named in (lower, upper):
+        if named is not None and named not in places:
+            raise ValueError(f"there is no revision {named}; there are: {', '.join(sorted(places))}")
+    return every[places[upper or "base"] : places[lower or "base"]]
+
+
+def _declared_losses(scripts: Sequence[Script]) -> Sequence[Loss]:
+    return [loss for script in scripts for loss in getattr(script.module, "LOSES", ())]
+
+
+def _refuse_losses(connection: Connection, scripts: Sequence[Script]) -> None:
+    found = find_losses(connection, _declared_losses(scripts))
+    if found:
+        below = scripts[-1].down_revision or "base"
+        raise DataWouldBeLost(f"the schema at {below} has no place for {', '.join(found)}")
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Say of what Postgres breaks off which revision it was, and that nothing of it is left."""
+    try:
+        yield
+    except Exception as problem:
+        cause = asyncpg_error(problem)
+        if isinstance(cause, asyncpg.LockNotAvailableError):
+            raise _GaveUp(what) from problem
+        if isinstance(cause, asyncpg.QueryCanceledError):
+            raise _TookTooLong(what) from problem
+        raise
+
+
+class _GaveUp(Exception):
+    """A lock was not to be had in time; holds what it was for."""
+
+
+class _TookTooLong(Exception):
+    """Postgres broke a statement off; holds what it was for."""
+
+
+@asynccontextmanager
+async def _connected(database_url: str) -> AsyncIterator[AsyncConnection]:
     engine = make_engine(database_url, timeout_seconds=UPGRADE_SECONDS, application_name="understudy-migrations")
     try:
-        async with translated("the schema could not be read or changed", UPGRADE_SECONDS), engine.begin() as connection:
-            await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
-            await connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:mutex)"), {"mutex": _MUTEX})
-            return await connection.run_sync(work)
+        async with translated(_FAILED), engine.connect() as session:
+            yield session
     finally:
         await engine.dispose()
+
+
+async def _read(database_url: str, ask: Callable[[Connection], T]) -> T:
+    """Ask what is committed; waits for no migration that is under way."""
+    async with _connected(database_url) as session, translated(_FAILED, UPGRADE_SECONDS), session.begin():
+        await session.run_sync(set_bounds, PATIENCE)
+        return await session.run_sync(ask)
+
+
+async def _in_transaction(
+    session: AsyncConnection, database_url: str, work: Callable[[Connection], T], patience: Patience
+) -> T:
+    async with translated(_FAILED, UPGRADE_SECONDS), session.begin():
+        pid = await session.scalar(text("SELECT pg_backend_pid()"))
+        async with LockWatch(database_url, int(pid)) as watch:
+            try:
+                await session.run_sync(set_bounds, patience)
+                await session.run_sync(_take_turn)
+                return await session.run_sync(work)
+            except _GaveUp as problem:
+                raise _blocked(str(problem), watch.seen, patience) from problem
+            except _TookTooLong as problem:
+                most = f"{patience.statement_seconds:g} s"
+                raise RegistryUnavailable(
+                    f"{problem}: a statement took longer than {most}, and nothing of it is left",
+                    hint="With less load, or --statement-seconds, run the command again: it goes on where it stopped.",
+                ) from problem
+
+
+def _take_turn(connection: Connection) -> None:
+    with _naming("waiting for another migration of this database"):
+        connection.execute(text("SELECT pg_advisory_xact_lock(:mutex)"), {"mutex": _MUTEX})
+
+
+def _blocked(what: str, seen: Wait | None, patience: Patience) -> MigrationBlocked:
+    detail = f"{what}: a lock was not to be had within {patience.lock_seconds:g} s, and nothing of it is left"
+    if seen is None:
+        return MigrationBlocked(detail)
+    end = ", ".join(f"pg_terminate_backend({pid})" for pid in seen.pids)
+    then = "Then run the command again: it goes on where it stopped."
+    return MigrationBlocked(
+        f"{detail}; it waited for {seen.lock} behind {'; '.join(seen.holders)}",
+        hint=f"Let that transaction end, or end it: SELECT {end}. {then}",
+    )

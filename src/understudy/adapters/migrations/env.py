@@ -6,6 +6,7 @@ import os
 from alembic import context
 from sqlalchemy import Connection
 
+from understudy.adapters.migrations.bounds import Patience, set_bounds
 from understudy.adapters.postgres_engine import make_engine
 from understudy.adapters.tables import METADATA, is_ours
 
@@ -25,6 +26,7 @@ async def _run_on_own_connection() -> None:
     engine = make_engine(os.environ["DATABASE_URL"], timeout_seconds=60, application_name="alembic")
     try:
         async with engine.begin() as connection:
+            await connection.run_sync(set_bounds, Patience())
             await connection.run_sync(_run)
     finally:
         await engine.dispose()

@@ -11,6 +11,11 @@ down_revision = ${repr(down_revision)}
 branch_labels = None
 depends_on = None
 
+# What the way down takes with it, each a Loss(table, what, where); db downgrade asks before it goes.
+LOSES = ()
+# What it takes from the release before: empty, unless this is the contracting release. A test compares it with the catalogue.
+NARROWS = ()
+
 
 def upgrade() -> None:
     ${upgrades if upgrades else "pass"}

@@ -9,14 +9,20 @@ import typer
 from rich.text import Text
 
 from understudy.adapters import migrations
+from understudy.adapters.migrations.bounds import PATIENCE, Patience
+from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
+from understudy.adapters.postgres_fitness import examine_fitness
 from understudy.adapters.postgres_partitions import MOST_MONTHS_AHEAD, ensure_partitions
 from understudy.entrypoints.cli.archive import archive
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.options import AsJson, DryRun
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.sql_prompt import find_psql, prompt_call, run_prompt
-from understudy.lifecycle.findings import State, judge_roles
+from understudy.lifecycle.findings import Finding, State, judge_roles
+from understudy.lifecycle.fitness import Needs, judge_fitness
+from understudy.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,12 +32,25 @@ app = typer.Typer(
 app.command()(archive)
 
 
+LockSeconds = Annotated[
+    float, typer.Option(min=0.1, max=60, help="Longest wait for one lock; whoever needs the table waits behind it.")
+]
+StatementSeconds = Annotated[float, typer.Option(min=1, max=110, help="Longest time of one statement.")]
+
+
 @app.command()
-def upgrade(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def upgrade(
+    *,
+    lock_seconds: LockSeconds = PATIENCE.lock_seconds,
+    statement_seconds: StatementSeconds = PATIENCE.statement_seconds,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
     """Bring the schema to the one that this version needs; does nothing when it is there."""
     database_url = settings_with_demo().database_url.get_secret_value()
+    patience = Patience(lock_seconds, statement_seconds)
     before = asyncio.run(migrations.current_revision(database_url))
-    after = migrations.head() if dry_run else asyncio.run(migrations.upgrade(database_url))
+    after = migrations.head() if dry_run else asyncio.run(migrations.upgrade(database_url, patience=patience))
     document = {"before": before, "after": after, "dry_run": dry_run, "changed": before != after and not dry_run}
     if before == after:
         text = f"✔ schema at {after} already"
@@ -44,13 +63,70 @@ def upgrade(*, dry_run: DryRun = False, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def check(*, as_json: AsJson = False) -> None:
-    """Say whether the schema is the one that this version needs; leaves with 1 when it is not."""
+def downgrade(
+    *,
+    revision: Annotated[
+        str, typer.Argument(metavar="REVISION", help="Where to go back to, such as 0009; base: nothing.")
+    ],
+    lose_data: Annotated[
+        bool, typer.Option("--lose-data", help="Delete what the older schema has no place for.")
+    ] = False,
+    lock_seconds: LockSeconds = PATIENCE.lock_seconds,
+    statement_seconds: StatementSeconds = PATIENCE.statement_seconds,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take migrations back; refuses when that would delete data. A release runs on the next one's schema: keep it."""
+    if revision not in (*migrations.revisions(), "base"):
+        known = ", ".join(migrations.revisions())
+        raise CommandRefused(ExitCode.USAGE, f"there is no revision {revision}", f"There are: {known}, and base.")
     database_url = settings_with_demo().database_url.get_secret_value()
-    revision = asyncio.run(migrations.check(database_url))
-    missing = asyncio.run(migrations.roles_without_rights(database_url))
-    document = {"revision": revision, "roles_without_rights": missing}
-    show(document, f"✔ schema at {revision}", *_about_roles(missing), as_json=as_json)
+    before = asyncio.run(migrations.current_revision(database_url))
+    losses = asyncio.run(migrations.losses_below(database_url, revision))
+    if not dry_run:
+        patience = Patience(lock_seconds, statement_seconds)
+        asyncio.run(migrations.downgrade(database_url, revision, lose_data=lose_data, patience=patience))
+    after = before if dry_run else asyncio.run(migrations.current_revision(database_url))
+    document = {"before": before, "after": after, "dry_run": dry_run, "changed": before != after, "losses": losses}
+    lost = f"deletes {', '.join(losses)}" if losses else "deletes nothing"
+    text = (
+        f"Would take the schema from {before or 'nothing'} to {revision}, which {lost}; nothing was changed."
+        if dry_run
+        else f"✔ schema taken from {before or 'nothing'} to {after or 'nothing'}, which {lost}"
+    )
+    show(document, text, as_json=as_json)
+
+
+@app.command()
+def check(*, as_json: AsJson = False) -> None:
+    """Say whether this release can run on the database, and where not; leaves with 1 for a problem."""
+    settings = settings_with_demo()
+    revision, without_rights, findings = asyncio.run(_examine(settings))
+    problems = sum(finding.state is State.PROBLEM for finding in findings)
+    document = {
+        "revision": revision,
+        "needed_revision": migrations.head(),
+        "roles_without_rights": without_rights,
+        "findings": [finding._asdict() for finding in findings],
+        "problems": problems,
+        "warnings": sum(finding.state is State.WARNING for finding in findings),
+    }
+    show(document, findings_table(findings), findings_verdict(findings), as_json=as_json)
+    raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)
+
+
+async def _examine(settings: Settings) -> tuple[str | None, Sequence[str], list[Finding]]:
+    database_url = settings.database_url.get_secret_value()
+    revision = await migrations.current_revision(database_url)
+    without_rights = await migrations.roles_without_rights(database_url) if revision else ()
+    look = await examine_fitness(
+        database_url,
+        revision=revision,
+        roles=migrations.ROLES,
+        timeout_seconds=settings.database_timeout_seconds,
+    )
+    needs = Needs(migrations.head(), migrations.revisions(), NEEDED_OBJECTS, migrations.ROLES)
+    return revision, without_rights, judge_fitness(look, needs)
 
 
 @app.command()

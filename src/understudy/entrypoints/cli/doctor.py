@@ -3,12 +3,9 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from understudy.adapters import migrations
 from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
@@ -18,6 +15,7 @@ from understudy.bootstrap.backends import connector_of
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, apply_document
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import ExitCode
+from understudy.entrypoints.cli.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import show
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
@@ -44,7 +42,6 @@ from understudy.settings import FILE_SUFFIX, Settings
 
 app = typer.Typer(add_completion=False)
 READY_SECONDS = 2.0
-_MARKS = {State.GOOD: ("✔", "green"), State.WARNING: ("!", "yellow"), State.PROBLEM: ("✖", "red")}
 
 
 @app.command()
@@ -55,10 +52,7 @@ def doctor(*, as_json: AsJson = False) -> None:
     found = Counter(finding.state for finding in findings)
     problems, warnings = found[State.PROBLEM], found[State.WARNING]
     document = {"findings": [finding._asdict() for finding in findings], "problems": problems, "warnings": warnings}
-    verdict = (
-        f"{_count(problems, 'problem')}, {_count(warnings, 'warning')}." if problems or warnings else "All is well."
-    )
-    show(document, findings_table(findings), Text(verdict, "bold"), as_json=as_json)
+    show(document, findings_table(findings), findings_verdict(findings), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)
 
 
@@ -86,21 +80,6 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
-
-
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """Return a line for each finding, with what to do next below it."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, style="bold")
-    grid.add_column(overflow="fold")
-    for finding in findings:
-        mark, style = _MARKS[finding.state]
-        text = Text(finding.what)
-        if finding.next_step and finding.state is not State.GOOD:
-            text.append(f"\n→ {finding.next_step}", "cyan")
-        grid.add_row(Text(mark, style), finding.name, text)
-    return grid
 
 
 def _examine_config(settings: Settings) -> Finding:
@@ -182,7 +161,3 @@ async def _examine_servers(settings: Settings, policy: ServingPolicy, role: Role
     finally:
         await backend.close()
     return judge_servers(policy.model_name, role, version.version, len(version.endpoints), ready=ready)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -43,6 +43,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.VersionNotReady: 409,
     errors.ArchiveDiffers: 409,
     errors.ArchiveBusy: 409,
+    errors.DataWouldBeLost: 409,
+    errors.MigrationBlocked: 503,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.MigrationNeeded: 503,

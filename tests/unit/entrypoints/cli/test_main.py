@@ -20,7 +20,7 @@ EXPECTED = {
     "rollback": set(),
     "rollout": {"start", "show", "list", "watch", "wait", "pause", "resume", "promote", "abort"},
     "modelserver": set(),
-    "db": {"upgrade", "check", "partitions", "archive", "psql"},
+    "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
     "examples": {"register", "traffic"},
     "log": {"query"},
     "version": {"register", "list", "show"},

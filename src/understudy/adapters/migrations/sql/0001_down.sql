@@ -1,3 +1,15 @@
+-- Months that the archiver took out of PredictionLog and did not drop yet: they refer to what goes below.
+DO $$
+DECLARE
+    detached REGCLASS;
+BEGIN
+    FOR detached IN
+        SELECT oid FROM pg_class WHERE relnamespace = current_schema()::REGNAMESPACE AND relkind = 'r'
+          AND relname ~ '^predictionlog_[0-9]{4}_[0-9]{2}_archived_[0-9]+$'
+    LOOP
+        EXECUTE format('DROP TABLE %s', detached);
+    END LOOP;
+END $$;
 DROP VIEW understudy_split, understudy_status;
 DROP TABLE AlertOutbox, OutcomeEvent, Experiment, RolloutEvent, Rollout, ProxyInstance, ApiKey, PredictionDeadLetter,
     SpoolOffset, PredictionMetric, PredictionLog, PolicyChange, PolicyAudit, ServingPolicy, ModelEndpoint, ModelVersion;

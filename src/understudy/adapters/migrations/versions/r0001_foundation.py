@@ -4,10 +4,27 @@ from pathlib import Path
 
 from alembic import op
 
+from understudy.adapters.migrations.losses import Loss
+
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+_TABLES = (
+    *("ModelVersion", "ModelEndpoint", "ServingPolicy", "PolicyAudit", "PolicyChange", "PredictionLog"),
+    *("PredictionMetric", "SpoolOffset", "PredictionDeadLetter", "ApiKey", "ProxyInstance", "Rollout"),
+    *("RolloutEvent", "Experiment", "OutcomeEvent", "AlertOutbox"),
+)
+# What the way down takes with it.
+LOSES = (
+    *(Loss(name, f"rows of {name}") for name in _TABLES),
+    Loss(
+        "pg_class",
+        "tables of months that were taken out of PredictionLog",
+        "relkind = 'r' AND relname ~ '^predictionlog_[0-9]{4}_[0-9]{2}_archived_[0-9]+$'",
+    ),
+)
 
 _SQL = Path(__file__).parent.parent / "sql"
 

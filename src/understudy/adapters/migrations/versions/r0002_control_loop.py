@@ -4,10 +4,24 @@ from pathlib import Path
 
 from alembic import op
 
+from understudy.adapters.migrations.losses import Loss
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+
+# What the way down takes with it.
+LOSES = (
+    Loss("PredictionWindow", "rows of PredictionWindow"),
+    Loss("DriftHour", "rows of DriftHour"),
+    Loss("MonitorLease", "rows of MonitorLease"),
+    Loss("Rollout", "states of rollouts", "state <> '{}'"),
+    Loss("ProxyInstance", "calls under way that proxies told of", "in_flight <> '{}'"),
+)
+
+# What it takes from the release before.
+NARROWS = ("trigger rollout_touch on rollout may refuse what was done before",)
 
 _SQL = Path(__file__).parent.parent / "sql"
 

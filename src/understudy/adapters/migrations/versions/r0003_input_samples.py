@@ -4,10 +4,25 @@ from pathlib import Path
 
 from alembic import op
 
+from understudy.adapters.migrations.losses import Loss
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+
+# What the way down takes with it.
+LOSES = (
+    Loss("PredictionLog", "rows of PredictionLog with inputs", "inputs IS NOT NULL"),
+    Loss("ServingPolicy", "policies that sample inputs", "input_sample_percent <> 0"),
+)
+
+# What it takes from the release before.
+NARROWS = (
+    "index predictionlog_inputs_of_entity on predictionlog is built while writers wait",
+    "index predictionlog_inputs_of_hour on predictionlog is built while writers wait",
+    "trigger servingpolicy_guard_inputs on servingpolicy may refuse what was done before",
+)
 
 _SQL = Path(__file__).parent.parent / "sql"
 

@@ -4,10 +4,18 @@ from pathlib import Path
 
 from alembic import op
 
+from understudy.adapters.migrations.losses import Loss
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
+
+# What the way down takes with it.
+LOSES = (Loss("ServingPolicy", "policies with further arms", "arms <> '[]'"),)
+
+# What it takes from the release before.
+NARROWS = ("trigger servingpolicy_arms_guard on servingpolicy may refuse what was done before",)
 
 _SQL = Path(__file__).parent.parent / "sql"
 

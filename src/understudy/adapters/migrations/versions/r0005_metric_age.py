@@ -9,6 +9,9 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
+# What it takes from the release before.
+NARROWS = ("index predictionmetric_computed_at on predictionmetric is built while writers wait",)
+
 _SQL = Path(__file__).parent.parent / "sql"
 
 

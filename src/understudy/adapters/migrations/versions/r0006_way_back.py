@@ -9,6 +9,9 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
+# What it takes from the release before.
+NARROWS = ("trigger modelversion_guard_warm on modelversion may refuse what was done before",)
+
 _SQL = Path(__file__).parent.parent / "sql"
 
 

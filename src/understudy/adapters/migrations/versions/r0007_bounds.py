@@ -9,6 +9,21 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
+# What it takes from the release before.
+NARROWS = (
+    "index outcomeevent_received_at on outcomeevent is built while writers wait",
+    "index policyaudit_changed_at on policyaudit is built while writers wait",
+    "trigger policyaudit_guard on policyaudit fires at other times",
+    "trigger policyaudit_guard_age on policyaudit may refuse what was done before",
+    "trigger policychange_guard on policychange fires at other times",
+    "trigger policychange_guard_age on policychange may refuse what was done before",
+    "trigger rollout_guard on rollout may refuse what was done before",
+    "trigger rollout_guard_new on rollout may refuse what was done before",
+    "trigger rollout_no_truncate on rollout may refuse what was done before",
+    "trigger spooloffset_guard on spooloffset fires at other times",
+    "trigger spooloffset_guard_age on spooloffset may refuse what was done before",
+)
+
 _SQL = Path(__file__).parent.parent / "sql"
 
 

@@ -9,6 +9,14 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
+# What it takes from the release before.
+NARROWS = (
+    "trigger modelendpoint_guard_last on modelendpoint may refuse what was done before",
+    "trigger modelendpoint_lock_version on modelendpoint may refuse what was done before",
+    "trigger modelversion_guard_deletion on modelversion may refuse what was done before",
+    "trigger modelversion_guard_size on modelversion may refuse what was done before",
+)
+
 _SQL = Path(__file__).parent.parent / "sql"
 
 

@@ -4,10 +4,19 @@ from pathlib import Path
 
 from alembic import op
 
+from understudy.adapters.migrations.losses import Loss
+
 revision = "0010"
 down_revision = "0009"
 branch_labels = None
 depends_on = None
+
+# What the way down takes with it.
+LOSES = (
+    Loss("LogArchive", "months that are archived, or on their way"),
+    Loss("LogArchiveFile", "files of archived months"),
+    Loss("ArchiveStatus", "times at which the archiver ended"),
+)
 
 _SQL = Path(__file__).parent.parent / "sql"
 

@@ -1,0 +1,184 @@
+"""Up, down and up again with rows in every table: the schema is the same at each step, and what may survive does."""
+
+from collections.abc import Mapping
+
+import asyncpg
+import pytest
+from catalogue import Catalogue, catalogue_of, differences
+from migration_rows import columns_of, contents_of, insert_rows
+
+from understudy.adapters import migrations
+from understudy.errors import DataWouldBeLost
+
+REVISIONS = migrations.revisions()
+ALEMBICS_OWN = ("alembic_version", "schema")
+
+
+@pytest.fixture
+async def connection(empty_database_url):
+    connection = await asyncpg.connect(empty_database_url, timeout=10, command_timeout=60)
+    yield connection
+    connection.terminate()
+
+
+def above(revision: str) -> list[str]:
+    return [one for one in REVISIONS if one > revision]
+
+
+@pytest.mark.parametrize("start", REVISIONS)
+async def test_rows_of_a_revision_outlive_every_later_one_and_the_way_back(
+    empty_database_url, connection, steps: Mapping[str, Catalogue], start
+):
+    await migrations.upgrade(empty_database_url, start)
+    await insert_rows(connection, start)
+    columns = await columns_of(connection)
+    before = await contents_of(connection, columns)
+    assert [table for table, (count, _) in before.items() if count == 0] == []
+
+    for revision in above(start):
+        await migrations.upgrade(empty_database_url, revision)
+        assert differences(steps[revision], await catalogue_of(connection)) == []
+        assert await contents_of(connection, columns) == before
+    for revision in [start, *above(start)][-2::-1]:
+        await migrations.downgrade(empty_database_url, revision, lose_data=True)
+        assert differences(steps[revision], await catalogue_of(connection)) == []
+        assert await contents_of(connection, columns) == before
+    await migrations.upgrade(empty_database_url)
+
+    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+    assert await contents_of(connection, columns) == before
+
+
+async def test_rows_of_the_newest_schema_keep_on_the_way_down_what_each_revision_has_a_place_for(
+    empty_database_url, connection, steps: Mapping[str, Catalogue]
+):
+    columns = {}
+    for revision in REVISIONS:
+        await migrations.upgrade(empty_database_url, revision)
+        columns[revision] = await columns_of(connection)
+    await insert_rows(connection, migrations.head())
+    # The model with further arms is what changes, on the way to 0003: its buckets go back to its champion.
+    before = {
+        revision: await contents_of(connection, names, without_model="armed") for revision, names in columns.items()
+    }
+
+    for revision in REVISIONS[-2::-1]:
+        await migrations.downgrade(empty_database_url, revision, lose_data=True)
+        assert await contents_of(connection, columns[revision], without_model="armed") == before[revision]
+        assert differences(steps[revision], await catalogue_of(connection)) == []
+    at_the_bottom = await contents_of(connection, columns["0001"])
+    await migrations.upgrade(empty_database_url)
+
+    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+    assert await contents_of(connection, columns["0001"]) == at_the_bottom
+
+
+async def test_to_the_ground_and_up_again_nothing_is_left_and_then_all_is_as_it_was(
+    empty_database_url, connection, steps: Mapping[str, Catalogue]
+):
+    await migrations.upgrade(empty_database_url)
+    await insert_rows(connection, migrations.head())
+
+    await migrations.downgrade(empty_database_url, lose_data=True)
+    left = await catalogue_of(connection)
+    await migrations.upgrade(empty_database_url)
+
+    assert {name for name in left if not any(own in name for own in ALEMBICS_OWN)} == set()
+    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+
+
+async def test_a_month_that_was_taken_out_and_not_dropped_yet_keeps_its_rows_and_goes_only_with_everything(
+    empty_database_url, connection, steps: Mapping[str, Catalogue]
+):
+    await migrations.upgrade(empty_database_url)
+    await insert_rows(connection, migrations.head())
+    month = await connection.fetchval("SELECT tableoid::regclass::text FROM PredictionLog LIMIT 1")
+    await connection.execute(
+        f"ALTER TABLE PredictionLog DETACH PARTITION {month}; ALTER TABLE {month} RENAME TO {month}_archived_1"
+    )
+    rows = await connection.fetchval(f"SELECT count(*) FROM {month}_archived_1")
+
+    await migrations.downgrade(empty_database_url, "0001", lose_data=True)
+    kept = await connection.fetchval(f"SELECT count(*) FROM {month}_archived_1")
+    with pytest.raises(DataWouldBeLost, match="1 tables of months that were taken out"):
+        await migrations.downgrade(empty_database_url)
+    await migrations.downgrade(empty_database_url, lose_data=True)
+    await migrations.upgrade(empty_database_url)
+
+    assert kept == rows > 0
+    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_a_way_down_deletes_is_declared_and_is_not_deleted_unasked(
+    empty_database_url, connection, revision, steps: Mapping[str, Catalogue]
+):
+    below = ([None, *REVISIONS])[REVISIONS.index(revision)]
+    await migrations.upgrade(empty_database_url, revision)
+    await insert_rows(connection, revision)
+    declared = {loss.table.lower() for loss in migrations.loses(revision)}
+    gone = {name for name in steps[revision] if below is None or name not in steps[below]}
+    tables_that_lose = {
+        name.split()[1].partition(".")[0]
+        for name in gone
+        if name.startswith("column ") and f"relation {name.split()[1].partition('.')[0]}" in steps[revision]
+    }
+    with_rows = {table for table in await columns_of(connection) if table in tables_that_lose}
+
+    # Installation is filled by the way up itself, and only what its owner changed is lost.
+    if with_rows - {"installation"}:
+        with pytest.raises(DataWouldBeLost) as refused:
+            await migrations.downgrade(empty_database_url, below or "base")
+        assert "lose-data" in refused.value.next_step
+    else:
+        await migrations.downgrade(empty_database_url, below or "base")
+
+    assert with_rows <= declared
+    expected = below if not with_rows - {"installation"} else revision
+    assert await migrations.current_revision(empty_database_url) == expected
+
+
+async def test_a_way_down_that_would_delete_says_what_and_how_much_and_leaves_every_revision(
+    empty_database_url, connection
+):
+    await migrations.upgrade(empty_database_url)
+    await insert_rows(connection, migrations.head())
+    columns = await columns_of(connection)
+    before = await contents_of(connection, columns)
+
+    with pytest.raises(DataWouldBeLost) as refused:
+        await migrations.downgrade(empty_database_url, "0002")
+
+    for words in (
+        "the schema at 0002 has no place for",
+        "1 months that are archived",
+        "1 keys with a tenant or a limit",
+        "1 policies with further arms",
+        "30 rows of PredictionLog with inputs",
+    ):
+        assert words in refused.value.detail, words
+    assert await contents_of(connection, columns) == before
+    assert await migrations.current_revision(empty_database_url) == migrations.head()
+
+
+async def test_without_such_rows_nobody_has_to_be_asked(empty_database_url):
+    await migrations.upgrade(empty_database_url)
+
+    await migrations.downgrade(empty_database_url, "0001")
+
+    assert await migrations.current_revision(empty_database_url) == "0001"
+
+
+async def test_what_an_owner_said_of_endpoints_on_this_machine_is_not_taken_back_unasked(
+    empty_database_url, connection
+):
+    await migrations.upgrade(empty_database_url)
+    await connection.execute("UPDATE Installation SET loopback_endpoints = NOT loopback_endpoints")
+
+    with pytest.raises(DataWouldBeLost, match="1 words of the owner on endpoints"):
+        await migrations.downgrade(empty_database_url, "0007")
+
+
+async def test_a_revision_that_is_not_there_is_named_with_those_that_are(empty_database_url):
+    with pytest.raises(ValueError, match="no revision 0815; there are: 0001, 0002"):
+        await migrations.upgrade(empty_database_url, "0815")
