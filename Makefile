@@ -155,6 +155,10 @@ MINUTES ?= 30
 soak: $(VENV)/.dev ## Half an hour at 70 % of capacity: memory, descriptors, tasks and tail must stay (MINUTES=3 for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.soak --minutes $(MINUTES)
 
+.PHONY: loadtest
+loadtest: $(VENV)/.dev ## Five scenarios of load against loadtests/slo.toml, with a report (2 minutes; LOADTEST="--plant slow-backend")
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.loadtest $(LOADTEST)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
 	@PYTHONPATH=tests nice $(BIN)/python -m fuzz.run $(FUZZ)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from loadtests.section import Findings, Target
+from loadtests.target import Findings, Target
 
 _TARGET = "{:<5}{:<52}{:>12}{:>12}{:>12}{:>8}{:>7}"
 _FRACTION = 0.2

@@ -7,7 +7,7 @@ test on their core, the rest on the other.
 import asyncio
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,24 +40,35 @@ _REGISTER = """
         (model_name, version, artifact_path, framework, protocol, input_schema, output_schema, cache_ttl_seconds)
     VALUES ($1, $2, 'none', 'none', $3, $4, $5, $6) RETURNING id
 """
-_CACHE_SECONDS = 36_000
+CACHE_SECONDS = 36_000
 _SHADOW_LIMIT = 512
 """So many that none is dropped at full load: the figures are of a shadow that sees every call."""
-_POLICY_SECONDS = 0.3
+POLICY_SECONDS = 0.3
 """A change of the policy is in force long before this."""
 _LOG_SECONDS = 30.0
-_VERSIONS = {
-    # model: (label, stub, seconds that an answer is kept)
-    BENCH: (("champion", "champion", 0), ("shadow", "shadow", 0), ("hanging", "hanging", 0)),
-    CACHED: (("champion", "champion", _CACHE_SECONDS),),
-    PROMPT: (("champion", "prompt", 0),),
-}
-_STUBS = {
-    "champion": ["--latency-ms", str(STUB_LATENCY_MS)],
-    "shadow": ["--latency-ms", str(STUB_LATENCY_MS)],
-    "hanging": ["--hang"],
-    "prompt": [],
-}
+
+
+class Cast(NamedTuple):
+    """Who plays: flags of each model server by its name, and of each model the versions, the first its champion."""
+
+    stubs: Mapping[str, Sequence[str]]
+    versions: Mapping[str, Sequence[tuple[str, str, int]]]
+    """By model: label, model server, seconds for which an answer is kept."""
+
+
+BENCH_CAST = Cast(
+    stubs={
+        "champion": ["--latency-ms", str(STUB_LATENCY_MS)],
+        "shadow": ["--latency-ms", str(STUB_LATENCY_MS)],
+        "hanging": ["--hang"],
+        "prompt": [],
+    },
+    versions={
+        BENCH: (("champion", "champion", 0), ("shadow", "shadow", 0), ("hanging", "hanging", 0)),
+        CACHED: (("champion", "champion", CACHE_SECONDS),),
+        PROMPT: (("champion", "prompt", 0),),
+    },
+)
 
 
 def path_of(model: str) -> str:
@@ -106,10 +117,12 @@ class Scene:
         folder: For data and logs; other accounts can read it.
         protocol: What the proxies speak to the stubs.
         opened: Stops everything.
+        cast: Which models there are, and who serves them.
     """
 
-    def __init__(self, folder: Path, protocol: str, opened: ExitStack) -> None:
+    def __init__(self, folder: Path, protocol: str, opened: ExitStack, cast: Cast = BENCH_CAST) -> None:
         self.folder = folder
+        self.cast = cast
         self._protocol = protocol
         self._opened = opened
         self._proxies: dict[str, Proxy] = {}
@@ -142,12 +155,12 @@ class Scene:
     @cached_property
     def stubs(self) -> dict[str, int]:
         """Ports of the model servers by name."""
-        return {name: start_stub(self.stack, name, flags) for name, flags in _STUBS.items()}
+        return {name: start_stub(self.stack, name, flags) for name, flags in self.cast.stubs.items()}
 
     @cached_property
     def versions(self) -> dict[str, dict[str, int]]:
         """The versions' ids by model and label; the first one is its model's champion."""
-        return asyncio.run(_register(self.postgres.url, self._protocol, self.stubs))
+        return asyncio.run(_register(self.postgres.url, self._protocol, self.stubs, self.cast))
 
     def proxy(self, name: str = "proxy", *, with_valkey: bool = False, **settings: Any) -> Proxy:
         """Return the proxy of this name, which is started with these settings when it is asked for first."""
@@ -196,7 +209,7 @@ class Scene:
         statement = "UPDATE ServingPolicy SET shadow_version = $1 WHERE model_name = $2"
         version = None if label is None else self.versions[BENCH][label]
         asyncio.run(sql(self.postgres.url, statement, version, BENCH))
-        time.sleep(_POLICY_SECONDS)
+        time.sleep(POLICY_SECONDS)
 
     def logged(self) -> dict[str, int]:
         """Return the proxies' rows of the log, counted by role and status; cache hits under ``hit`` once more."""
@@ -212,11 +225,11 @@ class Scene:
 
 
 @contextmanager
-def a_scene(folder: Path, protocol: str) -> Iterator[Scene]:
+def a_scene(folder: Path, protocol: str, cast: Cast = BENCH_CAST) -> Iterator[Scene]:
     """Lend a scene in which nothing runs yet, and stop what was started in it; its thread stays on the load's core."""
     with ExitStack() as opened:
         opened.enter_context(on_core(LOAD_CORE))
-        yield Scene(folder, protocol, opened)
+        yield Scene(folder, protocol, opened, cast)
 
 
 def start_stub(stack: Stack, name: str, flags: Sequence[str]) -> int:
@@ -228,10 +241,12 @@ def start_stub(stack: Stack, name: str, flags: Sequence[str]) -> int:
     return port
 
 
-async def _register(database_url: str, protocol: str, stubs: dict[str, int]) -> dict[str, dict[str, int]]:
+async def _register(
+    database_url: str, protocol: str, stubs: Mapping[str, int], cast: Cast
+) -> dict[str, dict[str, int]]:
     schemas = [orjson.dumps(schema).decode() for schema in (INPUT_SCHEMA, _OUTPUT_SCHEMA)]
     found: dict[str, dict[str, int]] = {}
-    for model, versions in _VERSIONS.items():
+    for model, versions in cast.versions.items():
         ids: dict[str, int] = {}
         for number, (label, stub, ttl_seconds) in enumerate(versions, start=1):
             (row,) = await sql(database_url, _REGISTER, model, str(number), protocol, *schemas, ttl_seconds)
@@ -239,6 +254,6 @@ async def _register(database_url: str, protocol: str, stubs: dict[str, int]) -> 
             endpoint = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
             await sql(database_url, endpoint, ids[label], f"127.0.0.1:{stubs[stub]}")
         policy = "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)"
-        await sql(database_url, policy, model, ids["champion"])
+        await sql(database_url, policy, model, next(iter(ids.values())))
         found[model] = ids
     return found
