@@ -1,6 +1,7 @@
 """The contract of ``ModelBackend``: the in-memory twin and three adapters against real gRPC servers."""
 
 import asyncio
+import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -297,6 +298,16 @@ async def test_readiness_follows_the_server_and_never_raises(subject: Subject):
     closed = await subject.backend.ready(0.05)
 
     assert (before, after, closed) == (True, False, False)
+
+
+async def test_a_probe_under_way_when_its_backend_is_closed_finds_nobody_and_cancels_nobody():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with connected(a_version(f"127.0.0.1:{silent.getsockname()[1]}")) as backend:
+            probe = asyncio.create_task(backend.ready(LOAD_SECONDS))
+            await asyncio.sleep(0.2)
+            await backend.close()
+
+            assert await probe is False
 
 
 async def test_a_closed_backend_refuses_calls(subject: Subject):

@@ -80,6 +80,9 @@ def test_everything_else_has_the_standards_defaults_or_what_is_set():
         ("exporter_otlp_timeout", "10"),
         ("exporter_otlp_timeout", "soon"),
         ("exporter_otlp_headers", "secret"),
+        ("exporter_otlp_headers", "authorization=secret\nx-tenant=1"),
+        ("exporter_otlp_headers", "authorization=secret%0d%0ax"),
+        ("exporter_otlp_headers", "authorization=%20secret"),
         ("resource_attributes", "x"),
         ("traces_sampler", "jaeger_remote"),
         ("traces_sampler_arg", "2"),
@@ -94,6 +97,16 @@ def test_a_variable_that_cannot_be_used_is_named_with_what_to_do_and_no_secret_i
     assert f"OTEL_{name.upper()}" in refused.value.detail
     assert refused.value.next_step
     assert "secret" not in refused.value.detail + refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_BSP_SCHEDULE_DELAY", "0"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")]
+)
+def test_what_the_library_reads_by_itself_and_cannot_use_is_said_before_anything_starts(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(TracesRefused, match=name):
+        check_traces(asked(traces_exporter="otlp"))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -436,6 +436,11 @@ class ReplicaSet:
                 self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=True
             )
             return self._probe.says_ready(answer)
+        except asyncio.CancelledError:
+            # gRPC says so too when the channel is closed under a probe that nobody cancelled.
+            if self._closed and not _is_cancelled():
+                return False
+            raise
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
             replica.look_again()
             return False

@@ -6,6 +6,7 @@ does or fails to do reaches a call.
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,8 +17,9 @@ import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_BSP_SCHEDULE_DELAY
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
@@ -36,6 +38,20 @@ WARNING_SECONDS = 60.0
 LONGEST_REASON = 300
 Count = Callable[[str, int], None]
 """Takes what became of spans (``sent``, ``failed``, ``dropped``) and how many they were; from any thread."""
+
+
+def check_environment() -> None:
+    """Read what the library reads by itself, as it will when the tracer is made.
+
+    Raises:
+        ValueError: It cannot use one of its variables.
+    """
+    SpanLimits()
+    delay = 1.0
+    with suppress(ValueError):  # what is no number at all it does without
+        delay = float(os.environ.get(OTEL_BSP_SCHEDULE_DELAY) or 1)
+    if delay <= 0:
+        raise ValueError(f"{OTEL_BSP_SCHEDULE_DELAY} must be above 0")
 
 
 class Collector(NamedTuple):
@@ -195,7 +211,7 @@ class OtelTracer:
     ) -> OtelSpan:
         """Begin a step of a recorded span."""
         context = trace.set_span_in_context(parent, Context())
-        return OtelSpan(self, self._tracer.start_span(name, context, kind, attributes, links))
+        return OtelSpan(self, self._always.start_span(name, context, kind, attributes, links))
 
     def aside(self, name: str, of: SpanContext) -> OtelSpan:
         """Begin a trace of its own."""

@@ -1,6 +1,7 @@
 """What ``OTEL_*`` asks for, and the tracer that does it. Nothing of OpenTelemetry is imported while nobody asks."""
 
 import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from math import nan
@@ -23,6 +24,8 @@ SAMPLERS = (
 )  # fmt: skip
 DEFAULT_ENDPOINT = "http://localhost:4318"
 MOST_QUEUE_SPANS = 65_536
+_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _ADAPTER = "understudy.adapters.otel"
 
 
@@ -85,8 +88,17 @@ def check_traces(settings: Settings) -> None:
     Raises:
         TracesRefused: A variable cannot be used, or the extra is not installed.
     """
-    if wanted_traces(settings) is not None:
-        _load()
+    wanted = wanted_traces(settings)
+    if wanted is None:
+        return
+    otel = _load()
+    try:
+        otel.check_environment()
+    except ValueError as problem:
+        raise TracesRefused(
+            f"OpenTelemetry's library cannot use one of its own OTEL_* variables: {problem}",
+            "Correct or unset it: docs/how-to/trace-a-call.md names those that it reads.",
+        ) from None
 
 
 def open_tracer(settings: Settings, telemetry: Telemetry) -> Tracer | None:
@@ -149,7 +161,14 @@ def _url(endpoint: str | None, traces_endpoint: str | None) -> str:
 
 def _headers(settings: Settings) -> Mapping[str, str]:
     given = settings.otel_exporter_otlp_headers
-    return _pairs("OTEL_EXPORTER_OTLP_HEADERS", given.get_secret_value() if given is not None else None)
+    found = _pairs("OTEL_EXPORTER_OTLP_HEADERS", given.get_secret_value() if given is not None else None)
+    if not all(_FIELD_NAME.fullmatch(name) and _FIELD_VALUE.fullmatch(value) for name, value in found.items()):
+        # The library that sends them would say so with the value.
+        raise TracesRefused(
+            "OTEL_EXPORTER_OTLP_HEADERS has what no header may have: a line break, or a blank at an end",
+            "Separate the pairs by commas, all on one line, and encode other signs as in URLs.",
+        )
+    return found
 
 
 def _resource(settings: Settings) -> Mapping[str, str]:

@@ -79,6 +79,7 @@ class ChampionWatch:
             self._known_until = answered_at + MEMORY_SECONDS
             self._found = Reachability(is_reachable=True, asked=0)
             self._all_asked = False
+            self._to_ask.clear()  # who was not asked now is asked with all others when nobody answers
         else:
             asked = len(snapshot.policies) if self._all_asked else min(self._asked, len(snapshot.policies))
             self._known_until = self._now() + MISSING_SECONDS
@@ -116,8 +117,10 @@ class ChampionWatch:
 
     def _begin(self, snapshot: PolicySnapshot) -> None:
         """Give everybody a turn again once all had theirs, and whoever answered last one before all others."""
-        if not self._to_ask:
-            self._to_ask.extend(snapshot.policies)
+        left = [name for name in self._to_ask if name in snapshot.policies]
+        self._to_ask.clear()
+        self._to_ask.extend(left or snapshot.policies)
+        if not left:
             self._asked = 0
         last = self._answered_last
         if last is not None:

@@ -78,6 +78,21 @@ async def test_one_champion_among_many_is_enough_wherever_it_stands_in_the_list(
         assert (await watch.look(SNAPSHOT)).is_reachable
 
 
+async def test_those_that_were_left_over_when_one_answered_are_not_all_that_are_asked_next():
+    servers, clock = Servers({"model-08"}), Clock()
+    watch = ChampionWatch(Callers(servers), clock)
+    assert (await watch.look(SNAPSHOT)).is_reachable
+
+    for alive in MODELS:
+        servers.alive = {alive}
+        clock.seconds += MEMORY_SECONDS
+        assert (await watch.look(SNAPSHOT)).is_reachable, alive
+    servers.alive = {"another"}
+    clock.seconds += MEMORY_SECONDS
+    others = PolicySnapshot({"another": a_policy(model_name="another", champion=a_version("1", "another"))})
+    assert (await watch.look(others)).is_reachable
+
+
 async def test_none_is_none():
     assert await ChampionWatch(Callers(Servers(set())), Clock()).look(SNAPSHOT) == (False, len(MODELS))
 

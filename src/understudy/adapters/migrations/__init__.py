@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.migrations.bounds import PATIENCE, LockWatch, Patience, Wait, set_bounds
-from understudy.adapters.migrations.losses import Loss, find_losses
+from understudy.adapters.migrations.losses import Loss, find_losses, lock_out_writers
 from understudy.adapters.postgres_connection import asyncpg_error
 from understudy.adapters.postgres_engine import make_engine, translated
 from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded, RegistryUnavailable
@@ -92,7 +92,8 @@ async def downgrade(
         patience: As for :func:`upgrade`.
 
     Raises:
-        DataWouldBeLost: Something would be deleted; names what, and nothing was changed.
+        DataWouldBeLost: Something would be deleted; names what. Nothing was changed, unless it came while this ran:
+            then the revisions above the one that would delete it are taken back.
         MigrationBlocked: As for :func:`upgrade`.
         RegistryUnavailable: As for :func:`upgrade`.
         ValueError: There is no such revision.
@@ -100,11 +101,13 @@ async def downgrade(
 
     def step(connection: Connection) -> bool:
         behind = _revisions_between(revision, _known_revision_of(connection))
-        if not lose_data:
-            _refuse_losses(connection, behind)
-        if behind:
-            with _naming(f"taking {behind[0].revision} back"):
-                command.downgrade(_config(connection), str(behind[0].down_revision or "base"))
+        if not behind:
+            return False
+        with _naming(f"taking {behind[0].revision} back"):
+            if not lose_data:
+                lock_out_writers(connection, _declared_losses(behind[:1]))
+                _refuse_losses(connection, behind)
+            command.downgrade(_config(connection), str(behind[0].down_revision or "base"))
         return len(behind) > 1
 
     async with _connected(database_url) as session:

@@ -19,6 +19,13 @@ class Loss(NamedTuple):
     """Which rows of the table hold it."""
 
 
+def lock_out_writers(connection: Connection, declared: Iterable[Loss]) -> None:
+    """Let nobody write what is looked for until the transaction ends: a row that commits later would go uncounted."""
+    for name in dict.fromkeys(loss.table.lower() for loss in declared):
+        if not name.startswith("pg_"):
+            connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
+
+
 def find_losses(connection: Connection, declared: Iterable[Loss]) -> Sequence[str]:
     """Return what is there of it, in words, with how much: of one kind at most :data:`MOST_COUNTED` are counted."""
     found = []

@@ -59,7 +59,7 @@ def _unacknowledged(transport: asyncio.Transport) -> int:
     held = transport.get_extra_info("socket")
     if held is None or sys.platform != "linux":
         return 0
-    with suppress(OSError):  # closed meanwhile
+    with suppress(OSError, ValueError):  # closed meanwhile
         (count,) = struct.unpack("i", ioctl(held.fileno(), termios.TIOCOUTQ, bytes(4)))
         return int(count)
     return 0
