@@ -91,9 +91,8 @@ def check_traces(settings: Settings) -> None:
     wanted = wanted_traces(settings)
     if wanted is None:
         return
-    otel = _load()
     try:
-        otel.check_environment()
+        _load().check_environment()  # some of them are read when it is imported
     except ValueError as problem:
         raise TracesRefused(
             f"OpenTelemetry's library cannot use one of its own OTEL_* variables: {problem}",
