@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from understudy.adapters.redis_connection import redis_client
+from understudy.adapters.redis_connection import LOST, redis_client
 from understudy.core.breaker import CLOSED
 
 CONNECTIONS = 8
@@ -94,7 +94,7 @@ class RedisCache:
             async with asyncio.timeout(2 * self._timeout_seconds):
                 values = await self._redis.mget(list(waiting))  # type: ignore[assignment]  # bytes: nothing is decoded
             self._breaker = self._breaker.after_success()
-        except (RedisError, OSError, TimeoutError):
+        except LOST:
             self._failed()
         finally:
             for answer, value in zip(waiting.values(), values, strict=True):
@@ -110,7 +110,7 @@ class RedisCache:
             for reply in replies:
                 if isinstance(reply, RedisError):  # such as OOM: the server is well and has no room
                     self._on_error()
-        except (RedisError, OSError, TimeoutError):
+        except LOST:
             self._failed()
 
     def _failed(self) -> None:

@@ -3,8 +3,12 @@
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 CONNECT_SECONDS = 1.0
+LOST = (RedisError, OSError, TimeoutError, RuntimeError)
+"""What a read or write raises when the server is away; ``RuntimeError`` is uvloop's word for a connection that broke a
+moment ago and is written to."""
 
 
 def redis_client(url: str, *, connections: int, turn_seconds: float, answer_seconds: float) -> Redis:

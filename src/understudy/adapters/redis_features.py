@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 import orjson
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from understudy.adapters.feature_reads import PATIENCE_SECONDS, FeatureReads
-from understudy.adapters.redis_connection import redis_client
+from understudy.adapters.redis_connection import LOST, redis_client
 
 CONNECTIONS = 32
 
@@ -25,9 +25,7 @@ class RedisFeatureStore:
         self._redis = redis_client(
             url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=PATIENCE_SECONDS
         )
-        self._reads = FeatureReads(
-            timeout_seconds, failures=(RedisError, OSError, TimeoutError), refusals=(ResponseError,)
-        )
+        self._reads = FeatureReads(timeout_seconds, failures=LOST, refusals=(ResponseError,))
 
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
