@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from faults.not_here import NotHere
-from understudy.adapters.child_process import free_port
+from understudy.adapters.loopback_ports import free_port
 
 SERVER_CONNECTIONS = 2
 """Fewer than clients, so that a client meets now one server and now the other."""

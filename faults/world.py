@@ -22,10 +22,10 @@ from faults import model_server
 from faults.links import Link, Links
 from faults.not_here import NotHere
 from loadtests.machine import on_core
-from understudy.adapters.child_process import free_port
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
 from understudy.adapters.inference_models import Faults
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.migrations import upgrade
 
 DEADLINE_MS = 300

@@ -20,8 +20,8 @@ from fuzz.bystander import READY
 from fuzz.cases import KEY_ID, SECRET
 from fuzz.models import VISITS, attacked_models
 from loadtests.scene import start_stub
-from understudy.adapters.child_process import free_port
 from understudy.adapters.example_models import example_rows
+from understudy.adapters.loopback_ports import free_port
 
 RECEIVE_SECONDS = 2.0
 """Of a request that never becomes whole; shorter than usual, so that many fit into an attack."""

@@ -20,7 +20,7 @@ from loadtests.plain_body import FEATURES, Body
 from loadtests.result import say
 from loadtests.scene import BENCH, INPUT_SCHEMA, Scene
 from loadtests.section import Check, Effort, Findings, Section, Target
-from understudy.adapters.child_process import free_port
+from understudy.adapters.loopback_ports import free_port
 from understudy.core.request import read_predict
 from understudy.core.routing import bucket_of
 

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from understudy.adapters.child_process import free_port
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
 from understudy.adapters.example_models import example_rows
+from understudy.adapters.loopback_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "image-proof"

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from uuid import uuid4
 
 import pytest
 from docs.pages import Block, See, Step, Stop, Type, why_unlike
+
+from understudy.adapters.loopback_ports import free_port
 
 BLOCK_SECONDS = 300.0
 """Longest time of one block, and of waiting for what another terminal shows."""
@@ -204,9 +205,7 @@ class Reader:
 
     def _port(self, written: str) -> str:
         if written not in self._ports:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self._ports[written] = str(probe.getsockname()[1])
+            self._ports[written] = str(free_port())
         return self._ports[written]
 
 

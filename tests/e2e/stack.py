@@ -19,15 +19,10 @@ import asyncpg
 import orjson
 
 from understudy.adapters.example_models import example_rows, example_version
+from understudy.adapters.loopback_ports import free_port
 
 VISITS = "/v1/models/visits/predict"
 PREDICT_BODIES = [orjson.dumps({"entity_id": row.entity_id, "inputs": row.inputs}) for row in example_rows()]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Process:

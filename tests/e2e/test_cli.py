@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from command import CommandLine, Done
 
-from understudy.adapters.child_process import free_port
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_lease import PostgresLease
 from understudy.core.routing import bucket_of
 

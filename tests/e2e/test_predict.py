@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from command import CommandLine
-from e2e.stack import a_stack, free_port, register, sql
+from e2e.stack import a_stack, register, sql
 
 from understudy.adapters.example_models import example_rows
+from understudy.adapters.loopback_ports import free_port
 from understudy.entrypoints.cli.sql_prompt import find_psql
 
 INPUTS = json.dumps(example_rows("visits")[42].inputs)

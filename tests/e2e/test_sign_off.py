@@ -12,7 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 from command import CommandLine
-from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, free_port, register, sql
+from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
+
+from understudy.adapters.loopback_ports import free_port
 
 CALL = PREDICT_BODIES[0]
 

@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from e2e.stack import Process, free_port
+from e2e.stack import Process
 from writing_monitor import TABLES
 
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_lease import require_epoch
 from understudy.adapters.postgres_outbox import add_alert
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from e2e.stack import Process, Stack, a_stack, register, sql
 
-from understudy.adapters.child_process import free_port
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.plan import RolloutPlan, Step, Strategy
 from understudy.core.rollout_state import Phase

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from contract.servers import MODEL_NAME, Behaviour, ModelServer, eventually, running
 from e2e.load import Load, run_load
-from e2e.stack import PREDICT_BODIES, VISITS, a_stack, free_port, register, sql
+from e2e.stack import PREDICT_BODIES, VISITS, a_stack, register, sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +22,7 @@ from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip
 from understudy.adapters.backends import connect
 from understudy.adapters.grpc_race import Hedging
 from understudy.adapters.grpc_replicas import Probe, ReplicaSet
+from understudy.adapters.loopback_ports import free_port
 from understudy.core.hedging import FEWEST_CALLS, HEDGE_BURST
 from understudy.core.policy import version_from_row
 from understudy.core.tensors import Row

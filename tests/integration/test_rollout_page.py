@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 from command import CommandLine, Done
 from contract.servers import TcpRelay
-from e2e.stack import free_port
 from logged_traffic import lead
 from rollout_world import TWINS, WORSE, PastRollout
 
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_retention import PostgresRetentionStore
 from understudy.core.rollout_state import Phase
 from understudy.ports.retention_store import GrowingTable

@@ -15,8 +15,9 @@ import asyncpg
 import orjson
 import pytest
 from command import CommandLine
-from e2e.stack import PREDICT_BODIES, Process, a_stack, free_port, register
+from e2e.stack import PREDICT_BODIES, Process, a_stack, register
 
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_outbox import PostgresAlertOutbox
 from understudy.adapters.postgres_registry import PostgresRegistry
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind

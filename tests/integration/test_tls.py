@@ -16,11 +16,12 @@ import httpx2
 import pytest
 from builders import a_version
 from certificates import Authority, Certificate
-from e2e.stack import a_stack, free_port
+from e2e.stack import a_stack
 
 from understudy.adapters import migrations
 from understudy.adapters.backends import connect, replicas_of
 from understudy.adapters.embedded_postgres import EmbeddedPostgres, Installation, find_installations
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_connection import connect as connect_postgres
 from understudy.adapters.redis_cache import RedisCache
 from understudy.adapters.redis_checkup import examine_redis

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import orjson
 import pytest
 
 from understudy.adapters.backends import connect
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.oip import OipBackend
 from understudy.adapters.tfserving import TfServingBackend
 from understudy.adapters.torchserve import TorchServeBackend
@@ -70,14 +70,6 @@ class Running(NamedTuple):
     scores: list[float]
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def stop(process: "subprocess.Popen[bytes]") -> None:
     """End the server and everything that it started: it leads a process group of its own."""
     for how in (signal.SIGTERM, signal.SIGKILL):
@@ -104,7 +96,7 @@ class _Servers(dict[str, Running]):
 
     def __missing__(self, name: str) -> Running:
         folder = self._folders.mktemp(name)
-        ports = free_ports(5)
+        ports = [free_port() for _ in range(5)]
         python = VENVS / name / "bin" / "python"
         script = Path(__file__).parent / f"start_{name}.py"
         log = self._stack.enter_context((folder / "log.txt").open("wb"))

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from e2e.stack import free_port
+
+from understudy.adapters.loopback_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pytest
 from e2e.load import Load, run_load
-from e2e.stack import VISITS, Process, Stack, a_stack, free_port, register, sql
+from e2e.stack import VISITS, Process, Stack, a_stack, register, sql
 from watch.pager import Pager, a_pager
 from watch.programs import a_prometheus, an_alertmanager, program
 
 from understudy.adapters.example_models import example_rows
+from understudy.adapters.loopback_ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timed, pytest.mark.timeout(600)]
 

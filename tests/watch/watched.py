@@ -9,10 +9,11 @@ import asyncpg
 import numpy as np
 import orjson
 from e2e.load import Connection, Load, run_load
-from e2e.stack import Process, Stack, free_port, register, sql
+from e2e.stack import Process, Stack, register, sql
 from logged_traffic import LoggedTraffic, scored_rows
 
 from understudy.adapters.example_models import example_rows, example_version
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.baseline import Baselines, baselines_to_json, numeric_baseline
 from understudy.core.plan import RolloutPlan, Step

@@ -1,8 +1,7 @@
-"""Server processes that we start ourselves: a free port for them, and an end that always comes."""
+"""Server processes that we start ourselves: an end that always comes."""
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable
@@ -10,14 +9,6 @@ from pathlib import Path
 
 POLL_SECONDS = 0.01
 PS_SECONDS = 10.0
-
-
-def free_port() -> int:
-    """Return a TCP port of the loopback address that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def is_alive(pid: int) -> bool:

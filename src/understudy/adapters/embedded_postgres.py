@@ -20,7 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TextIO
 
-from understudy.adapters.child_process import POLL_SECONDS, end, free_port, is_alive, shown_by_ps
+from understudy.adapters.child_process import POLL_SECONDS, end, is_alive, shown_by_ps
+from understudy.adapters.loopback_ports import free_port
 from understudy.errors import RegistryUnavailable
 
 DATABASE = "understudy"

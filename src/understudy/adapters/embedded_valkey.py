@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from understudy.adapters.child_process import POLL_SECONDS, end, free_port
+from understudy.adapters.child_process import POLL_SECONDS, end
+from understudy.adapters.loopback_ports import free_port
 
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
-from understudy.adapters.child_process import free_port, is_alive
+from understudy.adapters.child_process import is_alive
+from understudy.adapters.loopback_ports import free_port
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
-from understudy.entrypoints.demo.ports import PortClaims, is_free
 from understudy.entrypoints.demo.processes import Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder, read_running
@@ -193,32 +192,3 @@ async def test_an_answer_that_does_not_come_is_given_up():
             await client.get("/", 0.1)
 
         await asyncio.sleep(0.05)  # lets both ends of the broken connection close
-
-
-def test_a_port_is_free_until_somebody_listens(tmp_path: Path):
-    port = free_port()
-    before = is_free(port)
-
-    with subprocess.Popen(
-        [sys.executable, "-c", f"import socket; s = socket.create_server(('127.0.0.1', {port})); print(); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as listener:
-        said(listener)
-        during = is_free(port)
-        listener.communicate(b"\n", timeout=5)
-
-    assert (before, during) == (True, False)
-
-
-def test_two_demos_do_not_take_the_same_port():
-    port = free_port()
-    first, second = PortClaims(), PortClaims()
-
-    taken = first.take_or_another(port)
-    other = second.take_or_another(port)
-
-    assert (taken == port, other != port, second.take(port)) == (True, True, False)
-    first.release()
-    assert second.take(port)
-    second.release()

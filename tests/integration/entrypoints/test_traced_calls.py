@@ -15,12 +15,12 @@ import structlog
 from builders import KeptRows, a_version_row, policy_rows
 from collector import Collector, Seen, collecting
 from contract.servers import Behaviour, ModelServer, running
-from e2e.stack import free_port
 from integration.entrypoints.test_express import port_of, serving
 from proxy_world import Running
 
 from understudy.adapters.backends import connect
 from understudy.adapters.grpc_race import Hedging
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.memory_features import MemoryFeatureStore
 from understudy.adapters.memory_tracing import MemorySpan, MemoryTracer
 from understudy.bootstrap.tracing import open_tracer

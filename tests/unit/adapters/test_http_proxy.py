@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from understudy.adapters.child_process import free_port
 from understudy.adapters.http_proxy import HttpProxy, ProxyAway, error_of
+from understudy.adapters.loopback_ports import free_port
 from understudy.errors import InputInvalid, RequestError, Violation, leaf_errors
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from understudy.adapters.loopback_ports import LOOPBACK
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
-from understudy.entrypoints.demo.ports import LOOPBACK
 from understudy.entrypoints.demo.refusal import DemoRefused
 
 START_SECONDS = 30.0

@@ -15,7 +15,7 @@ import orjson
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
-from understudy.entrypoints.demo.ports import LOOPBACK, PortClaims
+from understudy.adapters.loopback_ports import LOOPBACK, claim, free_port, give_back
 from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
@@ -196,11 +196,9 @@ class _Starter:
 
     async def _open_services(self) -> None:
         """Start what reads the registry, once it is filled."""
-        claims = PortClaims()
-        self._stack.callback(claims.release)
-        self.demo.proxy_port = self._proxy_port(claims)
-        self.demo.metrics_port = claims.take_or_another(WANTED_METRICS_PORT)
-        self.demo.monitor_port = claims.take_or_another(WANTED_MONITOR_PORT)
+        self.demo.proxy_port = self._proxy_port()
+        self.demo.metrics_port = self._port_like(WANTED_METRICS_PORT)
+        self.demo.monitor_port = self._port_like(WANTED_MONITOR_PORT)
         services: list[Child] = []
         self._stack.push_async_callback(_stop_all, services)
         async with asyncio.TaskGroup() as group:
@@ -248,15 +246,19 @@ class _Starter:
         self._know(service)
         return service
 
-    def _proxy_port(self, claims: PortClaims) -> int:
+    def _proxy_port(self) -> int:
         wanted = self._options.port
-        if wanted is None:
-            port = claims.take_or_another(WANTED_PORT)
-            self.demo.has_usual_port = port == WANTED_PORT
-            return port
-        if not claims.take(wanted):
+        port = self._port_like(WANTED_PORT if wanted is None else wanted)
+        if wanted not in (None, port):
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
-        return wanted
+        self.demo.has_usual_port = wanted is not None or port == WANTED_PORT
+        return port
+
+    def _port_like(self, wanted: int) -> int:
+        """Return the port, or a free one in its place, claimed until the demo ends."""
+        port = wanted if claim(wanted) else free_port()
+        self._stack.callback(give_back, port)
+        return port
 
     def _know(self, child: Child) -> None:
         self.demo.children.append(child)

@@ -1,0 +1,81 @@
+"""TCP ports of the loopback address that no two of our processes take at once.
+
+Whether a port is free is known only once a server has bound it, seconds after it was chosen. In between another process
+would find it free as well, and an outgoing connection could be given it as its own end. So ports are chosen below the
+range that systems give to outgoing connections, and a chosen one is claimed until it is given back or the process ends.
+"""
+
+import fcntl
+import os
+import random
+import socket
+import tempfile
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+# Linux gives 32768 to 60999 to outgoing connections, macOS and RFC 6335 49152 to 65535.
+_CHOSEN_FROM = range(20_000, 30_000)
+
+_claimed: set[int] = set()
+
+
+def free_port() -> int:
+    """Claim a port that nobody listens on, until the process ends, and return it.
+
+    Raises:
+        OSError: No port is left.
+    """
+    start = random.randrange(len(_CHOSEN_FROM))  # so that processes seldom meet
+    for port in chain(_CHOSEN_FROM[start:], _CHOSEN_FROM[:start]):
+        if claim(port):
+            return port
+    raise OSError(f"none of the ports {_CHOSEN_FROM[0]} to {_CHOSEN_FROM[-1]} is free on {LOOPBACK}")
+
+
+def claim(port: int) -> bool:
+    """Claim a port; ``False`` when somebody listens on it, or it is claimed already, here or by another process."""
+    if port in _claimed or not _lock(port):
+        return False
+    _claimed.add(port)
+    if is_free(port):
+        return True
+    give_back(port)
+    return False
+
+
+def give_back(port: int) -> None:
+    """End the claim on a port."""
+    if port in _claimed:
+        _claimed.remove(port)
+        fcntl.lockf(_claims(), fcntl.LOCK_UN, 1, port)
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of the loopback address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _lock(port: int) -> bool:
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:  # another process has it
+        return False
+    return True
+
+
+@cache
+def _claims() -> int:
+    """Open the file whose bytes are locked, one for each port: the system frees them however the process ends.
+
+    It stays open: a process that closes any handle of a file loses all its locks on it.
+    """
+    path = Path(tempfile.gettempdir()) / f"understudy-ports-{os.getuid()}.lock"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
