@@ -21,7 +21,7 @@ from faults.matrix import ROWS, chosen
 from faults.not_here import NotBuilt, NotHere
 from faults.report import as_json, line, table
 from faults.row import STAMP, Result, Row, Span, judge
-from faults.world import Machine
+from faults.world import DEADLINE_MS, Machine
 from loadtests.machine import a_folder
 from loadtests.result import about, say, write_result
 
@@ -47,11 +47,11 @@ async def run_row(machine: Machine, row: Row, span: Span) -> Result:
     return judge(row, figures, time.monotonic() - began)
 
 
-async def run_all(rows: Sequence[Row], span: Span) -> tuple[list[Result], list[str]]:
+async def run_all(rows: Sequence[Row], span: Span, *, deadline_ms: int = DEADLINE_MS) -> tuple[list[Result], list[str]]:
     """Run rows one after the other on one machine; returns what rows had to say, too."""
     results: list[Result] = []
     with a_folder("us-faults-") as folder, Links() as links:
-        async with Machine(folder, links) as machine:
+        async with Machine(folder, links, deadline_ms=deadline_ms) as machine:
             for row in rows:
                 result = await run_row(machine, row, span)
                 results.append(replace(result, stamp=stamp_of(about())))

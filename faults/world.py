@@ -81,11 +81,13 @@ class Machine:
     Args:
         folder: For data and logs; other accounts can read it.
         links: The fault proxy.
+        deadline_ms: Of each version that names none of its own.
     """
 
-    def __init__(self, folder: Path, links: Links) -> None:
+    def __init__(self, folder: Path, links: Links, *, deadline_ms: int = DEADLINE_MS) -> None:
         self.folder = folder
         self.links = links
+        self.deadline_ms = deadline_ms
         self._opened = ExitStack()
         self._models: dict[str, Model] = {}
         self._rows = 0
@@ -227,9 +229,8 @@ class World:
         past_links = columns.pop("past_links", False)
         models = [self.machine.model(one) for one in (name, *others)]
         replicas = [model.port if past_links else model.link.port for model in models]
-        self.versions[name] = await register(
-            self.url, LABELS[name], replicas, **{"timeout_ms": DEADLINE_MS, "cache_ttl_seconds": 300, **columns}
-        )
+        usual = {"timeout_ms": self.machine.deadline_ms, "cache_ttl_seconds": 300}
+        self.versions[name] = await register(self.url, LABELS[name], replicas, **{**usual, **columns})
         return self.versions[name]
 
     async def serve(self, *replicas: str, **columns: Any) -> int:

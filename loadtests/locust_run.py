@@ -1,14 +1,13 @@
 """One run of locust in a process of its own: it replaces the sockets of the one that it is imported into."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
-
-import orjson
 
 from loadtests.answers import Recorded, read_record
 from loadtests.result import ROOT
@@ -17,6 +16,8 @@ CALLERS = 100
 """Connections: 150 requests a second wait for nobody until answers take two thirds of a second."""
 _BEGIN_SECONDS = 60.0
 _END_SECONDS = 40.0
+_MEANWHILE_SECONDS = 180.0
+"""What is done to the product may take so long altogether; then the load ends by itself."""
 _POLL_SECONDS = 0.02
 
 
@@ -38,6 +39,9 @@ class LocustFailed(Exception):
 class LocustRun:
     """A load that goes on; leave the block to end it.
 
+    Its time does not run while something is done to the product: what was to come before and after that comes, however
+    long a busy machine takes for the change.
+
     Args:
         asked: The load.
         html: Where locust's own report goes.
@@ -54,14 +58,14 @@ class LocustRun:
             sys.executable, "-m", "locust", "-f", str(Path(__file__).with_name("locustfile.py")), "--headless",
             "--host", asked.host, "--model", asked.model, "--scenario", asked.scenario,
             "--rate", str(asked.per_second), "--inputs", str(asked.inputs), "--answers", str(self._answers),
-            "-u", str(CALLERS), "-r", str(CALLERS), "-t", f"{asked.seconds:.0f}s",
+            "-u", str(CALLERS), "-r", str(CALLERS), "-t", f"{asked.seconds + _MEANWHILE_SECONDS:.0f}s",
             "--html", str(html), "--only-summary",
         ]  # fmt: skip
         with self._log.open("wb") as log:
             self._locust = subprocess.Popen(
                 command, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **(environment or {})}
             )
-        self.began = 0.0
+        self._share = 0.0
 
     def __enter__(self) -> Self:
         """Wait until it has begun.
@@ -75,7 +79,6 @@ class LocustRun:
                 self.__exit__()
                 raise LocustFailed(f"locust did not begin:\n{self._said()}")
             time.sleep(_POLL_SECONDS)
-        self.began = float(orjson.loads(self._answers.read_bytes().splitlines()[0])["began"])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,18 +92,22 @@ class LocustRun:
 
     def wait_until(self, share: float) -> None:
         """Wait until so much of its time is over; 0 is its beginning, 1 its end."""
-        time.sleep(max(0.0, self.began + share * self._seconds - time.monotonic()))
+        try:
+            self._locust.wait(max(0.0, share - self._share) * self._seconds)
+        except subprocess.TimeoutExpired:
+            self._share = share
 
     def recorded(self) -> Recorded:
-        """Wait for its end and return what it saw.
+        """Wait until its time is over, end it, and return what it saw.
 
         Raises:
             LocustFailed: It did not end in time.
             BadRecord: It ended before its time.
         """
-        left = max(0.0, self.began + self._seconds - time.monotonic())
+        self.wait_until(1.0)
+        self._locust.send_signal(signal.SIGUSR1)
         try:
-            self._locust.wait(left + _END_SECONDS)
+            self._locust.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             raise LocustFailed(f"locust does not end:\n{self._said()}") from None
         return read_record(self._answers)

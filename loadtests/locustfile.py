@@ -9,10 +9,11 @@ due. With constant waiting times between requests instead, a slow server would b
 
 Model, inputs and the rest are options or environment variables (``--help``); the key is UNDERSTUDY_CREDENTIAL only,
 since a command line can be read by others. Exit status with ``--slo``: 0 all objectives are met, 1 one is not, 2 it
-cannot be judged.
+cannot be judged. SIGUSR1 ends the load before ``-t`` does, and in the same way: answers that are on their way count.
 """
 
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -199,6 +200,8 @@ def _prepare(environment: Environment, **_: Any) -> None:
         _refuse(str(problem))
     # Answers that are on their way at the end count too.
     environment.stop_timeout = environment.stop_timeout or PATIENCE_SECONDS
+    if environment.runner is not None:
+        gevent.signal_handler(signal.SIGUSR1, environment.runner.quit)
 
 
 @events.test_start.add_listener

@@ -48,6 +48,8 @@ structlog.configure(
 
 STANDSTILLS = Standstills()
 
+CONNECT_SECONDS, STATEMENT_SECONDS = 60.0, 180.0
+"""Only what hangs takes so long: with three workers on a busy machine ten thousand policies need half a minute."""
 FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_connections": "200"}
 
 
@@ -165,7 +167,7 @@ async def database_url(postgres: PostgresServer, migrated_template: str) -> Asyn
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     """A connection to :func:`database_url`, as a person with a SQL prompt has one."""
-    connection = await asyncpg.connect(database_url, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(database_url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
     yield connection
     connection.terminate()
 
@@ -198,7 +200,7 @@ def valkey_url() -> Iterator[str]:
 
 
 async def _on_server(server: PostgresServer, statement: str) -> None:
-    connection = await asyncpg.connect(server.url, timeout=10, command_timeout=30)
+    connection = await asyncpg.connect(server.url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
     try:
         await connection.execute(statement)
     finally:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from understudy.ports.policy import PolicyChange, PolicySource
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 KEY = {"id": "k1", "sha256": "ab" * 32, "scopes": ["predict"]}
+ENOUGH_SECONDS = 30.0
 
 
 class World(Protocol):
@@ -173,7 +174,7 @@ def memory_world() -> MemoryWorld:
 async def postgres_world(
     database_url: str, database: asyncpg.Connection, server_url: str
 ) -> AsyncIterator[PostgresWorld]:
-    source = PostgresPolicySource(database_url, timeout_seconds=5, heartbeat_seconds=0.5)
+    source = PostgresPolicySource(database_url, timeout_seconds=20, heartbeat_seconds=0.5)
     world = PostgresWorld(source, database, server_url)
     await world.prepare()
     yield world
@@ -190,7 +191,7 @@ def world(request: pytest.FixtureRequest) -> World:
 async def listening(source: PolicySource) -> AsyncIterator[tuple["asyncio.Queue[PolicyChange]", "asyncio.Task[None]"]]:
     heard: asyncio.Queue[PolicyChange] = asyncio.Queue()
     task = asyncio.create_task(source.listen(heard.put_nowait))
-    assert await asyncio.wait_for(heard.get(), 5) == PolicyChange(None)
+    assert await asyncio.wait_for(heard.get(), ENOUGH_SECONDS) == PolicyChange(None)
     try:
         yield heard, task
     finally:
@@ -287,6 +288,7 @@ async def test_a_new_key_is_told_and_read_with_any_model(world):
     assert (document["models"], document["keys"]) == ({}, [KEY])
 
 
+@pytest.mark.timed
 async def test_a_change_is_heard_within_a_second(world):
     async with listening(world.source) as (heard, _):
         await world.set_weight("churn", 7)
@@ -298,7 +300,7 @@ async def test_changes_are_heard_by_everyone_who_listens(world):
     async with listening(world.source) as (first, _), listening(world.source) as (second, _):
         await world.set_weight("fraud", 7)
 
-        heard = [await asyncio.wait_for(queue.get(), 1) for queue in (first, second)]
+        heard = [await asyncio.wait_for(queue.get(), ENOUGH_SECONDS) for queue in (first, second)]
 
     assert heard == [PolicyChange("fraud")] * 2
 
@@ -344,7 +346,7 @@ async def test_a_registry_that_is_away_is_told_as_that(world):
         with pytest.raises(RegistryUnavailable):
             await world.source.sign_off("proxy-1")
         with pytest.raises(RegistryUnavailable):
-            await asyncio.wait_for(listener, 3)
+            await asyncio.wait_for(listener, ENOUGH_SECONDS)
 
 
 # -- what only Postgres has --------------------------------------------------------------------------------------------
@@ -509,12 +511,12 @@ async def _connections(database: asyncpg.Connection, application_name: str) -> i
 
 
 async def _until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(ENOUGH_SECONDS):
         while await count() != wanted:  # noqa: ASYNC110 - Postgres announces none of it
             await asyncio.sleep(0.01)
 
 
-async def test_ten_thousand_models_take_ten_times_as_long_as_a_thousand(source, database):
+async def test_ten_thousand_models_take_as_long_as_ten_times_a_thousand(source, database):
     await database.execute(
         """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
            SELECT 'm' || m, v, 's3://m', 'onnx',
@@ -530,20 +532,18 @@ async def test_ten_thousand_models_take_ten_times_as_long_as_a_thousand(source, 
     )
     await database.execute("ANALYZE")
 
-    async def seconds_of(names: Sequence[str] | None) -> float:
-        """Return the shortest of three: what else runs on the machine makes a time longer, never shorter."""
-        times = []
-        for _ in range(3):
-            started = time.monotonic()
-            document = await source.load(names)
-            times.append(time.monotonic() - started)
-            assert len(document["models"]) == (10_002 if names is None else len(names))
-        return min(times)
+    thousands = [[f"m{number}" for number in range(first, first + 1_000)] for first in range(1, 10_001, 1_000)]
+    in_parts, at_once = [], []
+    for _ in range(3):  # of both the shortest: what else runs on the machine makes a time longer, never shorter
+        began = time.monotonic()
+        parts = [await source.load(names) for names in thousands]
+        between = time.monotonic()
+        whole = await source.load()
+        in_parts.append(between - began)
+        at_once.append(time.monotonic() - between)
+        assert ([len(part["models"]) for part in parts], len(whole["models"])) == ([1_000] * 10, 10_002)
 
-    thousand = await seconds_of([f"m{number}" for number in range(1, 1_001)])
-    all_of_them = await seconds_of(None)
-
-    assert all_of_them < 10 * thousand * 3
+    assert min(at_once) < 3 * min(in_parts)
 
 
 @pytest.mark.timed

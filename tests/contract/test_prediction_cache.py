@@ -16,6 +16,8 @@ from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.ports.prediction_cache import PredictionCache
 
 TIMEOUT_SECONDS = 0.02
+ENOUGH_SECONDS = 30.0
+TO_LIVE_SECONDS = 2
 
 
 class Errors:
@@ -44,21 +46,19 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[PredictionCache
     await made.close()
 
 
-async def stored(cache: PredictionCache, key: str) -> bytes | None:
-    """Return the value once it arrived: a write is queued, not awaited."""
-    for _ in range(100):
-        value = await cache.get(key)
-        if value is not None:
-            return value
-        await asyncio.sleep(0.005)
-    return None
+async def until_it_has(cache: PredictionCache, key: str, wanted: bytes | None) -> None:
+    """Wait until the cache has this value: a write is queued, not awaited."""
+    async with asyncio.timeout(ENOUGH_SECONDS):
+        while await cache.get(key) != wanted:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.005)
 
 
 async def test_what_was_set_is_got(cache):
     await cache.set("infer:1:a", b"one", 60)
     await cache.set("infer:1:b", b"two", 60)
 
-    assert (await stored(cache, "infer:1:a"), await stored(cache, "infer:1:b")) == (b"one", b"two")
+    await until_it_has(cache, "infer:1:a", b"one")
+    await until_it_has(cache, "infer:1:b", b"two")
 
 
 async def test_what_was_never_set_is_none(cache):
@@ -67,27 +67,27 @@ async def test_what_was_never_set_is_none(cache):
 
 async def test_a_later_value_replaces_an_earlier_one(cache):
     await cache.set("infer:1:a", b"one", 60)
-    assert await stored(cache, "infer:1:a") == b"one"
+    await until_it_has(cache, "infer:1:a", b"one")
 
     await cache.set("infer:1:a", b"two", 60)
-    await asyncio.sleep(0.05)
 
-    assert await cache.get("infer:1:a") == b"two"
+    await until_it_has(cache, "infer:1:a", b"two")
 
 
 async def test_a_value_ends_with_its_time_to_live(cache):
-    await cache.set("infer:1:a", b"one", 1)
-    assert await stored(cache, "infer:1:a") == b"one"
+    began = time.monotonic()
+    await cache.set("infer:1:a", b"one", TO_LIVE_SECONDS)
+    await until_it_has(cache, "infer:1:a", b"one")
 
-    await asyncio.sleep(1.1)
+    await until_it_has(cache, "infer:1:a", None)
 
-    assert await cache.get("infer:1:a") is None
+    assert time.monotonic() - began > TO_LIVE_SECONDS * 0.9
 
 
 async def test_callers_that_go_away_never_mix_up_the_others_values(cache):
     for n in range(200):
         await cache.set(f"infer:1:{n}", str(n).encode(), 60)
-    assert await stored(cache, "infer:1:199") == b"199"
+    await until_it_has(cache, "infer:1:199", b"199")
 
     asked = [asyncio.create_task(cache.get(f"infer:1:{n}")) for n in range(200)]
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterward
     with EmbeddedValkey() as server:
         cache = a_redis_cache(server.url)
         await cache.set("infer:1:a", b"one", 60)
-        assert await stored(cache, "infer:1:a") == b"one"
+        await until_it_has(cache, "infer:1:a", b"one")
         assert server.pid is not None
 
         os.kill(server.pid, signal.SIGSTOP)
@@ -143,7 +143,7 @@ async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterward
         await asyncio.sleep(OPEN_SECONDS + 0.1)
 
         assert longest < 2 * TIMEOUT_SECONDS + 0.05
-        assert await stored(cache, "infer:1:a") == b"one"
+        await until_it_has(cache, "infer:1:a", b"one")
         await cache.close()
 
 
@@ -156,10 +156,9 @@ async def test_a_full_redis_loses_the_write_and_counts_it_and_nothing_else():
         cache = a_redis_cache(server.url, errors, timeout_seconds=5)
 
         await cache.set("infer:1:a", b"one", 60)
-        for _ in range(500):
-            if errors.count:
-                break
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(ENOUGH_SECONDS):
+            while not errors.count:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
 
         assert await cache.get("infer:1:a") is None
         assert errors.count == 1
@@ -168,7 +167,7 @@ async def test_a_full_redis_loses_the_write_and_counts_it_and_nothing_else():
 
 async def test_one_turn_of_the_loop_is_one_command(valkey_url):
     async with Redis.from_url(valkey_url) as server:
-        cache = a_redis_cache(valkey_url)
+        cache = a_redis_cache(valkey_url, timeout_seconds=5)
         await cache.get("infer:1:warm")
         before = (await server.info("commandstats")).get("cmdstat_mget", {"calls": 0})["calls"]
 

@@ -25,7 +25,7 @@ from understudy.entrypoints.demo.state import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
 pytestmark = pytest.mark.timeout(180)
-START_SECONDS, STOP_SECONDS = 60.0, 30.0
+START_SECONDS, STOP_SECONDS = 120.0, 60.0
 ROLLBACK_SECONDS, PROMOTION_SECONDS = 90.0, 240.0
 """From the command on: issue 3, acceptance; and a bound for what has none there."""
 OWN = {"DATABASE_URL", "REDIS_URL"}

@@ -34,7 +34,7 @@ async def set_percent(stack: Stack, percent: int) -> None:
     (row,) = await sql(
         stack.database_url, f"UPDATE ServingPolicy SET input_sample_percent = {percent} RETURNING generation"
     )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while get(f"http://127.0.0.1:{stack.proxy_port}/v1/models/visits")[1]["generation"] != row["generation"]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

@@ -10,9 +10,10 @@ import pytest
 
 from loadtests.machine import what_is_missing
 
+pytestmark = pytest.mark.timeout(450)
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 6
-MOST_SECONDS = 200
+MOST_SECONDS = 400
 # What a busy machine may do to latencies is not the question here.
 ASKED = """
 availability_percent = 50
@@ -52,6 +53,7 @@ def test_the_flip_the_death_and_the_cold_cache_happen_and_every_answer_is_in_the
     flipped, dead, cold = (result["scenarios"][name]["answered"] for name in MORE)
     assert set(flipped) >= {"version 1", "version 2"}
     assert set(dead) >= {"version 1", "version 2", "version 1 (fallback)"}
+    # 240 calls are due after the change, however long it takes, and there are 100 inputs.
     assert set(cold) >= {"version 1", "version 1 (cached)", "version 2", "version 2 (cached)"}
     reports = {path.name for path in (tmp_path / "reports").iterdir()}
     assert reports == {"index.html", "result.json", *(f"{name}.html" for name in MORE)}

@@ -66,7 +66,7 @@ async def test_a_proxy_that_is_stopped_leaves_no_row_behind(stack, database_url,
     await wait_for_reports(database_url, workers)
 
     stack.processes["proxy"].signal(signal.SIGTERM)
-    await asyncio.to_thread(stack.processes["proxy"].child.wait, 30)
+    await asyncio.to_thread(stack.processes["proxy"].child.wait, 60)
 
     assert await reported(database_url) == set()
 

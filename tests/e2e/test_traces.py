@@ -26,8 +26,8 @@ async def register(database_url: str, model_name: str, endpoint: str) -> None:
     (row,) = await sql(
         database_url,
         "INSERT INTO ModelVersion"
-        " (model_name, version, artifact_path, framework, input_schema, output_schema, backend)"
-        " VALUES ($1, '1', 'x', 'x', $2, $3, $4) RETURNING id",
+        " (model_name, version, artifact_path, framework, input_schema, output_schema, backend, timeout_ms)"
+        " VALUES ($1, '1', 'x', 'x', $2, $3, $4, 15000) RETURNING id",
         model_name, orjson.dumps(INPUTS).decode(), '{"tensor": "p"}', json.dumps({"model_name": MODEL_NAME}),
     )  # fmt: skip
     endpoints = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
@@ -81,7 +81,7 @@ async def test_a_proxy_sends_the_traces_that_its_environment_asks_for_until_it_e
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
             monkeypatch.setenv("OTEL_SERVICE_NAME", "the-proxy")
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-            monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+            monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
             port = await asyncio.to_thread(stack.start_proxy, workers=workers)
 
             answers = [await asyncio.to_thread(ask, port, "linear", number) for number in range(6)]

@@ -28,7 +28,7 @@ async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobod
         first, second = await two_versions(stack, database_url)
         port = stack.start_proxy(workers=2)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=300, seconds=24, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=300, seconds=120, load=load))
         await asyncio.sleep(1)
         committed_at: dict[int, float] = {}
         connection = await asyncpg.connect(database_url)
@@ -37,6 +37,8 @@ async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobod
             committed_at[generation] = time.monotonic()
             await asyncio.sleep(0.1)
         await connection.close()
+        await asyncio.sleep(1)
+        load.is_over = True
         await running
 
     lags = lags_seconds(load.answers, committed_at)
@@ -65,7 +67,7 @@ async def test_with_listen_and_polls_cut_a_change_still_arrives_within_five_seco
         first, second = await two_versions(stack, database_url)
         port = stack.start_proxy(workers=2)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=14, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=120, load=load))
         await asyncio.sleep(1)
         committed_at: dict[int, float] = {}
         for _ in range(2):
@@ -73,6 +75,7 @@ async def test_with_listen_and_polls_cut_a_change_still_arrives_within_five_seco
                 rows = await sql(database_url, FLIP, first, second, "visits")
                 committed_at[rows[0]["generation"]] = time.monotonic()
                 await asyncio.sleep(6)
+        load.is_over = True
         await running
 
     assert load.failed == []
@@ -80,11 +83,15 @@ async def test_with_listen_and_polls_cut_a_change_still_arrives_within_five_seco
 
 
 async def pids_of(database_url: str) -> list[int]:
-    """Return the server processes of both workers' listening and query connections."""
+    """Return the server processes of both workers' listening and query connections, once they have them."""
     ours = "application_name IN ('understudy-listener', 'understudy-policies') AND datname = current_database()"
-    pids = [row["pid"] for row in await sql(database_url, f"SELECT pid FROM pg_stat_activity WHERE {ours}")]
-    assert len(pids) == 4
-    return pids
+    give_up = time.monotonic() + 60
+    while True:
+        pids = [row["pid"] for row in await sql(database_url, f"SELECT pid FROM pg_stat_activity WHERE {ours}")]
+        if len(pids) == 4:
+            return pids
+        assert time.monotonic() < give_up, pids
+        await asyncio.sleep(0.1)
 
 
 @contextmanager

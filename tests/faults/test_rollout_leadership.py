@@ -23,7 +23,8 @@ WEIGHTS = [10, 20, 30, 40, 50, 60, 100]
 TAKEOVER_SECONDS = 10.0
 TICK_SECONDS = 0.5
 LATE_SECONDS = 1.5
-"""What a tick on a busy machine may come late."""
+"""What a tick on a busy machine may come late, and a write after its look; a step that is applied twice follows by less
+than what is left of a step's own time."""
 # Rolling: each step only takes its time, so no traffic is needed.
 PLAN = RolloutPlan(
     tuple(Step(weight, 0 if weight == 100 else DWELL_SECONDS, 0) for weight in WEIGHTS),
@@ -103,5 +104,5 @@ async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twic
     assert next(row["champion"] for row in changes if row["weight"] == 0) == challenger
     pauses = [later["at"] - earlier["at"] for earlier, later in pairwise(steps)]
     print(f"leader {fault}: longest pause between steps {max(pauses):.1f} s, of which {DWELL_SECONDS:.0f} s by plan")
-    assert min(pauses) >= DWELL_SECONDS - 0.1  # from look to look; between them is the time of a write
+    assert min(pauses) >= DWELL_SECONDS - LATE_SECONDS  # it counts from look to look, and a write comes after a look
     assert max(pauses) <= DWELL_SECONDS + TAKEOVER_SECONDS + LATE_SECONDS

@@ -525,7 +525,7 @@ async def test_without_outcomes_a_plan_goes_by_seed_003s_assumption_and_says_so(
 
 async def test_a_question_that_takes_too_long_ends_with_what_to_ask_instead(parts, database_url):
     await parts.world.set_policy("6", "7", 50)
-    impatient = PostgresExperimentLog(database_url, timeout_seconds=0.8)
+    impatient = PostgresExperimentLog(database_url, timeout_seconds=2)
     async with parts.world.database.transaction():
         await parts.world.database.execute("LOCK TABLE predictionlog IN ACCESS EXCLUSIVE MODE")
 

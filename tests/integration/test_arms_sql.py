@@ -143,7 +143,7 @@ async def test_a_change_of_arms_is_one_audit_row_and_told_to_the_proxies(databas
 
     await database.execute("SET understudy.reason = 'over'; UPDATE ServingPolicy SET arms = '[]'")
 
-    assert await asyncio.wait_for(heard.get(), 2) == {"model": "churn"}
+    assert await asyncio.wait_for(heard.get(), 30) == {"model": "churn"}
     row = await database.fetchrow("SELECT * FROM PolicyAudit ORDER BY id DESC LIMIT 1")
     assert (row["generation"], row["reason"], orjson.loads(row["after"])["arms"]) == (2, "over", [])
     assert orjson.loads(row["before"])["arms"] == orjson.loads(arms(versions.third))
@@ -155,7 +155,7 @@ async def test_a_rollback_in_sql_ends_all_arms(database, versions):
 
     assert did["did"] == "weight 0 and the end of all further arms"
     split = await database.fetch("SELECT role, version, percent FROM understudy_split")
-    assert [tuple(row) for row in split] == [("champion", "v1", 100), ("challenger", "v2", 0)]
+    assert {tuple(row) for row in split} == {("champion", "v1", 100), ("challenger", "v2", 0)}
     again = orjson.loads(await database.fetchval("SELECT understudy_rollback('churn', 'it burns')"))
     assert again["did"].startswith("nothing")
 
@@ -206,7 +206,7 @@ async def test_a_version_is_not_retired_in_the_moment_in_which_it_becomes_an_arm
     await transaction.commit()
 
     with pytest.raises(asyncpg.CheckViolationError, match="v3 of churn is an arm"):
-        await asyncio.wait_for(retirement, 5)
+        await asyncio.wait_for(retirement, 30)
     other.terminate()
 
 

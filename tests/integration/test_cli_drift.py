@@ -23,7 +23,9 @@ from understudy.core.drift_windows import categorical_window
 from understudy.core.policy import Role
 from understudy.monitoring.drift_job import DriftJob
 
+LONGEST_TEST_SECONDS = 45.0
 RANDOM = np.random.default_rng(11)
+UNDRAWN = RANDOM.bit_generator.state
 MEAN, DEVIATION = 0.4, 0.1
 INPUTS = {
     "features": [
@@ -35,6 +37,20 @@ INPUTS = {
 }
 HEADER = "customer,tenure,country,plan,score"
 REASON = ("--reason", "retrained")
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Draw from the beginning: a test's figures must not depend on which ones ran before it."""
+    RANDOM.bit_generator.state = UNDRAWN
+
+
+@pytest.fixture(autouse=True)
+def _within_an_hour() -> None:
+    """No hour is closed during a test: the command would ask for one more than the test wrote."""
+    left_seconds = HOUR_SECONDS - (time.time() - SETTLE_SECONDS) % HOUR_SECONDS
+    if left_seconds < LONGEST_TEST_SECONDS:
+        time.sleep(left_seconds + 0.1)
 
 
 @pytest.fixture

@@ -25,6 +25,13 @@ BASELINE = {
         Baselines(numeric_baseline(MEAN + DEVIATION * RANDOM.normal(size=20_000), is_score=True), {})
     )
 }
+UNDRAWN = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Draw from the beginning: a test's figures must not depend on which ones ran before it."""
+    RANDOM.bit_generator.state = UNDRAWN
 
 
 def scores(shift: float, rows: int = 400) -> FloatArray:

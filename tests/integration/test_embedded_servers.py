@@ -121,7 +121,7 @@ def test_processes_that_start_one_folder_at_once_share_one_server(short_path):
 
     said = {process.stdout.readline() for process in processes if process.stdout}
     for process in processes:
-        process.communicate("", timeout=20)
+        process.communicate("", timeout=60)
 
     assert len(said) == 1
     assert not is_alive(int(said.pop().split()[1]))

@@ -294,15 +294,22 @@ async def test_a_replica_that_drains_gets_no_hedge():
             hedging=Hedging(RATIO, 128, outcomes.append),
             draw=lambda: 0.0,  # the first one whenever both are equally busy
         )
+
+        async def is_left() -> bool:
+            return not replicas._open()[1].is_connected  # noqa: SLF001 - seen by nobody else
+
         for _ in range(100):
             await asyncio.gather(*(replicas.call(method, b"", LOAD_SECONDS) for _ in range(4)))
+        async with asyncio.timeout(LOAD_SECONDS * 6):
+            while not replicas._hedges.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
+                await replicas.call(method, b"", LOAD_SECONDS)
         slow.behaviour.delay_seconds = SLOW_ENOUGH_SECONDS
         outcomes.clear()
 
         await replicas.call(method, b"", LOAD_SECONDS)
         before = outcomes.copy()
         await drains.stop()  # it has no call, so its connection ends without an error
-        await asyncio.sleep(0.2)
+        assert await eventually(is_left, LOAD_SECONDS)
         await replicas.call(method, b"", LOAD_SECONDS)
         await replicas.close()
 

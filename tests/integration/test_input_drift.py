@@ -21,6 +21,13 @@ ROWS = 400
 AGE = numeric_baseline(40 + 10 * RANDOM.normal(size=20_000))
 COUNTRY = CategoricalBaseline({"BR": 0.2, "US": 0.8}, rows=20_000, null_ratio=0.0)
 INPUTS: dict[str, Baseline] = {"age": AGE, "country": COUNTRY, "prediction": AGE}
+UNDRAWN = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Draw from the beginning: a test's figures must not depend on which ones ran before it."""
+    RANDOM.bit_generator.state = UNDRAWN
 
 
 def metrics_of(inputs: Mapping[str, Baseline]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCUST = [sys.executable, "-m", "locust", "-f", "loadtests/locustfile.py", "--headless", "--only-summary"]
 LOCUST_SECONDS = 120
 SLOW_MS = 2_500
+PAUSE_SECONDS = 1.0
 SLOS = "[steady]\navailability_percent = 99\np50_ms = 1500\nasked_percent = 50\nrefused_percent = 0\n"
 
 
@@ -49,6 +51,8 @@ def test_a_load_of_seconds_gives_figures_that_are_judged_and_its_answers_are_the
     with served(tmp_path, database_url, model_port("visits:1")) as stack:
         asked = Asked(f"http://127.0.0.1:{stack.proxy_port}", "visits", "steady", 40, 3, inputs)
         with LocustRun(asked, tmp_path / "report.html", tmp_path) as run:
+            run.wait_until(0.5)
+            time.sleep(PAUSE_SECONDS)  # as a command does that is slow to start
             recorded = run.recorded()
 
         identifiers = {answer.prediction_id for answer in recorded.answers}
@@ -57,6 +61,7 @@ def test_a_load_of_seconds_gives_figures_that_are_judged_and_its_answers_are_the
     figures = figures_of(recorded)
     assert set(answered_by(recorded.answers)) == {"version 1"}
     assert recorded.planned >= len(recorded.answers) > 60
+    assert recorded.lasted >= 3 + PAUSE_SECONDS  # what is done meanwhile takes nothing from what was to follow
     assert len(identifiers) == len(recorded.answers) == len(rows)
     assert log_figures(recorded.answers, dict.fromkeys(rows, 1)) == {"missing_rows": 0, "doubled_rows": 0}
     assert all(one.due <= one.sent < one.ended for one in recorded.answers)

@@ -11,7 +11,7 @@ from understudy.entrypoints.metrics_port import metrics_port
 async def fetch(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     with suppress(OSError):

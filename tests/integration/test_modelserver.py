@@ -27,7 +27,7 @@ from understudy.core.policy import ModelVersion, Protocol
 from understudy.core.schema_reader import compile_input_schema, compile_output_schema
 from understudy.core.tensors import Datatype
 
-CALL_SECONDS = 5.0
+CALL_SECONDS = 30.0
 ERRING_PERCENT = 30
 SERVED = (
     "visits:1",
@@ -340,13 +340,13 @@ def seconds_of(channel: grpc.Channel, version: str, count: int) -> list[float]:
 
 
 def test_as_many_calls_fail_as_was_asked_for(channel):
-    count = 400
+    count = 1_600
 
-    codes = codes_of(channel, "3", count)
+    codes = [code for _ in range(4) for code in codes_of(channel, "3", count // 4)]
 
-    # A binomial share of 30 % of 400 has a standard deviation of 2.3 points; four of them either way.
+    # A binomial share of 30 % of 1,600 has a standard deviation of 1.15 points; six either way, twice in 10⁹ runs.
     erring_percent = 100 * codes.count(grpc.StatusCode.INTERNAL) / count
-    assert erring_percent == pytest.approx(ERRING_PERCENT, abs=4 * 2.3)
+    assert erring_percent == pytest.approx(ERRING_PERCENT, abs=6 * 1.15)
     assert codes.count(grpc.StatusCode.OK) + codes.count(grpc.StatusCode.INTERNAL) == count
 
 
@@ -390,7 +390,7 @@ def test_a_signal_ends_the_process_within_a_second_even_while_a_call_hangs(numbe
             hanging.result(timeout=0.3)
         signalled = time.monotonic()
         process.send_signal(number)
-        exit_code = process.wait(timeout=5)
+        exit_code = process.wait(timeout=60)
         took_seconds = time.monotonic() - signalled
 
     assert exit_code == 0
@@ -422,7 +422,7 @@ def test_a_hanging_version_ends_at_the_callers_deadline():
 def test_a_version_that_cannot_be_loaded_ends_the_start_with_a_sentence(spec, message):
     command = [sys.executable, "-m", "understudy.entrypoints.modelserver", "--port", "0", "--serve", spec]
 
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 1
     assert message in ended.stderr
@@ -432,7 +432,7 @@ def test_a_version_that_cannot_be_loaded_ends_the_start_with_a_sentence(spec, me
 def test_a_taken_port_ends_the_start_with_a_sentence(port):
     command = [sys.executable, "-m", "understudy.entrypoints.modelserver", "--port", str(port), "--serve", "visits:1"]
 
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr

@@ -372,7 +372,7 @@ async def test_a_policy_made_again_while_its_deletion_commits_gets_a_later_gener
     await asyncio.sleep(0.1)
 
     await transaction.commit()
-    await asyncio.wait_for(insertion, 5)
+    await asyncio.wait_for(insertion, 30)
 
     generations = await database.fetch("SELECT generation FROM PolicyAudit ORDER BY id")
     assert [row["generation"] for row in generations] == [1, 2, 3]
@@ -459,7 +459,7 @@ async def test_a_version_is_not_retired_in_the_moment_in_which_it_becomes_champi
     await transaction.commit()
 
     with pytest.raises(asyncpg.CheckViolationError, match="v3 of churn is the champion"):
-        await asyncio.wait_for(retirement, 5)
+        await asyncio.wait_for(retirement, 30)
     other.terminate()
 
 
@@ -520,7 +520,7 @@ async def heard(database_url: str):
 async def test_a_committed_change_is_told_once(database, versions, heard):
     await database.execute(f"UPDATE ServingPolicy SET champion_version = {versions.third}, challenger_weight = 9")
 
-    assert await asyncio.wait_for(heard.get(), 2) == {"model": "churn"}
+    assert await asyncio.wait_for(heard.get(), 30) == {"model": "churn"}
     await asyncio.sleep(0.1)
     assert heard.empty()
 
@@ -537,7 +537,7 @@ async def test_a_committed_change_is_told_once(database, versions, heard):
 async def test_what_a_proxy_must_read_again_is_told(database, versions, heard, statement, model):
     await database.execute(statement.format(v=versions))
 
-    assert (await asyncio.wait_for(heard.get(), 2))["model"] == model
+    assert (await asyncio.wait_for(heard.get(), 30))["model"] == model
 
 
 async def test_all_endpoints_of_the_champion_are_replaced_in_one_transaction(database, versions):
@@ -717,8 +717,8 @@ async def test_making_partitions_does_not_wait_for_open_reads_and_writes_of_the_
     await log_at(database, versions.first, datetime.now(UTC))
     await database.fetch("SELECT * FROM PredictionLog")
 
-    made = await asyncio.wait_for(writer.fetchval("SELECT understudy_ensure_partitions(5)"), 2)
-    await asyncio.wait_for(log_at(writer, versions.first, datetime.now(UTC)), 2)
+    made = await asyncio.wait_for(writer.fetchval("SELECT understudy_ensure_partitions(5)"), 30)
+    await asyncio.wait_for(log_at(writer, versions.first, datetime.now(UTC)), 30)
 
     assert made == 2
     await transaction.rollback()
@@ -737,4 +737,4 @@ async def test_the_views_tell_who_answers_and_how_much(database, versions):
     split = await database.fetch("SELECT role, version, percent FROM understudy_split WHERE model = 'churn'")
 
     assert (status["champion"], status["challenger"], status["shadow"], status["generation"]) == ("v1", "v2", "v3", 2)
-    assert [tuple(row) for row in split] == [("champion", "v1", 95), ("challenger", "v2", 5), ("shadow", "v3", 10)]
+    assert {tuple(row) for row in split} == {("champion", "v1", 95), ("challenger", "v2", 5), ("shadow", "v3", 10)}

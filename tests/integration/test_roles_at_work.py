@@ -49,7 +49,7 @@ async def login(database: asyncpg.Connection, database_url: str) -> AsyncIterato
         await database.execute(f"DROP ROLE {name}")
 
 
-async def until(is_so: Callable[[], Awaitable[object]], seconds: float = 30) -> None:
+async def until(is_so: Callable[[], Awaitable[object]], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not await is_so():
         assert time.monotonic() < deadline, "it did not come to that"

@@ -175,7 +175,7 @@ async def test_an_abort_is_counted_when_its_end_is_confirmed(under_way: PastRoll
 
 async def a_line_of(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         found: dict[str, Any] = json.loads(await process.stdout.readline())
     return found
 
@@ -191,7 +191,7 @@ async def test_watching_outlives_a_postgres_that_is_away_and_leaves_at_ctrl_c(
         relay.lead_to(free_port())
         relay.cut()
         assert process.stderr is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             told = (await process.stderr.readline()).decode()
         relay.lead_to(own.port or 5432)
         second = await a_line_of(process)

@@ -11,6 +11,7 @@ from understudy.adapters.postgres_lease import PostgresLease
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.plan import NAMED_PLANS
+from understudy.core.presence import LIVE_SECONDS
 from understudy.core.rollout import next_step
 from understudy.core.rollout_state import (
     Command,
@@ -338,9 +339,9 @@ async def test_without_a_live_proxy_nobody_confirms_and_nobody_is_waited_for(wor
 async def test_a_proxy_that_falls_silent_while_it_is_waited_for_has_not_confirmed(world):
     generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
     await fell_silent(world, "live:1", generation, -3600)
-    await fell_silent(world, "frozen:1", generation - 1, 29.5)
+    await fell_silent(world, "frozen:1", generation - 1, LIVE_SECONDS - 2)
 
-    confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=2)
+    confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=4)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds) == (1, 1, None)
     assert [proxy.instance for proxy in confirmed.silent.first] == ["frozen:1"]

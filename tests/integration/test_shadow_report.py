@@ -151,8 +151,8 @@ async def test_of_many_calls_a_fixed_random_share_is_compared(parts):
 
     some, again, all_of_them = [await parts.log.pairs(query, ratio) for ratio in (0.3, 0.3, 1.0)]
 
-    # 1,000 ids are kept with a chance of 0.3 each: 300 ± 43 (three standard deviations).
-    assert 257 < len(some) < 343
+    # 1,000 ids, which are others in each run, are kept with a chance of 0.3 each: 300 ± 87 (six standard deviations).
+    assert 213 < len(some) < 387
     assert sorted(some) == sorted(again)
     assert set(some) < set(all_of_them)
     assert len(all_of_them) == CALLS

@@ -272,7 +272,7 @@ def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 
     process = appender(tmp_path, LARGE, 50, preexec_fn=limit)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     with a_spool(tmp_path) as spool:
         batches = read_all(spool.own)
 
@@ -314,7 +314,7 @@ def test_of_a_group_that_a_full_disk_cuts_short_the_whole_rows_stay_and_none_com
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         stdout=subprocess.PIPE,
         preexec_fn=limit,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     with a_spool(tmp_path) as spool:

@@ -27,7 +27,7 @@ from understudy.errors import RegistryUnavailable
 DATABASE = "understudy"
 USER = "understudy"
 OLDEST_MAJOR = 15
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 _HINT = "Set DATABASE_URL to a Postgres of your own (15 to 18), or look into the log that the detail names."
 _STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}

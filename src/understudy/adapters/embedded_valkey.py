@@ -16,7 +16,7 @@ from typing import Self
 from understudy.adapters.child_process import POLL_SECONDS, end
 from understudy.adapters.loopback_ports import free_port
 
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 ATTEMPTS = 3
 

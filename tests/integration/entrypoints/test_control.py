@@ -95,7 +95,7 @@ async def rows_of(database_url: str) -> dict[str, list[Any]]:
     return {table: [tuple(row) for row in await sql(database_url, f"SELECT * FROM {table}")] for table in TABLES}
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     give_up = time.monotonic() + seconds
     while not await is_so():
         assert time.monotonic() < give_up
@@ -589,7 +589,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         Asked("reportDrift", "GET", f"/v1/models/{MODEL}/reports/drift"),
     ]
     async with (
-        a_proxy(tmp_path / "up", database_url, auth=True, docs=True, receive_seconds=0.05) as up,
+        a_proxy(tmp_path / "up", database_url, auth=True, docs=True, receive_seconds=0.3) as up,
         a_proxy(tmp_path / "down", "postgresql://nobody@127.0.0.1:1/nothing") as down,
     ):
 
@@ -605,7 +605,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
 
         async def slowly() -> AsyncIterator[bytes]:
             yield b"{"
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.6)
 
         for call in calls:
             await ask(call)

@@ -8,6 +8,13 @@ from understudy.core.sampling import InputSample
 from understudy.core.schema_reader import compile_input_schema
 
 RANDOM = np.random.default_rng(17)
+UNDRAWN = RANDOM.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Draw from the beginning: a test's figures must not depend on which ones ran before it."""
+    RANDOM.bit_generator.state = UNDRAWN
 
 
 def groups_of(own_share: float, entities: int = 640, each: int = 20) -> list[list[float]]:

@@ -15,7 +15,7 @@ from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 from understudy.entrypoints.demo.refusal import DemoRefused
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 CALL_SECONDS = 2.0
 POLL_SECONDS = 0.03
