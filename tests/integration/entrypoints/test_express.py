@@ -318,7 +318,12 @@ def told(span: MemorySpan) -> tuple[Any, ...]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("pair", "rounds"), [("untraced", ROUNDS), ("traced", ROUNDS // 4)], indirect=["pair"], ids=["untraced", "traced"]
+    ("pair", "rounds"),
+    [
+        pytest.param("untraced", ROUNDS, id="untraced", marks=pytest.mark.long),
+        pytest.param("traced", ROUNDS // 4, id="traced"),
+    ],
+    indirect=["pair"],
 )
 async def test_both_ways_answer_log_trace_and_count_the_same(pair: Pair, rounds: int):
     start = seed()
