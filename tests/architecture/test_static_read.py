@@ -24,7 +24,6 @@ SQL_WITH_NAMES = {
     "adapters/postgres_features.py": "the table's name, a setting, matched against an identifier's pattern and quoted",
     "adapters/rollout_rows.py": "_silent() is called with two literals while the module is read",
     "adapters/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
-    "lifecycle/findings.py": "advice that a person reads; nothing runs it",
     "lifecycle/fitness.py": "advice that a person reads; nothing runs it",
     "adapters/migrations/__init__.py": "advice that a person reads, with numbers of processes; nothing runs it",
     "adapters/postgres_fitness.py": "names of tables and columns as the catalogue has them, quoted",

@@ -128,7 +128,7 @@ def test_further_arms_are_set_by_percent_shown_explained_and_ended(understudy: C
     assert "8 has the buckets 70 to 89, 9 has the buckets 90 to 99" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "version 8 has 70 to 89" in refused.err
-    assert "challenger_weight = 70" in refused.err
+    assert "understudy model set churn --weight 70" in refused.err
     assert "40 % of the entities change their version" in grown.out
     assert "challenger 9" in explained.out
     assert "version 9, a further arm" in explained.out
@@ -167,13 +167,12 @@ def test_a_refused_change_shows_the_databases_own_words_and_advice(understudy: C
     assert refused.err == (
         "✖ E203 The database refused the change\n"
         "  challenger_weight of churn is a percentage from 0 to 100, not 130\n"
-        "  → To send the challenger nothing: "
-        "UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'\n"
+        "  → understudy model set churn --weight 0 --reason '…' sends the challenger nothing, --weight 100 everything\n"
     )
     error = json.loads(as_json.err)["error"]
     assert (as_json.code, error["code"], error["exit_code"]) == (7, "E203", 7)
     assert "has no challenger" in error["detail"]
-    assert "UPDATE ServingPolicy" in error["next"]
+    assert "understudy model set churn --challenger VERSION --weight 5" in error["next"]
 
 
 def test_a_change_by_plain_sql_is_in_the_audit_too(understudy: CommandLine, database_url: str):

@@ -1,13 +1,16 @@
 """Rollouts from the command line, against a real Postgres and a real model server; no monitor moves anything here."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
 
+from understudy.adapters.example_models import example_version
 from understudy.core.rollout_state import Phase
 
 
@@ -33,7 +36,7 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     tried = started(understudy, "--dry-run")
     begun = started(understudy)
     paused = understudy("rollout", "pause", "visits", "--reason", "lunch")
-    resumed = understudy("rollout", "resume", "visits", "--reason", "back", "--json")
+    resumed = understudy("rollout", "resume", "visits", "--reason", "back", "--yes", "--json")
     undecided = understudy("rollout", "wait", "visits", "--timeout", "1s")
     aborted = understudy("rollout", "abort", "visits", "--reason", "no", "--yes", "--json")
     ended = understudy("rollout", "wait", "visits", "--json")
@@ -118,15 +121,31 @@ def test_a_shadow_is_not_started_before_its_role_is_taken_away(understudy):
     assert started(understudy).code == 0
 
 
-def test_a_champion_that_was_set_by_hand_stays_and_the_way_back_is_named(understudy):
+def test_a_rollback_of_a_champion_that_was_set_by_hand_brings_the_one_before_back_and_only_once(understudy):
     understudy("model", "set", "visits", "--champion", "2", "--yes", "--reason", "I trust it")
 
-    said = understudy("rollback", "visits", "--reason", "it burns", "--yes")
-    understudy("model", "set", "visits", "--champion", "1", "--yes", "--reason", "as it said")
+    asked = understudy("rollback", "visits", "--reason", "it burns")
+    first = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    second = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    audit = understudy("audit", "list", "visits", "--limit", "1")
 
-    assert (said.code, "nothing" in said.out) == (0, True)
-    assert "understudy model set visits --champion 1" in said.out
+    assert (asked.code, "now: 2 100 %; the champion before: 1" in asked.err) == (2, True)
+    assert (first.code, "previous champion back committed as generation 3" in first.out) == (3, True)
+    assert second.code == 1
+    assert "✖ visits: nothing to roll back: no challenger has weight" in second.out
+    assert "understudy model set visits --champion 2" in second.out
+    assert "rollback to the champion before: it burns" in audit.out
     assert understudy("model", "show", "visits", "--json").json["model"]["policy"]["champion"] == "1"
+
+
+async def test_a_rollback_says_of_a_champion_before_that_is_retired_that_it_cannot_come_back(understudy, database_url):
+    await understudy.beside("model", "set", "visits", "--champion", "2", "--yes", "--reason", "I trust it")
+    await sql(database_url, "UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
+
+    said = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes", "--json")
+
+    assert (said.code, said.json["rollback"]["changed"]) == (1, False)
+    assert said.json["rollback"]["did"] == "nothing: version 1, the champion before, is retired"
 
 
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
@@ -146,7 +165,7 @@ def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy)
         "silent": {"count": 0, "first": []},
     }
     assert first.json["rollback"]["drained"] is None
-    assert (second.code, "nothing" in second.out) == (0, True)
+    assert (second.code, "nothing to roll back" in second.out) == (1, True)
     assert (policy["challenger"], policy["challenger_weight"]) == ("2", 0)
 
 
@@ -217,3 +236,48 @@ def test_a_name_that_a_terminal_would_obey_is_shown_and_not_obeyed(understudy, d
 async def register_named(database_url: str, name: str) -> None:
     insert = "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
     await sql(database_url, f"{insert} VALUES ($1, '1', 's3://m', 'onnx', '{{}}')", name)
+
+
+async def register_with(database_url: str, label: int, port: int, *features: dict[str, Any]) -> None:
+    """Register a version of visits with further inputs."""
+    schema = {"features": [*example_version("visits", 1).input_schema["features"], *features]}
+    await register(database_url, 2, [port], version=str(label), input_schema=json.dumps(schema))
+
+
+async def test_a_version_that_needs_a_new_input_is_named_before_it_has_a_share(
+    understudy, database_url, model_port, tmp_path
+):
+    await register_with(database_url, 5, model_port("visits:2"), {"name": "basket", "dtype": "float32"})
+    described = tmp_path / "version.json"
+    shown = (await understudy.beside("version", "show", "visits", "5", "--json")).json["version"]
+    described.write_text(json.dumps({name: shown[name] for name in ("artifact_path", "framework", "input_schema")}))
+
+    registered = await understudy.beside("version", "register", "visits", "6", "--from", str(described))
+    planned = await understudy.beside("plan", "visits", "5")
+    refused = await understudy.beside("rollout", "start", "visits", "5", "--reason", "try", "--yes")
+    as_json = await understudy.beside("plan", "visits", "5", "--json")
+    shadowed = await understudy.beside("model", "set", "visits", "--shadow", "5", "--reason", "try", "--yes")
+    tried = await understudy.beside("model", "set", "visits", "--champion", "6", "--dry-run", "--json")
+    raised = await understudy.beside("model", "set", "visits", "--shadow", "none", "--challenger", "5", "--dry-run")
+
+    why = "basket: new and required, and the champion refuses calls that have it"
+    assert (registered.code, planned.code, refused.code, shadowed.code) == (0, 0, 1, 0)
+    assert f"the inputs differ: a call that fits 1 fails at 6 (422) {why}" in registered.said
+    assert f"the inputs differ: a call that fits 1 fails at 5 (422) {why}" in planned.said
+    assert "A rollout of it is refused" in planned.said
+    assert "E207 The version is not ready for callers" in refused.said
+    assert f"every call that fits 1, the champion, would fail at 5: {why}" in refused.said
+    assert as_json.json["plan"]["input_differences"] == {"breaking": [why], "possible": []}
+    assert f"a call that fits 1 fails at 5 (422) {why}" in shadowed.said
+    assert f"a call that fits 1 fails at 5 (422) {why}" in raised.said
+    assert tried.json["input_differences"] == {"6": {"breaking": [why], "possible": []}}
+
+
+async def test_an_input_with_a_default_stands_in_no_rollouts_way(understudy, database_url, model_port):
+    await register_with(database_url, 5, model_port("visits:2"), {"name": "basket", "dtype": "float32", "default": 0})
+
+    planned = await understudy.beside("plan", "visits", "5")
+    quiet = await understudy.beside("model", "set", "visits", "--shadow", "5", "--reason", "try", "--yes")
+
+    assert planned.code == quiet.code == 0
+    assert "inputs differ" not in planned.said + quiet.said

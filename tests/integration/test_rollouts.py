@@ -239,7 +239,10 @@ async def test_a_rollback_by_hand_after_a_promotion_puts_the_old_champion_back(w
 
     done = await world.store.roll_back("churn", Origin("kim", "cli"))
 
+    again = await world.store.roll_back("churn", Origin("kim", "cli"))
+
     assert (done.did, done.champion, done.challenger) == ("previous champion back", "6", "7")
+    assert (again.changed, again.champion) == (False, "6")
     seen = (await world.store.view(view.record.id)).policy
     assert next_step(view.record.state, Observation(now=view.read_at, policy=seen)).state.phase is Phase.FAILED
 

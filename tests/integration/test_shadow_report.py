@@ -105,7 +105,11 @@ async def test_a_report_has_the_figures_that_plain_python_counts(parts, percent)
     report = found.report
     dropped = sum(answer is None for _, answer in pairs)
     late = sum(answer is not None and answer.status == "timeout" for _, answer in pairs)
-    scored = [(call.score, answer.score) for call, answer in pairs if answer is not None and answer.score is not None]
+    scored = [
+        (call.score, answer.score)
+        for call, answer in pairs
+        if call.status != "error" and answer is not None and answer.score is not None
+    ]
     champion, shadow = np.array(scored).T
     seconds = [(call.latency_us, answer.latency_us) for call, answer in pairs if answer and not call.cache_hit]
     assert (found.calls, report.pairs, report.state) == (CALLS, len(pairs), ShadowState.COMPARED)

@@ -23,7 +23,12 @@ from understudy.core.sample_size import ALPHA, FEWEST_ENTITIES, FloatArray
 DROPPED = "dropped"
 """Status of a shadow call that was never made, because too many were in flight."""
 CELLS = 10
+DEFAULT_THRESHOLD = 0.5
+NOTICEABLE_PERCENT = 1.0
+"""Of the shadow's calls: when as many fail, that is what a report says first."""
 _ERRORS = [Status.UNAVAILABLE.value, Status.BAD_ANSWER.value, Status.ERROR.value]
+_NOT_ANSWERED = [*_ERRORS, Status.TIMEOUT.value, DROPPED]
+_ROUNDING = 1e-9
 
 
 class ShadowPairs(NamedTuple):
@@ -51,13 +56,19 @@ class ShadowState(StrEnum):
 
 
 class Fates(NamedTuple):
-    """What became of one version's calls, in percent of the pairs; errors in percent of those answered, if any."""
+    """What became of one version's calls, in percent of the pairs; errors in percent of those that ended, if any."""
 
     answered_percent: float
-    """Neither timed out nor dropped; an error is an answer."""
+    """With a prediction: neither timed out, nor dropped, nor ended in an error."""
     timeout_percent: float
     dropped_percent: float
     error_percent: float | None
+
+    @property
+    def failed_percent(self) -> float:
+        """Of the calls that were made: those that ended in an error or timed out; 0 where none was made."""
+        made = 100 - self.dropped_percent
+        return 100 * (made - self.answered_percent) / made if made > _ROUNDING else 0.0
 
 
 class LatencyComparison(NamedTuple):
@@ -100,6 +111,12 @@ class ScoreComparison(NamedTuple):
     """Of the cells for drawing, one more than there are; 0 to 1 when all scores lie there."""
     champion_cells: tuple[int, ...]
     shadow_cells: tuple[int, ...]
+    largest_difference: float = 0.0
+    """Of one pair, without its sign."""
+
+    def decides(self, threshold: float) -> bool:
+        """Whether yes and no at a threshold mean something: of probabilities, or where somebody chose the threshold."""
+        return threshold != DEFAULT_THRESHOLD or (self.edges[0], self.edges[-1]) == (0.0, 1.0)
 
 
 class Disagreement(NamedTuple):
@@ -131,7 +148,7 @@ class ShadowReport(NamedTuple):
         return None if before is None or after is None else after - before
 
 
-def compare_shadow(pairs: ShadowPairs, threshold: float = 0.5, top: int = 20) -> ShadowReport:
+def compare_shadow(pairs: ShadowPairs, threshold: float = DEFAULT_THRESHOLD, top: int = 20) -> ShadowReport:
     """Return the comparison.
 
     Args:
@@ -147,7 +164,8 @@ def compare_shadow(pairs: ShadowPairs, threshold: float = 0.5, top: int = 20) ->
             0,
         )
     shadow = _fates(pairs.shadow_statuses)
-    scored = ~np.isnan(pairs.champion_scores) & ~np.isnan(pairs.shadow_scores)
+    failed = np.isin(pairs.shadow_statuses, _NOT_ANSWERED) | np.isin(pairs.champion_statuses, _NOT_ANSWERED)
+    scored = ~np.isnan(pairs.champion_scores) & ~np.isnan(pairs.shadow_scores) & ~failed
     scores = _compare_scores(pairs, scored, threshold) if scored.any() else None
     return ShadowReport(
         ShadowState.COMPARED if scores else ShadowState.NO_SCORES,
@@ -162,23 +180,36 @@ def compare_shadow(pairs: ShadowPairs, threshold: float = 0.5, top: int = 20) ->
 
 
 def _sentence(count: int, shadow: Fates, scores: ScoreComparison | None, threshold: float) -> str:
+    """Return what matters most: that the shadow fails, then how far its answers are from the champion's."""
     lost = (
         f"{shadow.timeout_percent:.2f} % of the shadow's calls timed out, {shadow.dropped_percent:.2f} % were dropped"
     )
+    is_failing = shadow.failed_percent >= NOTICEABLE_PERCENT
+    failing = f"The shadow failed {shadow.failed_percent:.1f} % of its calls. " if is_failing else ""
     if scores is None:
-        return f"No scores to compare in {count:,} pairs: {lost}; the others ended in an error or have no score."
+        none = f"No scores to compare in {count:,} pairs: {lost}; the others ended in an error or have no score."
+        return failing + none
+    compared = _compared(scores, threshold)
+    return f"{failing}Of the others: {compared[0].lower()}{compared[1:]}." if failing else f"{compared}; {lost}."
+
+
+def _compared(scores: ScoreComparison, threshold: float) -> str:
+    if scores.decides(threshold):
+        return f"The same decision at {threshold:g} in {scores.same_decision_percent:.1f} % of {scores.pairs:,} pairs"
+    mean = f"{scores.shadow_mean - scores.champion_mean:+.3g}".replace("-", "\N{MINUS SIGN}")
     return (
-        f"The same decision at {threshold:g} in {scores.same_decision_percent:.1f} % of {scores.pairs:,} pairs; {lost}."
+        f"The shadow's score differs by {mean} on average (champion {scores.champion_mean:.3g}, shadow "
+        f"{scores.shadow_mean:.3g}), by {scores.largest_difference:.3g} at most, in {scores.pairs:,} pairs"
     )
 
 
 def _fates(statuses: NDArray[np.str_]) -> Fates:
     timeouts, dropped = (int((statuses == word).sum()) for word in (Status.TIMEOUT.value, DROPPED))
-    answered = len(statuses) - timeouts - dropped
     errors = int(np.isin(statuses, _ERRORS).sum())
+    ended = len(statuses) - timeouts - dropped
     percent = 100 / len(statuses)
     return Fates(
-        answered * percent, timeouts * percent, dropped * percent, 100 * errors / answered if answered else None
+        (ended - errors) * percent, timeouts * percent, dropped * percent, 100 * errors / ended if ended else None
     )
 
 
@@ -209,6 +240,7 @@ def _compare_scores(pairs: ShadowPairs, scored: NDArray[np.bool_], threshold: fl
         edges=tuple(edges.tolist()),
         champion_cells=tuple(np.histogram(champion, edges)[0].tolist()),
         shadow_cells=tuple(np.histogram(shadow, edges)[0].tolist()),
+        largest_difference=float(np.abs(shadow - champion).max()),
     )
 
 

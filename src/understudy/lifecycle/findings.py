@@ -186,7 +186,7 @@ def judge_servers(model: str, role: str, version: str, servers: int, *, ready: b
     name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
     if servers == 0:
-        advice = f"Name one: INSERT INTO ModelEndpoint; understudy version show {model} {version} has the id."
+        advice = f"Name one: understudy version add-endpoint {model} {version} HOST:PORT."
         return Finding(name, state, "has no model server", advice)
     if not ready:
         what = f"served by none of its {_count(servers, 'model server')}"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.canary_policy import CanaryPolicy
 from understudy.core.forecast import Needs, RolloutForecast, Traffic, forecast
+from understudy.core.input_differences import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.core.plan import Risk, RolloutPlan, VersionFacts, grade_risk, plan_for
 from understudy.core.plan_reader import plan_violations, read_plan
 from understudy.core.policy import Role
@@ -41,6 +42,7 @@ class Prepared(NamedTuple):
     forecast: RolloutForecast
     slow_us: int | None
     generation: int
+    inputs: InputDifferences = NO_DIFFERENCES
 
     def rollout(self, salt: str | None) -> NewRollout:
         """Return what is to be started."""
@@ -97,7 +99,25 @@ async def prepare(
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)
     outlook = forecast(plan, _traffic_of(seen, now), needs)
-    return Prepared(champion, challenger, risk, plan, outlook, slow_us_of(seen, champion.id), policy.generation)
+    slow_us = slow_us_of(seen, champion.id)
+    inputs = input_differences(champion.input_schema, challenger.input_schema)
+    return Prepared(champion, challenger, risk, plan, outlook, slow_us, policy.generation, inputs)
+
+
+def require_same_inputs(prepared: Prepared) -> None:
+    """Go on only when calls that fit the champion can fit the challenger.
+
+    Raises:
+        VersionNotReady: Every one of them would fail; the detail names the inputs.
+    """
+    if prepared.inputs.breaking:
+        champion, challenger = prepared.champion, prepared.challenger
+        named = "; ".join(InputDifferences(prepared.inputs.breaking).lines())
+        raise VersionNotReady(
+            f"every call that fits {champion.version}, the champion, would fail at {challenger.version}: {named}",
+            hint="Register a version whose new inputs have a default, or come from the feature store "
+            "(docs/how-to/connect-a-model-server.md); nothing was started.",
+        )
 
 
 def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:

@@ -173,6 +173,25 @@ async def test_the_answers_are_the_documents_that_the_command_line_prints(served
     assert planned["plan"] == (await printed(database_url, "plan", "visits", "3"))["plan"]
 
 
+async def test_a_version_whose_inputs_no_caller_sends_gets_no_rollout(served, registry, database_url):
+    await sql(
+        database_url,
+        """UPDATE ModelVersion SET input_schema = jsonb_set(input_schema, '{features}', input_schema -> 'features'
+           || '[{"name": "basket", "dtype": "float32"}]') - 'tensors' WHERE id = $1""",
+        registry["3"],
+    )
+
+    refused = await served.post(f"{VISITS}/rollouts", json={**START, "version": "3"})
+    planned = await served.post(f"{VISITS}/rollouts?dry_run=true", json={**START, "version": "3"})
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "E207")
+    assert "would fail at 3: basket: new and required" in refused.json()["detail"]
+    assert planned.status_code == 200
+    assert planned.json()["plan"]["input_differences"]["breaking"] == [
+        "basket: new and required, and the champion refuses calls that have it"
+    ]
+
+
 async def test_only_one_rollout_is_open_and_a_version_that_does_not_answer_gets_none(served, database_url):
     unready = await served.post(f"{VISITS}/rollouts", json={**START, "version": "3"})
     first, second = await asyncio.gather(*(served.post(f"{VISITS}/rollouts", json=START) for _ in range(2)))

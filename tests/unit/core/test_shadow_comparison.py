@@ -63,14 +63,16 @@ def test_a_shadow_that_never_answers_leaves_its_fates_and_no_scores():
     assert "50.00 % of the shadow's calls timed out, 50.00 % were dropped" in report.sentence
 
 
-def test_fates_are_percentages_of_the_pairs_and_errors_of_the_answers():
+def test_fates_are_percentages_of_the_pairs_and_errors_of_the_calls_that_ended():
     shadow = ["ok"] * 90 + ["timeout"] * 5 + [DROPPED] * 3 + ["unavailable", "bad_answer"]
     champion = ["ok"] * 95 + ["fallback"] * 4 + ["error"]
 
     report = compare_shadow(pairs_of([0.5] * 100, [0.5] * 100, champion_statuses=champion, shadow_statuses=shadow))
 
-    assert report.champion == (100.0, 0.0, 0.0, 1.0)
-    assert report.shadow == pytest.approx((92.0, 5.0, 3.0, 100 * 2 / 92))
+    assert report.champion == (99.0, 0.0, 0.0, 1.0)
+    assert report.shadow == pytest.approx((90.0, 5.0, 3.0, 100 * 2 / 92))
+    assert report.shadow is not None
+    assert report.shadow.failed_percent == pytest.approx(100 * 7 / 97)
     assert report.error_change_points == pytest.approx(100 * 2 / 92 - 1)
 
 
@@ -182,6 +184,39 @@ def test_the_sentence_says_how_often_both_decide_the_same():
     assert report.sentence == (
         "The same decision at 0.5 in 75.0 % of 4 pairs; 0.00 % of the shadow's calls timed out, 0.00 % were dropped."
     )
+
+
+def test_a_shadow_that_fails_noticeably_is_said_first_and_failed_calls_agree_with_nobody():
+    shadow_statuses = ["ok"] * 6 + ["error", "bad_answer", "timeout", DROPPED]
+    champion = [0.9] * 10
+
+    report = compare_shadow(pairs_of(champion, champion, shadow_statuses=shadow_statuses))
+
+    assert report.sentence == (
+        "The shadow failed 33.3 % of its calls. Of the others: the same decision at 0.5 in 100.0 % of 6 pairs."
+    )
+    assert report.scores is not None
+    assert report.scores.pairs == 6
+
+
+def test_a_shadow_all_of_whose_calls_were_dropped_has_failed_none():
+    report = compare_shadow(pairs_of([0.9] * 3, [nan] * 3, shadow_statuses=[DROPPED] * 3))
+
+    assert report.shadow is not None
+    assert report.shadow.failed_percent == 0
+    assert report.state is ShadowState.NO_SCORES
+
+
+def test_scores_that_are_no_probabilities_are_compared_as_numbers_unless_a_threshold_is_chosen():
+    pairs = pairs_of([10.0, 20.0, 30.0], [11.0, 22.0, 24.0])
+
+    as_numbers, with_threshold = compare_shadow(pairs), compare_shadow(pairs, 21.0)
+
+    assert as_numbers.sentence == (
+        "The shadow's score differs by \N{MINUS SIGN}1 on average (champion 20, shadow 19), by 6 at most, in 3 pairs; "
+        "0.00 % of the shadow's calls timed out, 0.00 % were dropped."
+    )
+    assert with_threshold.sentence.startswith("The same decision at 21 in 66.7 % of 3 pairs")
 
 
 @settings(max_examples=60)

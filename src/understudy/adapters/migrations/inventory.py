@@ -42,6 +42,7 @@ FUNCTIONS = (
     "understudy_touch_keys()",
     "understudy_touch_rollout()",
     "understudy_touch_version()",
+    "understudy_way_back(text)",
 )
 TRIGGERS = (
     "apikey_touch on apikey",

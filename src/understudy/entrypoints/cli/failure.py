@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from rich.text import Text
 
+from understudy.entrypoints.cli.refusals import next_command
 from understudy.entrypoints.cli.rendering import advice_console
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.errors import (
@@ -104,7 +105,7 @@ def problem_document(problem: UnderstudyError | CommandRefused) -> dict[str, Any
             "code": code,
             "title": title,
             "detail": problem.detail,
-            "next": problem.next_step,
+            "next": _next_step(problem),
             "exit_code": int(exit_code_of(problem)),
         },
     }
@@ -122,7 +123,12 @@ def problem_text(problem: UnderstudyError | CommandRefused) -> Text:
         if isinstance(problem, RequestError):
             for violation in problem.violations:
                 text.append(f"\n  {violation.pointer}: {violation.detail}")
-    return text.append("\n  → ", "cyan").append(problem.next_step)
+    return text.append("\n  → ", "cyan").append(_next_step(problem))
+
+
+def _next_step(problem: UnderstudyError | CommandRefused) -> str:
+    command = next_command(problem.detail) if isinstance(problem, PolicyRefused) else None
+    return command or problem.next_step
 
 
 def report(problem: UnderstudyError | CommandRefused, *, as_json: bool) -> int:

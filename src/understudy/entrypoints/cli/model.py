@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from understudy.core.arms import arm_percents
+from understudy.core.input_differences import InputDifferences, input_differences
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.inputs_text import input_warnings
 from understudy.entrypoints.cli.options import (
     AsJson,
     DryRun,
@@ -20,7 +22,7 @@ from understudy.entrypoints.cli.options import (
 )
 from understudy.entrypoints.cli.origin import origin_of_command
 from understudy.entrypoints.cli.registry import with_registry
-from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.rendering import Column, a_table, advise, ago, facts, nothing_as, show
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
@@ -29,6 +31,18 @@ from understudy.ports.registry import ModelRecord, PolicyRecord, Registry, Versi
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NOBODY = "none"
 _BAR_CELLS = 40
+
+
+class _Newcomer(NamedTuple):
+    """A version that gets a role, beside the champion so far."""
+
+    version: str
+    champion: str
+    found: InputDifferences
+
+    @property
+    def warnings(self) -> list[Text]:
+        return input_warnings(self.champion, self.version, self.found)
 
 
 @app.command("list")
@@ -107,7 +121,7 @@ def set_model(
         raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
     origin = origin_of_command(required_reason(reason, dry_run=dry_run))
 
-    async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord]:
+    async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord, list[_Newcomer]]:
         before = (await registry.show_model(model)).policy
         expected = expect_generation
         wanted = changes
@@ -117,25 +131,50 @@ def set_model(
             expected = before.generation if expected is None and before is not None else expected
         # The database's verdict on the change comes before the question whether to make it.
         proposed = await set_policy(registry, model, wanted, origin, expected_generation=expected, dry_run=True)
+        newcomers = await _newcomers(registry, before, proposed)
         if dry_run:
-            return before, proposed
+            return before, proposed, newcomers
         if before is not None and moves_traffic(before, proposed):
             moves = _moves_text(before, proposed)
             what = f"This moves production traffic: {difference_text(before, proposed)}{moves and f'; {moves}'}"
+            if not yes:
+                advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
             confirm_traffic_move(model, what, yes=yes)
             # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
             expected = expected if yes or expected is not None else before.generation
-        return before, await set_policy(registry, model, wanted, origin, expected_generation=expected)
+        made = await set_policy(registry, model, wanted, origin, expected_generation=expected)
+        return before, made, newcomers
 
-    before, after = with_registry(change)
+    before, after, newcomers = with_registry(change)
     changed = before is None or after.generation != before.generation
     document = {
         "policy": policy_document(after),
         "changed": changed and not dry_run,
         "moved_percent": None if before is None else moved_entities_percent(before, after),
+        "input_differences": {newcomer.version: newcomer.found._asdict() for newcomer in newcomers},
         "dry_run": dry_run,
     }
-    show(document, *_verdict(before, after, dry_run=dry_run), as_json=as_json)
+    warnings = [line for newcomer in newcomers for line in newcomer.warnings]
+    show(document, *_verdict(before, after, dry_run=dry_run), *warnings, as_json=as_json)
+
+
+async def _newcomers(registry: Registry, before: PolicyRecord | None, after: PolicyRecord) -> list[_Newcomer]:
+    """Return the versions that get a role, or another one, and how their inputs differ from the champion's so far."""
+    if before is None:
+        return []
+    changed = _roles_of(after) - _roles_of(before)
+    versions = {version for _, version in changed if version not in (None, before.champion)}
+    champion = await registry.show_version(after.model_name, before.champion)
+    newcomers = []
+    for version in sorted(filter(None, versions)):
+        schema = (await registry.show_version(after.model_name, version)).input_schema
+        newcomers.append(_Newcomer(version, before.champion, input_differences(champion.input_schema, schema)))
+    return newcomers
+
+
+def _roles_of(policy: PolicyRecord) -> set[tuple[str, str | None]]:
+    named = {("champion", policy.champion), ("challenger", policy.challenger), ("shadow", policy.shadow)}
+    return named | {("arm", version) for version, _, _ in policy.arms}
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:

@@ -44,9 +44,10 @@ class _TakenBack(NamedTuple):
 
 @app.command()
 def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Send all traffic back: weight 0 and no further arms, or after a promotion the champion before.
+    """Send all traffic back: weight 0 and no further arms, or else the champion before.
 
-    Doing it twice is harmless.
+    It undoes the newest move of traffic and reaches no further back, so doing it twice is harmless: the second time
+    there is nothing to roll back, and it leaves with 1.
     """
     origin = origin_of_command(required_reason(reason, dry_run=False))
 
@@ -72,6 +73,8 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     document = rollback_document(taken.done, taken.confirmed)
     document["drained"] = None if taken.drained is None else taken.drained._asdict()
     show({"rollback": document}, *_lines(taken), as_json=as_json)
+    if not taken.done.changed:
+        raise typer.Exit(ExitCode.PROBLEM)
     if not taken.is_whole:
         raise typer.Exit(ExitCode.DEGRADED)
 
@@ -80,16 +83,19 @@ def _what_moves(policy: PolicyRecord) -> str:
     shares = arm_percents(policy.split.ranges)
     versions = dict.fromkeys([policy.champion, policy.challenger, *shares])
     split = ", ".join(f"{version} {shares.get(version, 0)} %" for version in versions if version is not None)
-    return f"This sends all traffic of {policy.model_name} back (now: {split})"
+    before = f"; the champion before: {policy.previous_champion}" if policy.previous_champion else ""
+    return f"This sends all traffic of {policy.model_name} back (now: {split}{before})"
 
 
 def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
-        lines = [Text(f"{done.model_name}: {done.did}"), Text(f"→ understudy model show {done.model_name}")]
+        lines = [
+            _failed(f"{done.model_name}: nothing to roll back{done.did.removeprefix('nothing')}"),
+            Text(f"→ understudy audit list {done.model_name}"),
+        ]
         if taken.before is None:
             return lines
-        # A champion that was set by hand is no promotion; which of both is the good one only a person knows.
         way = f"→ understudy model set {done.model_name} --champion {taken.before} --reason '…'"
         return [*lines, Text(f"{way} if {taken.before}, the champion before {done.champion}, is the one that worked")]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
@@ -119,7 +125,11 @@ def _warning(text: str) -> Text:
     return Text("! ", "yellow").append(text)
 
 
+def _failed(text: str) -> Text:
+    return Text("✖ ", "bold red").append(text)
+
+
 def _line(text: str, seconds: float | None) -> Text:
     if seconds is None:
-        return Text("✖ ", "bold red").append(f"{text} after {DRAIN_SECONDS:.0f} s: look at the others")
+        return _failed(f"{text} after {DRAIN_SECONDS:.0f} s: look at the others")
     return Text("✔ ", "green").append(text).append(f"   {seconds:.2f} s", "dim")

@@ -47,7 +47,7 @@ from understudy.rollout.orders import order as carry_out
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Onlooker, Picture
 from understudy.rollout.replay import judged_again
-from understudy.rollout.starting import Prepared, prepare, require_ready
+from understudy.rollout.starting import Prepared, prepare, require_ready, require_same_inputs
 from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
@@ -59,6 +59,7 @@ PlanSource = Annotated[
     str | None,
     typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
 ]
+Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
 RolloutId = Annotated[int | None, typer.Argument(metavar="[ID]", help="By default the model's newest one.")]
 
 
@@ -87,6 +88,7 @@ def start(
         prepared = await _prepared(opened, model, version, plan)
         if dry_run:
             return prepared, None
+        require_same_inputs(prepared)
         await require_ready(WarmUpProbe(opened.policies, connector_of(opened.settings)), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
@@ -219,13 +221,13 @@ def wait(
 
 
 @app.command()
-def pause(*, model: ModelName, reason: Reason = None, as_json: AsJson = False) -> None:
+def pause(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
     """Stop a rollout where it is; its share stays, and a challenger that gets worse is still taken back."""
     _order(model, Order.PAUSE, reason, as_json=as_json)
 
 
 @app.command()
-def resume(*, model: ModelName, reason: Reason = None, as_json: AsJson = False) -> None:
+def resume(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
     """Let a rollout that waits go on."""
     _order(model, Order.RESUME, reason, as_json=as_json)
 

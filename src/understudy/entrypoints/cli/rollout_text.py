@@ -10,6 +10,7 @@ from rich.text import Text
 from understudy.core.durations import duration_words
 from understudy.core.rollout_state import Phase
 from understudy.core.verdict import Verdict
+from understudy.entrypoints.cli.inputs_text import input_warnings
 from understudy.entrypoints.cli.rendering import Column, a_table, ago
 from understudy.entrypoints.cli.show_text import clock
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
@@ -57,7 +58,10 @@ def prepared_text(
             Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
             Text(f"→ understudy rollout watch {model}"),
         ]
-    return [head, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
+    warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    if prepared.inputs.breaking and record is None:
+        begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
+    return [head, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
 
 
 def listing(found: Sequence[RolloutRecord]) -> RenderableType:

@@ -11,6 +11,7 @@ import typer
 from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.environment import read_settings
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.ports import require_proxy_ports
 from understudy.entrypoints.cli.rendering import advise
 from understudy.settings import Settings
 
@@ -27,6 +28,7 @@ def proxy() -> None:
         check_traces(settings)
     except TracesRefused as problem:
         raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from None
+    require_proxy_ports(settings)
     _serve("understudy.entrypoints.proxy.server", settings)
 
 

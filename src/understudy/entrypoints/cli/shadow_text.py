@@ -8,13 +8,21 @@ from typing import Any
 from rich.text import Text
 
 from understudy.core.durations import duration_words
-from understudy.core.shadow_comparison import Fates, LatencyComparison, ScoreComparison, ShadowReport, ShadowState
+from understudy.core.shadow_comparison import (
+    NOTICEABLE_PERCENT,
+    Fates,
+    LatencyComparison,
+    ScoreComparison,
+    ShadowReport,
+    ShadowState,
+)
 from understudy.entrypoints.cli.rendering import Column, a_table
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 from understudy.ports.experiment_log import LoggedPair
 
 Label = Callable[[int], str]
 Row = tuple[str, str, str, str]
+_WHY_FAILED = "SELECT error_code, count(*) FROM predictionlog WHERE role = 'shadow' GROUP BY ALL"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MINUS = "\N{MINUS SIGN}"
 
@@ -64,6 +72,8 @@ def next_step(report: ShadowReport, model_name: str) -> str:
         return f"understudy model show {model_name} shows whether a shadow is set"
     if report.state is ShadowState.NO_SCORES:
         return "understudy doctor shows whether the shadow's model server answers"
+    if report.shadow is not None and report.shadow.failed_percent >= NOTICEABLE_PERCENT:
+        return f'understudy log query "{_WHY_FAILED}" --model {model_name} --since 24h says why its calls failed'
     return f"understudy shadow examples {model_name} --top 20 shows the largest disagreements"
 
 
@@ -150,10 +160,11 @@ def _score_rows(found: ScoreComparison, threshold: float) -> list[Row]:
     if not isnan(found.difference_low):
         shift += f" ({signed(found.difference_low, 3)} … {signed(found.difference_high, 3)})"
     kappa = "" if found.cohens_kappa is None else f" (Cohen κ {found.cohens_kappa:.2f})"
-    rows: list[Row] = [
-        ("mean score", f"{found.champion_mean:.3f}", f"{found.shadow_mean:.3f}", shift),
-        (f"same decision at {threshold:g}", "", "", f"{found.same_decision_percent:.1f} %{kappa}"),
-    ]
+    rows: list[Row] = [("mean score", f"{found.champion_mean:.3f}", f"{found.shadow_mean:.3f}", shift)]
+    if found.decides(threshold):
+        rows.append((f"same decision at {threshold:g}", "", "", f"{found.same_decision_percent:.1f} %{kappa}"))
+    else:
+        rows.append(("largest difference", "", "", f"{found.largest_difference:.3f}"))
     if found.spearman is not None:
         rows.append(("rank correlation", "", "", f"Spearman {found.spearman:.3f}"))
     return rows

@@ -9,7 +9,9 @@ import orjson
 import typer
 from rich.text import Text
 
+from understudy.core.input_differences import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.inputs_text import input_warnings
 from understudy.entrypoints.cli.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
@@ -48,27 +50,62 @@ def register(
     described["endpoints"] = tuple(described.get("endpoints", ()))
     new = NewVersion(model_name=model, version=version, **described)
 
-    async def register(registry: Registry) -> tuple[VersionRecord, bool]:
+    async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None]:
         made = await register_version(registry, new, dry_run=dry_run)
-        return made, not dry_run and (await registry.show_model(model)).policy is not None
+        return made, await _champion_of(registry, model)
 
-    made, has_champion = with_registry(register)
+    made, champion = with_registry(register)
+    found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
     if dry_run:
         head = Text(f"Would register {model} {version}; nothing was written.", "bold")
         then = "Run again without --dry-run to register it as staging."
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
-        then = _next_step(model, version, has_champion=has_champion)
-    document = {"version": {**version_document(made), "id": None if dry_run else made.id}, "dry_run": dry_run}
-    show(document, head, facts(_facts_of(made)), then, as_json=as_json)
+        then = _next_step(model, version, None if champion is None else found)
+    document = {
+        "version": {**version_document(made), "id": None if dry_run else made.id},
+        "input_differences": found._asdict(),
+        "dry_run": dry_run,
+    }
+    warnings = [] if champion is None else input_warnings(champion.version, version, found)
+    show(document, head, facts(_facts_of(made)), *warnings, then, as_json=as_json)
 
 
-def _next_step(model: str, version: str, *, has_champion: bool) -> str:
+async def _champion_of(registry: Registry, model: str) -> VersionRecord | None:
+    """Return the champion of a model; ``None`` while it has no policy, or no version at all."""
+    if not await registry.list_versions(model):
+        return None
+    policy = (await registry.show_model(model)).policy
+    return None if policy is None else await registry.show_version(model, policy.champion)
+
+
+def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
+    """Return what to do with a new version; ``found`` is ``None`` where there is no champion to differ from."""
     named = f"{quote(model)} {quote(version)}"
-    if has_champion:
+    if found is not None and found.breaking:
+        return "→ a rollout of it is refused; docs/how-to/connect-a-model-server.md has what to do about a new input"
+    if found is not None:
         return f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"
     first = f"{quote(model)} --champion {quote(version)}"
     return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
+
+
+@app.command("add-endpoint")
+def add_endpoint(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A model server of this version.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a version one more model server; one that it has already changes nothing."""
+    made = with_registry(lambda registry: registry.add_endpoint(model, version, target, dry_run=dry_run))
+    head = Text("✔ ", "green").append(f"{model} {version} is served by {', '.join(made.endpoints)}", "bold")
+    if dry_run:
+        head = Text(f"{model} {version} would be served by {', '.join(made.endpoints)}; nothing was written.", "bold")
+    document = {"version": version_document(made), "dry_run": dry_run}
+    show(document, head, "→ understudy doctor asks the model servers of every version with a role", as_json=as_json)
 
 
 @app.command("list")

@@ -89,6 +89,7 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
             "sentence": prepared.forecast.sentence,
             "steps": [step._asdict() for step in prepared.forecast.steps],
         },
+        "input_differences": prepared.inputs._asdict(),
     }
 
 

@@ -52,7 +52,7 @@ from understudy.rollout.confirmation import Confirmed, wait_for_proxies
 from understudy.rollout.orders import order as carry_out_order
 from understudy.rollout.picture import Onlooker
 from understudy.rollout.replay import judged_again
-from understudy.rollout.starting import prepare, require_ready
+from understudy.rollout.starting import prepare, require_ready, require_same_inputs
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class ControlDoor:
             MalformedBody, BodyInvalid: The body.
             NotRegistered: The model has no policy, or no such version.
             PolicyRefused: The plan cannot be used, the version is champion already, or a rollout is open.
-            VersionNotReady: Its model servers do not answer.
+            VersionNotReady: Its model servers do not answer, or it needs other inputs than the champion.
             GenerationMoved: The policy was changed while they were asked.
         """
         asked = read_start(body, _fresh_salt, dry_run=dry_run)
@@ -131,6 +131,7 @@ class ControlDoor:
             )
             if dry_run:
                 return _answer(start_document(prepared, None))
+            require_same_inputs(prepared)
             # gRPC's connections belong to the event loop that has the others already.
             probed = asyncio.run_coroutine_threadsafe(self._require_ready(model_name, asked), main)
             await asyncio.wrap_future(probed)

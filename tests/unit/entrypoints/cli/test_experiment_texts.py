@@ -181,6 +181,27 @@ rank correlation                                                Spearman 0.981
 → understudy shadow examples churn --top 20 shows the largest disagreements"""
 
 
+def test_a_shadow_report_leads_with_failures_and_shows_scores_that_are_no_probabilities_as_numbers():
+    pairs = some_pairs(2_000)
+    failing = np.where(np.arange(2_000) % 4 == 0, "error", "ok")
+    report = compare_shadow(
+        pairs._replace(
+            shadow_statuses=failing,
+            champion_scores=100 * pairs.champion_scores,
+            shadow_scores=100 * pairs.shadow_scores,
+        )
+    )
+
+    shown = screen(shadow_texts(a_finding()._replace(report=report), "churn", 0.5, label), 80)
+
+    assert shown.splitlines()[2].startswith("The shadow failed 25.0 % of its calls. Of the others: the shadow's")
+    assert "the shadow's score differs by +1.1 on average" in " ".join(shown.split())
+    assert "same decision" not in shown
+    assert "largest difference" in shown
+    assert "answered 100.00 % 75.00 %" in " ".join(shown.split())
+    assert "understudy log query" in shown
+
+
 def test_seed_003s_sizes_stand_beside_what_two_arms_need():
     assert screen(seed_texts(Wanted(0.05)), 80) == SEED
 

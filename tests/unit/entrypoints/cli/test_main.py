@@ -23,7 +23,7 @@ EXPECTED = {
     "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
     "examples": {"register", "traffic"},
     "log": {"query"},
-    "version": {"register", "list", "show"},
+    "version": {"add-endpoint", "register", "list", "show"},
     "model": {"list", "show", "set"},
     "explain": set(),
     "predict": set(),

@@ -1,0 +1,56 @@
+"""What to type after the database has refused a change: it advises in SQL, for whoever is at its prompt."""
+
+import re
+from shlex import quote
+
+_COMMANDS = {
+    r"challenger_weight of (?P<model>.+) is a percentage from 0 to 100, not .+": (
+        "understudy model set {model} --weight 0 --reason '…' sends the challenger nothing, --weight 100 everything"
+    ),
+    r"shadow_percent of (?P<model>.+) is a percentage from 0 to 100, not .+": (
+        "understudy model set {model} --shadow-percent 100 --reason '…' shows the shadow everything"
+    ),
+    r"input_sample_percent of (?P<model>.+) is a percentage from 0 to 100, not .+": (
+        "understudy model set {model} --input-sample-percent 0 --reason '…' stores no inputs"
+    ),
+    r"(?P<model>.+) needs a champion: champion_version is NULL": (
+        "understudy model set {model} --champion VERSION --reason '…' names one of understudy version list {model}"
+    ),
+    r"version (?P<version>.+) of (?P<model>.+) cannot be challenger and champion at once": (
+        "understudy model set {model} --champion {version} --challenger none --reason '…' makes it the champion"
+    ),
+    r"version (?P<version>.+) of (?P<model>.+) cannot be shadow and (?P<role>champion|challenger) at once": (
+        "understudy model set {model} --{role} {version} --shadow none --reason '…' takes the shadow away as well"
+    ),
+    r"(?P<model>.+) has no challenger to answer (?P<weight>\d+) % of its calls": (
+        "understudy model set {model} --challenger VERSION --weight {weight} --reason '…' names one with its weight"
+    ),
+    r"the salt of (?P<model>.+) is empty": (
+        "understudy model set {model} --salt none --reason '…' is the formula without a salt"
+    ),
+    r"version (?P<version>.+) of (?P<model>.+) cannot be an arm and \w+ at once": (
+        "understudy model set {model} --arm {version}=0 … ends its arm in the same command"
+    ),
+    r"at weight \d+ the challenger of (?P<model>.+) has the buckets .+ has (?P<first>\d+) to \d+": (
+        "understudy model set {model} --weight {first} --reason '…' is the largest weight beside it"
+    ),
+    r"(?P<model>.+) has further arms, so no rollout can begin": (
+        "understudy model set {model} --arm none --reason '…' ends their test"
+    ),
+    r"rollout \d+ of (?P<model>.+) is under way, so there are no further arms": (
+        "understudy rollout wait {model} waits for its end, understudy rollback {model} --reason '…' takes it back"
+    ),
+    r"(?P<model>.+) has no serving policy, so there is nothing to roll back": (
+        "understudy model list shows the models there are"
+    ),
+}
+"""By the database's message, whole. What has no command here keeps the advice in SQL."""
+
+
+def next_command(message: str) -> str | None:
+    """Return the command that helps after a refusal of the database, and what it does; ``None``: there is none."""
+    for pattern, command in _COMMANDS.items():
+        found = re.fullmatch(pattern, message)
+        if found is not None:
+            return command.format(**{name: quote(value) for name, value in found.groupdict().items()})
+    return None

@@ -1,0 +1,94 @@
+from typing import Any
+
+import pytest
+
+from understudy.core.input_differences import (
+    MAX_NAMED,
+    NO_DIFFERENCES,
+    InputDifferences,
+    input_differences,
+)
+
+AGE = {"name": "age", "dtype": "float32"}
+PLAN = {"name": "plan", "dtype": "string", "enum": ["free", "pro"]}
+
+
+def schema(*features: dict[str, Any]) -> dict[str, Any]:
+    return {"features": list(features)}
+
+
+def named(found: tuple[str, ...]) -> list[str]:
+    return [words.partition(":")[0] for words in found]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        schema(AGE, PLAN),
+        schema(PLAN, AGE),
+        schema(AGE, PLAN, {"name": "tenure", "dtype": "int64", "default": 0}),
+        schema(AGE, PLAN, {"name": "tenure", "dtype": "int64", "default": 0, "source": "store"}),
+        schema({**AGE, "dtype": "float64", "default": 3}, PLAN),
+        schema({**AGE, "shape": [1]}, PLAN),
+        schema(AGE, {**PLAN, "enum": ["free", "pro", "team"]}),
+        schema(AGE, {"name": "plan", "dtype": "string"}),
+    ],
+    ids=str,
+)
+def test_a_version_that_takes_whatever_the_champion_takes_differs_in_nothing(version):
+    assert input_differences(schema(AGE, PLAN), version) == NO_DIFFERENCES
+
+
+@pytest.mark.parametrize(
+    ("version", "breaking"),
+    [
+        (schema(AGE, PLAN, {"name": "tenure", "dtype": "int64"}), "tenure"),
+        (schema(AGE), "plan"),
+        (schema({**AGE, "shape": [3]}, PLAN), "age"),
+        (schema({**AGE, "dtype": "string"}, PLAN), "age"),
+        (schema({**AGE, "dtype": "bool"}, PLAN), "age"),
+        (schema({**AGE, "per": "treatment"}, PLAN), "age"),
+    ],
+    ids=str,
+)
+def test_what_fails_every_call_of_the_champions_callers_is_named(version, breaking):
+    found = input_differences(schema(AGE, PLAN), version)
+
+    assert named(found.breaking) == [breaking]
+    assert found.possible == ()
+
+
+@pytest.mark.parametrize(
+    ("champion", "version", "possible"),
+    [
+        (schema(AGE), schema(AGE, {"name": "tenure", "dtype": "int64", "source": "store"}), "tenure"),
+        (schema(AGE, {"name": "tenure", "dtype": "int64", "default": 0}), schema(AGE), "tenure"),
+        (schema({**AGE, "default": 3}), schema(AGE), "age"),
+        (schema(AGE), schema({**AGE, "dtype": "int64"}), "age"),
+        (schema(AGE), schema({**AGE, "min": 0}), "age"),
+        (schema({**AGE, "max": 99}), schema({**AGE, "max": 98}), "age"),
+        (schema({**AGE, "enum": [1, 2]}), schema({**AGE, "max": 1}), "age"),
+        (schema(PLAN), schema({**PLAN, "enum": ["free"]}), "plan"),
+        (schema({"name": "plan", "dtype": "string"}), schema(PLAN), "plan"),
+    ],
+    ids=str,
+)
+def test_what_fails_some_calls_is_named_apart(champion, version, possible):
+    found = input_differences(champion, version)
+
+    assert found.breaking == ()
+    assert named(found.possible) == [possible]
+
+
+def test_a_schema_that_cannot_be_compiled_is_not_compared():
+    assert input_differences({}, schema(AGE)) == NO_DIFFERENCES
+    assert input_differences(schema(AGE), {"features": []}) == NO_DIFFERENCES
+
+
+def test_what_breaks_is_named_first_and_no_text_grows_without_bound():
+    many = InputDifferences(("a: new", "b: new"), tuple(f"c{number}: optional" for number in range(20)))
+
+    lines = many.lines()
+
+    assert lines[:3] == ["a: new", "b: new", "c0: optional"]
+    assert (len(lines), lines[-1]) == (MAX_NAMED + 1, "and 12 more")
