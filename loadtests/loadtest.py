@@ -16,8 +16,8 @@ from typing import NamedTuple
 import structlog
 from rich.console import Console
 
-from loadtests.answers import Answer, Recorded, answered_by, behind_ms, figures_of, log_figures
-from loadtests.locust_run import Asked, LocustRun
+from loadtests.answers import Answer, BadRecord, Recorded, answered_by, behind_ms, figures_of, log_figures
+from loadtests.locust_run import Asked, LocustFailed, LocustRun
 from loadtests.machine import a_folder, what_is_missing
 from loadtests.result import RESULTS, about, say, write_result
 from loadtests.scenarios import SCENARIOS
@@ -91,7 +91,7 @@ def main() -> int:
     with a_folder("us-load-") as folder, a_scene(folder, "oip", cast(model_ms)) as scene:
         stage = Stage(scene)
         say(f"  started in {time.monotonic() - started:.0f} s")
-        played = [play(stage, name, slos, reports, seconds=asked.seconds, per_second=asked.rate) for name in asked.only]
+        played, broke = play_all(stage, slos, reports, asked)
     facts = {
         **about(),
         "rate": asked.rate,
@@ -101,6 +101,9 @@ def main() -> int:
     (reports / "index.html").write_text(page(played, facts), encoding="utf-8")
     write_result(as_json(played, facts), reports / "result.json")
     say(f"report: {reports / 'index.html'}")
+    if broke is not None:
+        print(f"✖ {broke}: it cannot be judged, and what was to follow was not played", file=sys.stderr)
+        return 2
     show(played, Console(highlight=False))
     return 0 if all(one.holds for one in played) else 1
 
@@ -121,6 +124,17 @@ def _positive(text: str) -> float:
     if not 1 <= value <= 3600:
         raise argparse.ArgumentTypeError("expected 1 to 3600")
     return value
+
+
+def play_all(stage: Stage, slos: Slos, reports: Path, asked: argparse.Namespace) -> tuple[Sequence[Played], str | None]:
+    """Play the scenarios, and return what was played, and why it went no further, if it did not."""
+    played: list[Played] = []
+    for name in asked.only:
+        try:
+            played.append(play(stage, name, slos, reports, seconds=asked.seconds, per_second=asked.rate))
+        except (LocustFailed, BadRecord, OSError, RuntimeError) as problem:  # the product is away, or its log
+            return played, f"{name}: {problem}"
+    return played, None
 
 
 def play(

@@ -73,13 +73,19 @@ class LocustRun:
         Raises:
             LocustFailed: It has not.
         """
+        try:
+            self._await_beginning()
+        except BaseException:  # a signal too: nobody leaves a block that was not entered
+            self.__exit__()
+            raise
+        return self
+
+    def _await_beginning(self) -> None:
         give_up = time.monotonic() + _BEGIN_SECONDS
         while not (self._answers.exists() and self._answers.stat().st_size):
             if self._locust.poll() is not None or time.monotonic() > give_up:
-                self.__exit__()
                 raise LocustFailed(f"locust did not begin:\n{self._said()}")
             time.sleep(_POLL_SECONDS)
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._locust.poll() is None:

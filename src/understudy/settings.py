@@ -211,6 +211,10 @@ class Settings(BaseSettings):
     )
     otel_exporter_otlp_headers: SecretStr | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS")
     """``name=value`` by commas, sent with each batch; secret, since collectors take their keys so."""
+    otel_exporter_otlp_traces_headers: SecretStr | None = Field(
+        default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+    )
+    """The same; it comes first."""
     otel_exporter_otlp_timeout: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_TIMEOUT")
     """Milliseconds that one batch may take."""
     otel_service_name: str | None = Field(default=None, validation_alias="OTEL_SERVICE_NAME")

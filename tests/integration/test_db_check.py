@@ -1,5 +1,6 @@
 """``understudy db check``: one planted fault for each thing that it looks at, on a real database."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
@@ -226,6 +227,38 @@ async def test_a_login_of_a_process_with_a_setting_that_harms_it_is_named(
         await database.execute(f"DROP ROLE {name}")
 
     assert f"statement_timeout of the login {name} is 100ms" in finding_of(done, "settings")["what"]
+
+
+async def test_a_superuser_with_settings_of_its_own_is_no_login_of_ours(database, understudy: CommandLine):
+    name = f"dba_{uuid4().hex[:8]}"
+    await database.execute(f"CREATE ROLE {name} LOGIN SUPERUSER")
+    await database.execute(f"ALTER ROLE {name} SET search_path = admin")
+    try:
+        done = await understudy.beside("db", "check", "--json")
+    finally:
+        await database.execute(f"DROP ROLE {name}")
+
+    assert name not in finding_of(done, "settings")["what"]
+
+
+async def test_rows_that_come_while_it_looks_are_no_numbers_that_collide(database_url, understudy: CommandLine):
+    """Writers add rows as fast as they can; a sequence that is read before its table lags behind it each time."""
+    is_over = asyncio.Event()
+
+    async def write() -> None:
+        connection = await asyncpg.connect(database_url, timeout=10, command_timeout=60)
+        while not is_over.is_set():
+            await connection.execute(
+                "INSERT INTO AlertOutbox (dedup_key, action, severity, payload) VALUES ('k', 'trigger', 'info', '{}')"
+            )
+        await connection.close(timeout=5)
+
+    writers = [asyncio.create_task(write()) for _ in range(2)]
+    checks = [await understudy.beside("db", "check", "--json") for _ in range(5)]
+    is_over.set()
+    await asyncio.gather(*writers)
+
+    assert {finding_of(done, "sequences")["state"] for done in checks} == {"good"}
 
 
 async def test_db_check_after_an_upgrade_finds_healed_what_an_upgrade_heals(database, understudy: CommandLine):

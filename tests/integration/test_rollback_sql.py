@@ -149,6 +149,72 @@ async def test_another_models_moves_are_not_undone(database, versions):
     assert orjson.loads(await database.fetchval("SELECT understudy_rollback('fraud')"))["did"] == NOTHING
 
 
+async def test_a_champion_that_came_with_a_share_for_the_old_one_gives_way_with_it(database, versions):
+    await set_policy(
+        database,
+        "champion_version = $1, challenger_version = $2, challenger_weight = 10",
+        versions["2"],
+        versions["1"],
+    )
+
+    first = await roll_back(database, "it burns")
+    second = await roll_back(database)
+
+    assert (first["did"], first["champion"], first["challenger"]) == ("weight 0, previous champion back", "1", None)
+    assert (second["did"], second["champion"]) == (NOTHING, "1")
+    assert (
+        await database.fetchval("SELECT reason FROM PolicyAudit ORDER BY id DESC LIMIT 1")
+        == "rollback to the champion before: it burns"
+    )
+
+
+async def test_a_champion_set_beside_a_share_gives_way_and_so_does_the_share(database, versions):
+    await set_policy(database, "challenger_version = $1, challenger_weight = 10", versions["3"])
+    await set_policy(database, "champion_version = $1", versions["2"])
+
+    done = await roll_back(database)
+
+    assert (done["did"], done["champion"], done["challenger"]) == ("weight 0, previous champion back", "1", "3")
+
+
+async def test_a_retired_champion_before_leaves_the_share_to_be_taken_back(database, versions):
+    await set_policy(
+        database, "champion_version = $1, challenger_version = $2, challenger_weight = 10", versions["2"], versions["3"]
+    )
+    await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
+
+    done = await roll_back(database)
+
+    assert (done["did"], done["champion"]) == ("weight 0", "2")
+
+
+@pytest.mark.parametrize(
+    ("champions", "did", "champion"), [("21", NOTHING, "1"), ("212", NOTHING, "2"), ("2", BACK, "1")]
+)
+async def test_what_the_audit_has_forgotten_is_not_guessed(database, versions, champions, did, champion):
+    for label in champions:
+        await set_policy(database, "champion_version = $1", versions[label])
+    async with database.transaction():
+        await database.execute("SET LOCAL session_replication_role = replica")  # the audit guards its rows' age
+        await database.execute("DELETE FROM PolicyAudit WHERE id < (SELECT max(id) FROM PolicyAudit)")
+
+    done = await roll_back(database)
+
+    assert (done["did"], done["champion"]) == (did, champion)
+
+
+async def test_rollbacks_of_one_transaction_do_not_sign_each_others_changes(database, versions):
+    await set_policy(database, "champion_version = $1", versions["2"])
+
+    async with database.transaction():
+        await database.execute("SELECT set_config('understudy.reason', 'a storm', TRUE)")
+        await roll_back(database)
+        await set_policy(database, "challenger_version = $1, challenger_weight = 5", versions["3"])
+
+    reasons = await database.fetch("SELECT reason FROM PolicyAudit ORDER BY id DESC LIMIT 2")
+    assert [row["reason"] for row in reasons] == ["a storm", "rollback to the champion before: a storm"]
+
+
 async def test_the_release_before_leaves_a_champion_that_was_set_by_hand(database, database_url, versions):
     await set_policy(database, "champion_version = $1", versions["2"])
 

@@ -247,11 +247,65 @@ async def test_a_rollback_by_hand_after_a_promotion_puts_the_old_champion_back(w
     assert next_step(view.record.state, Observation(now=view.read_at, policy=seen)).state.phase is Phase.FAILED
 
 
-async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(world):
-    arm = await world.database.fetchval(
+async def test_a_rollback_that_is_only_tried_says_what_it_would_do_and_does_nothing(world):
+    await promoted(world)
+    before = await policy_of(world)
+
+    tried = await world.store.roll_back("churn", ORIGIN, dry_run=True)
+
+    assert (tried.did, tried.champion) == ("previous champion back", "6")
+    assert await policy_of(world) == before
+
+
+async def test_a_trial_that_ended_beside_a_warm_champion_is_the_newest_move_and_no_promotion_is_taken_back(world):
+    await promoted(world)
+    third = await another_version(world)
+    await world.database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10", third)
+
+    first = await world.store.roll_back("churn", ORIGIN)
+    again = [await world.store.roll_back("churn", ORIGIN) for _ in range(3)]
+
+    assert (first.did, first.champion) == ("weight 0", "7")
+    assert {(done.changed, done.champion) for done in again} == {(False, "7")}
+
+
+async def test_a_champion_set_by_hand_beside_a_warm_one_gives_way_once(world):
+    await promoted(world)
+    third = await another_version(world)
+    await world.database.execute("UPDATE ServingPolicy SET champion_version = $1", third)
+
+    first = await world.store.roll_back("churn", ORIGIN)
+    again = [await world.store.roll_back("churn", ORIGIN) for _ in range(3)]
+
+    assert (first.did, first.champion) == ("previous champion back", "7")
+    assert {(done.changed, done.champion) for done in again} == {(False, "7")}
+
+
+async def test_a_rollback_while_a_rollout_warms_up_leaves_the_champion_that_was_there_before_it(world):
+    older = await world.database.fetchval("SELECT champion_version FROM ServingPolicy")
+    third = await another_version(world)
+    for champion in (third, older, third):
+        await world.database.execute("UPDATE ServingPolicy SET champion_version = $1", champion)
+    view = await started(world)
+
+    done = await world.store.roll_back("churn", ORIGIN)
+
+    assert (done.champion, done.did) == (
+        "9",
+        f"nothing: rollout {view.record.id} has no share of the traffic, and the champion was there before it",
+    )
+
+
+async def another_version(world: World) -> int:
+    found: int = await world.database.fetchval(
         "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
         " VALUES ('churn', '9', 's3://models', 'onnx', '{}') RETURNING id"
     )
+    return found
+
+
+async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(world):
+    arm = await another_version(world)
     ranges = [{"version_id": arm, "first": 90, "last": 99}]
     await world.database.execute("UPDATE ServingPolicy SET arms = $1", orjson.dumps(ranges).decode())
 

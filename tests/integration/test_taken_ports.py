@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from understudy.adapters.loopback_ports import free_port
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.ports import require_proxy_ports
 from understudy.settings import Settings
@@ -27,13 +28,10 @@ def test_ports_that_are_free_stand_in_nobodys_way():
     require_proxy_ports(settings())
 
 
-def test_a_port_that_was_just_let_go_is_free(taken):
-    with socket.create_connection(("127.0.0.1", taken)):
-        pass
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            server.accept()[0].close()
+def test_a_port_that_was_just_let_go_is_free():
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)):
+        server.accept()[0].close()
 
     require_proxy_ports(settings(port=port))
 

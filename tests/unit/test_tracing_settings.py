@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -83,6 +84,8 @@ def test_everything_else_has_the_standards_defaults_or_what_is_set():
         ("exporter_otlp_headers", "authorization=secret\nx-tenant=1"),
         ("exporter_otlp_headers", "authorization=secret%0d%0ax"),
         ("exporter_otlp_headers", "authorization=%20secret"),
+        ("exporter_otlp_traces_headers", "secret"),
+        ("exporter_otlp_traces_headers", "authorization=abc%0Asecret"),
         ("resource_attributes", "x"),
         ("traces_sampler", "jaeger_remote"),
         ("traces_sampler_arg", "2"),
@@ -113,6 +116,34 @@ def test_what_the_library_reads_by_itself_and_cannot_use_is_said_before_anything
     )  # fmt: skip
 
     assert f"TracesRefused: OpenTelemetry's library cannot use one of its own OTEL_* variables: {name}" in done.stderr
+
+
+def test_headers_of_traces_come_before_the_general_ones():
+    wanted = wanted_traces(
+        asked(traces_exporter="otlp", exporter_otlp_headers="a=b", exporter_otlp_traces_headers="c=d")
+    )
+
+    assert wanted is not None
+    assert wanted.headers == {"c": "d"}
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"])
+def test_the_library_says_nothing_of_a_header_that_it_cannot_read_itself(monkeypatch, name):
+    monkeypatch.setenv(name, 'x-key="canary;secret"')
+    program = """
+        from understudy.adapters.memory_telemetry import MemoryTelemetry
+        from understudy.bootstrap.tracing import open_tracer
+        from understudy.settings import Settings
+        assert open_tracer(Settings(), MemoryTelemetry()) is not None
+    """
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "canary" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

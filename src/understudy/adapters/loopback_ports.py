@@ -16,22 +16,22 @@ from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 # Linux gives 32768 to 60999 to outgoing connections, macOS and RFC 6335 49152 to 65535.
-_CHOSEN_FROM = range(20_000, 30_000)
+CHOSEN_FROM = range(20_000, 30_000)
 
 _claimed: set[int] = set()
 
 
-def free_port() -> int:
+def free_port(chosen_from: range = CHOSEN_FROM) -> int:
     """Claim a port that nobody listens on, until the process ends, and return it.
 
     Raises:
-        OSError: No port is left.
+        OSError: No port is left, or the file of claims cannot be used.
     """
-    start = random.randrange(len(_CHOSEN_FROM))  # so that processes seldom meet
-    for port in chain(_CHOSEN_FROM[start:], _CHOSEN_FROM[:start]):
+    start = random.randrange(len(chosen_from))  # so that processes seldom meet
+    for port in chain(chosen_from[start:], chosen_from[:start]):
         if claim(port):
             return port
-    raise OSError(f"none of the ports {_CHOSEN_FROM[0]} to {_CHOSEN_FROM[-1]} is free on {LOOPBACK}")
+    raise OSError(f"none of the ports {chosen_from[0]} to {chosen_from[-1]} is free on {LOOPBACK}")
 
 
 def claim(port: int) -> bool:
@@ -64,9 +64,10 @@ def is_free(port: int) -> bool:
 
 
 def _lock(port: int) -> bool:
+    claims = _claims()
     try:
-        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:  # another process has it
+        fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):  # how systems say that another process has it
         return False
     return True
 

@@ -373,6 +373,7 @@ def sampler_of(name: str, ratio: float) -> Sampler:
 
 def exporter_of(collector: Collector | None) -> SpanExporter:
     """Return what sends spans to a collector; ``None``: to standard output, a line each."""
+    _quieten()  # it reads its own variables too, and repeats a header that it cannot use
     if collector is None:
         return ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
     return OTLPSpanExporter(endpoint=collector.url, headers=dict(collector.headers), timeout=collector.timeout_seconds)

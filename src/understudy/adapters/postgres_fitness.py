@@ -16,11 +16,14 @@ _SERVER = """
     SELECT current_setting('server_version_num')::int AS version, getdatabaseencoding() AS encoding,
            pg_is_in_recovery() AS is_standby, coalesce(current_schema()::text, 'public') AS schema,
            to_char(now() AT TIME ZONE 'UTC', 'YYYY_MM') AS this_month,
-           (SELECT CASE WHEN datcollversion <> pg_database_collation_actual_version(oid)
-                        THEN datcollversion || ' became ' || pg_database_collation_actual_version(oid) ELSE '' END
-            FROM pg_database WHERE datname = current_database()) AS collation_moved,
            has_schema_privilege('public', coalesce(current_schema()::text, 'public'), 'CREATE') AS is_open_to_all,
            ARRAY(SELECT extname::text FROM pg_extension) AS extensions
+"""
+# Postgres 14 has neither the column nor the function, and is to be told that it is too old.
+_COLLATION_SINCE = 150_000
+_COLLATION = """
+    SELECT datcollversion || ' became ' || pg_database_collation_actual_version(oid) FROM pg_database
+    WHERE datname = current_database() AND datcollversion <> pg_database_collation_actual_version(oid)
 """
 # What the session itself has says enough of the server's own configuration; logins and databases may have others.
 _SETTINGS = """
@@ -34,7 +37,9 @@ _SETTINGS = """
         FROM pg_db_role_setting
         WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
           AND (setrole = 0 OR pg_get_userbyid(setrole) = $1
-               OR EXISTS (SELECT FROM pg_roles WHERE rolname = ANY ($2) AND pg_has_role(setrole, oid, 'MEMBER')))
+               OR EXISTS (SELECT FROM pg_roles WHERE rolname = ANY ($2) AND pg_has_role(setrole, oid, 'MEMBER'))
+                  -- A superuser counts as a member of every role.
+                  AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = setrole AND rolsuper))
     )
     SELECT whose, name, substr(line, strpos(line, '=') + 1) AS value
     FROM stored JOIN watched ON lower(name) = lower(split_part(line, '=', 1))
@@ -104,8 +109,7 @@ _RIGHTS = """
 """
 _SEQUENCES = """
     SELECT name.relname AS name, tables.relname AS table, attname AS column, seqmax AS most,
-           has_table_privilege(tables.oid, 'SELECT') AND has_sequence_privilege(name.oid, 'SELECT, USAGE') AS may_look,
-           CASE WHEN has_sequence_privilege(name.oid, 'SELECT, USAGE') THEN pg_sequence_last_value(name.oid) END AS last
+           has_table_privilege(tables.oid, 'SELECT') AND has_sequence_privilege(name.oid, 'SELECT, USAGE') AS may_look
     FROM pg_sequence
     JOIN pg_class AS name ON name.oid = seqrelid
     JOIN pg_depend ON objid = seqrelid AND deptype = 'a' AND refobjsubid > 0
@@ -114,6 +118,7 @@ _SEQUENCES = """
     WHERE name.relnamespace = $1::text::regnamespace
     ORDER BY 1
 """
+_LAST = "SELECT pg_sequence_last_value($1::text::regclass)"
 _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 
 
@@ -142,6 +147,8 @@ async def examine_fitness(
 async def _look(connection: asyncpg.Connection, revision: str | None, roles: list[str]) -> Look:
     (server,) = await connection.fetch(_SERVER)
     schema = server["schema"]
+    has_collation_version = server["version"] >= _COLLATION_SINCE
+    collation_moved = await connection.fetchval(_COLLATION) if has_collation_version else ""
     tables = [one.partition(" ")[2] for one in NEEDED_OBJECTS if one.startswith(("table ", "view "))]
     owners = _grouped(await connection.fetch(_OWNED, schema, tables))
     owner = next((name for name, owned in owners.items() if "servingpolicy" in owned), "")
@@ -155,7 +162,7 @@ async def _look(connection: asyncpg.Connection, revision: str | None, roles: lis
         server_version=server["version"],
         encoding=server["encoding"],
         is_standby=server["is_standby"],
-        collation_moved=server["collation_moved"] or "",
+        collation_moved=collation_moved or "",
         extensions=server["extensions"],
         settings=[Setting(*row) for row in await connection.fetch(_SETTINGS, owner, roles)],
         schema=schema,
@@ -224,5 +231,7 @@ async def _sequences(connection: asyncpg.Connection, schema: str) -> tuple[list[
         # An index holds each of these columns in order, so this reads one entry of it (of each month, for the log).
         place = f'"{schema}"."{row["table"]}"'
         highest = await connection.fetchval(f'SELECT coalesce(max("{row["column"]}"), 0) FROM {place}')  # noqa: S608 - the catalogue's own names
-        found.append(Numbering(row["name"], row["table"], row["last"] or 0, row["most"], highest))
+        # After its table: rows that come meanwhile must not look like a sequence that lags behind.
+        last = await connection.fetchval(_LAST, f'"{schema}"."{row["name"]}"')
+        found.append(Numbering(row["name"], row["table"], last or 0, row["most"], highest))
     return found, unreadable

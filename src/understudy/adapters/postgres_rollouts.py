@@ -243,11 +243,14 @@ class PostgresRolloutStore:
             for alert in alerts:
                 await add_alert(connection, alert)
 
-    async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
+    async def roll_back(self, model_name: str, origin: Origin, *, dry_run: bool = False) -> RollbackRecord:
         """See :class:`understudy.ports.rollout_store.RolloutStore`."""
-        async with self._connection() as connection, _refusals(model_name), connection.transaction():
+        async with self._connection() as connection, _refusals(model_name):
+            transaction = connection.transaction()
+            await transaction.start()
             await _sign(connection, origin)
             said = await connection.fetchval("SELECT understudy_rollback($1)", model_name)
+            await (transaction.rollback() if dry_run else transaction.commit())
         found = orjson.loads(said)
         return RollbackRecord(
             found["model"],

@@ -159,12 +159,14 @@ def _url(endpoint: str | None, traces_endpoint: str | None) -> str:
 
 
 def _headers(settings: Settings) -> Mapping[str, str]:
-    given = settings.otel_exporter_otlp_headers
-    found = _pairs("OTEL_EXPORTER_OTLP_HEADERS", given.get_secret_value() if given is not None else None)
+    variable, given = "OTEL_EXPORTER_OTLP_TRACES_HEADERS", settings.otel_exporter_otlp_traces_headers
+    if given is None:
+        variable, given = "OTEL_EXPORTER_OTLP_HEADERS", settings.otel_exporter_otlp_headers
+    found = _pairs(variable, given.get_secret_value() if given is not None else None)
     if not all(_FIELD_NAME.fullmatch(name) and _FIELD_VALUE.fullmatch(value) for name, value in found.items()):
         # The library that sends them would say so with the value.
         raise TracesRefused(
-            "OTEL_EXPORTER_OTLP_HEADERS has what no header may have: a line break, or a blank at an end",
+            f"{variable} has what no header may have: a line break, or a blank at an end",
             "Separate the pairs by commas, all on one line, and encode other signs as in URLs.",
         )
     return found

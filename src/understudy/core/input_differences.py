@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from understudy.core.features import Feature, expected
 from understudy.core.schema import InputSchema
 from understudy.core.schema_reader import compile_input_schema
+from understudy.core.tensors import Datatype
 from understudy.errors import SchemaInvalid
 
 MAX_NAMED = 10
@@ -70,18 +73,34 @@ def _compare_new(feature: Feature, breaking: list[str], possible: list[str]) -> 
 
 
 def _compare_both(before: Feature, after: Feature, breaking: list[str], possible: list[str]) -> None:
-    name = after.name
+    name, other = after.name, f"{after.name}: {expected(after)}, and of the champion {expected(before)}"
+    same_kind = _kind_of(before) == _kind_of(after)
     if before.per_treatment != after.per_treatment:
+        # A predict call has one treatment and fits both; a rank call does not.
         whose = {True: "a treatment's", False: "the entity's"}
-        breaking.append(f"{name}: {whose[after.per_treatment]}, and of the champion {whose[before.per_treatment]}")
-    elif _kind_of(before) != _kind_of(after) or not _same_shape(before, after):
-        breaking.append(f"{name}: {expected(after)}, and of the champion {expected(before)}")
-    elif after.datatype.is_integer and before.datatype.is_float:
-        possible.append(f"{name}: {expected(after)}, and of the champion {expected(before)}")
+        possible.append(f"{name}: {whose[after.per_treatment]}, and of the champion {whose[before.per_treatment]}")
+    elif not same_kind or not _same_shape(before, after):
+        # A call fits both that leaves it out, or has a single value where the champion takes a list of one as well.
+        is_left_to_callers = same_kind and (before.shape, after.shape) == ((1,), ())
+        (possible if is_left_to_callers or _is_optional(before, after) else breaking).append(other)
+    elif after.datatype.is_integer and _holds_more(before.datatype, after.datatype):
+        possible.append(other)
     elif _is_narrower(before, after):
         possible.append(f"{name}: fewer values are permitted than of the champion")
-    elif not (after.has_default or after.stored) and (before.has_default or before.stored):
+    elif _is_optional(before) and not _is_optional(after):
         possible.append(f"{name}: required, and of the champion optional")
+
+
+def _is_optional(*features: Feature) -> bool:
+    return all(feature.has_default or feature.stored for feature in features)
+
+
+def _holds_more(before: Datatype, after: Datatype) -> bool:
+    """Whether there are numbers that the one holds and the other, of integers, does not."""
+    if before.is_float:
+        return True
+    had, has = np.iinfo(before.numpy_dtype), np.iinfo(after.numpy_dtype)
+    return bool(had.min < has.min or had.max > has.max)
 
 
 def _kind_of(feature: Feature) -> str:

@@ -36,7 +36,7 @@ def judge_fitness(look: Look, needs: Needs) -> list[Finding]:
         _judge_schema(look.revision, needs),
         _judge_server(look),
         _judge_extensions(look.extensions),
-        _judge_settings(look.settings, look.schema),
+        _judge_settings(look),
     ]
     if look.revision == needs.revision:
         found += [
@@ -91,8 +91,8 @@ def _judge_extensions(extensions: Sequence[str]) -> Finding:
     return Finding("extensions", State.GOOD, "plpgsql; no other is needed")
 
 
-def _judge_settings(settings: Sequence[Setting], schema: str) -> Finding:
-    problems = [problem for one in settings if (problem := _problem_of(one, schema))]
+def _judge_settings(look: Look) -> Finding:
+    problems = [problem for one in look.settings if (problem := _problem_of(one, look.schema, look.owner))]
     if problems:
         worst = max((state for state, _, _ in problems), key=list(State).index)
         return Finding(
@@ -104,13 +104,13 @@ def _judge_settings(settings: Sequence[Setting], schema: str) -> Finding:
     return Finding("settings", State.GOOD, "none is in the way")
 
 
-def _problem_of(setting: Setting, schema: str) -> tuple[State, str, str] | None:
+def _problem_of(setting: Setting, schema: str, owner: str) -> tuple[State, str, str] | None:
     name, value = setting.name.lower(), setting.value.strip().strip("'\"").lower()
     reset = f"ALTER DATABASE or ALTER ROLE … RESET {setting.name}."
     harm: tuple[State, str, str] | None = None
     if name in _ONLY and value not in _ONLY[name].good:
         harm = (_ONLY[name].state, _ONLY[name].harm, _ONLY[name].advice or reset)
-    elif name == "search_path" and schema not in [part.strip().strip("'\"") for part in setting.value.split(",")]:
+    elif name == "search_path" and schema not in _schemas_of(setting.value, owner):
         harm = (State.PROBLEM, f"our tables are in {schema}", reset)
     elif name in _LEAST_SECONDS and 0 < _seconds(value) < _LEAST_SECONDS[name]:
         harm = (State.WARNING, f"a proxy's write may take {_LEAST_SECONDS[name]:g} s", reset)
@@ -118,6 +118,12 @@ def _problem_of(setting: Setting, schema: str) -> tuple[State, str, str] | None:
         return None
     state, what, advice = harm
     return state, f"{setting.name} of {setting.whose} is {setting.value}: {what}", advice
+
+
+def _schemas_of(search_path: str, owner: str) -> list[str]:
+    """Return the schemas that a path leads through, as our own login meets them."""
+    named = [part.strip().strip("'\"") for part in search_path.split(",")]
+    return [owner if name == "$user" else name for name in named]
 
 
 class _Only(NamedTuple):
@@ -244,8 +250,11 @@ def _judge_sequences(sequences: Sequence[Numbering]) -> Finding:
     behind = [one for one in sequences if one.highest > one.last]
     if behind:
         names = [f"{one.name} is at {one.last}, {one.table} at {one.highest}" for one in behind]
+        one = behind[0]
+        # Never to a smaller number than it has come to by then.
         advice = (
-            f"SELECT setval('{behind[0].name}', {behind[0].highest}), and so for each: new rows collide with old ones."
+            f"SELECT setval('{one.name}', greatest(nextval('{one.name}'), {one.highest})), and so for each: new rows "
+            "collide with old ones."
         )
         return Finding("sequences", State.PROBLEM, _named(names), advice)
     fullest = max(sequences, key=lambda one: one.last / one.most, default=None)

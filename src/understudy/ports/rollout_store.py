@@ -198,8 +198,13 @@ class RolloutStore(Protocol):
         """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
         ...
 
-    async def roll_back(self, model_name: str, origin: Origin) -> RollbackRecord:
+    async def roll_back(self, model_name: str, origin: Origin, *, dry_run: bool = False) -> RollbackRecord:
         """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
+
+        Args:
+            model_name: The model.
+            origin: Who asks, and why.
+            dry_run: Only say what it would do.
 
         Raises:
             PolicyRefused: The model has no policy.

@@ -82,8 +82,17 @@ def test_no_outgoing_connection_is_given_such_a_port(port):
     assert not first <= port <= last
 
 
-def test_when_all_ports_are_taken_it_is_said(monkeypatch, port):
-    monkeypatch.setattr("understudy.adapters.loopback_ports._CHOSEN_FROM", range(port, port + 1))
-
+def test_when_all_ports_are_taken_it_is_said(port):
     with pytest.raises(OSError, match=f"none of the ports {port} to {port} is free on 127.0.0.1"):
-        free_port()
+        free_port(range(port, port + 1))
+
+
+def test_a_file_of_claims_that_cannot_be_used_is_named_instead_of_all_ports_being_taken(tmp_path):
+    code = "from understudy.adapters.loopback_ports import free_port\nfree_port()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'away')!r}\n{code}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert "away/understudy-ports-" in done.stderr.splitlines()[-1]

@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from understudy.core.input_differences import (
     MAX_NAMED,
@@ -8,8 +10,11 @@ from understudy.core.input_differences import (
     InputDifferences,
     input_differences,
 )
+from understudy.core.schema_reader import compile_input_schema
+from understudy.errors import InputInvalid, SchemaInvalid
 
 AGE = {"name": "age", "dtype": "float32"}
+STORED = {"name": "embedding", "dtype": "float32", "source": "store"}
 PLAN = {"name": "plan", "dtype": "string", "enum": ["free", "pro"]}
 
 
@@ -47,7 +52,6 @@ def test_a_version_that_takes_whatever_the_champion_takes_differs_in_nothing(ver
         (schema({**AGE, "shape": [3]}, PLAN), "age"),
         (schema({**AGE, "dtype": "string"}, PLAN), "age"),
         (schema({**AGE, "dtype": "bool"}, PLAN), "age"),
-        (schema({**AGE, "per": "treatment"}, PLAN), "age"),
     ],
     ids=str,
 )
@@ -70,6 +74,15 @@ def test_what_fails_every_call_of_the_champions_callers_is_named(version, breaki
         (schema({**AGE, "enum": [1, 2]}), schema({**AGE, "max": 1}), "age"),
         (schema(PLAN), schema({**PLAN, "enum": ["free"]}), "plan"),
         (schema({"name": "plan", "dtype": "string"}), schema(PLAN), "plan"),
+        (schema(AGE, PLAN), schema({**AGE, "per": "treatment"}, PLAN), "age"),
+        (schema({**AGE, "shape": [1]}), schema(AGE), "age"),
+        (schema({**STORED, "shape": [64]}), schema({**STORED, "shape": [128]}), "embedding"),
+        (
+            schema(AGE, {**PLAN, "enum": ["free"], "default": "free"}),
+            schema(AGE, {"name": "plan", "dtype": "int64", "default": 0}),
+            "plan",
+        ),
+        (schema({**AGE, "dtype": "int64"}), schema({**AGE, "dtype": "int8"}), "age"),
     ],
     ids=str,
 )
@@ -78,6 +91,47 @@ def test_what_fails_some_calls_is_named_apart(champion, version, possible):
 
     assert found.breaking == ()
     assert named(found.possible) == [possible]
+
+
+VALUES: dict[str, Any] = {"float32": 1.5, "int8": 3, "int64": 300, "string": "x", "bool": True}
+
+
+@st.composite
+def features(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    dtype = draw(st.sampled_from(list(VALUES)))
+    length = draw(st.sampled_from([None, 1, 2]))
+    found: dict[str, Any] = {"name": name, "dtype": dtype}
+    if length is not None:
+        found["shape"] = [length]
+    if draw(st.booleans()):
+        found["default"] = VALUES[dtype] if length is None else [VALUES[dtype]] * length
+    more: dict[str, Any] = draw(st.sampled_from([{}, {}, {"source": "store"}, {"per": "treatment"}]))
+    return found | more
+
+
+schemas = st.sets(st.sampled_from("abc"), min_size=1).flatmap(
+    lambda names: st.tuples(*(features(name) for name in sorted(names))).map(lambda some: schema(*some))
+)
+values = st.sampled_from([*VALUES.values(), 3.0, [3], [1.5], [1, 2], ["x"], ["x", "y"], [True]])
+calls = st.dictionaries(st.sampled_from("abc"), values)
+
+
+def fits(version: dict[str, Any], inputs: dict[str, Any], stored: dict[str, Any] | None) -> bool:
+    try:
+        compile_input_schema(version).assemble(inputs, stored)
+    except SchemaInvalid:
+        assume(False)
+    except InputInvalid:
+        return False
+    return True
+
+
+@given(champion=schemas, version=schemas, asked=st.lists(calls, min_size=1, max_size=20), stored=calls)
+def test_no_version_is_called_breaking_that_takes_a_call_of_the_champions(champion, version, asked, stored):
+    both = [call for call in ({}, *asked) if fits(champion, call, stored) and fits(version, call, stored)]
+
+    if both:
+        assert input_differences(champion, version).breaking == (), both[0]
 
 
 def test_a_schema_that_cannot_be_compiled_is_not_compared():

@@ -109,6 +109,21 @@ def test_of_two_settings_the_worse_decides_and_both_are_named():
 
 
 @pytest.mark.parametrize(
+    ("path", "state"),
+    [
+        ('"$user", elsewhere', State.GOOD),
+        ("ours", State.GOOD),
+        ("public", State.PROBLEM),
+    ],
+)
+def test_a_path_leads_to_our_tables_through_the_name_of_their_owner_too(path, state):
+    setting = Setting("the database", "search_path", path)
+    look = GOOD._replace(schema="ours", owner="ours", owners={"ours": ["rollout"]}, settings=[setting])
+
+    assert state_of(look, "settings") is state
+
+
+@pytest.mark.parametrize(
     ("last", "highest", "state"),
     [(49, 0, State.GOOD), (50, 0, State.WARNING), (90, 0, State.PROBLEM), (1, 2, State.PROBLEM)],
 )

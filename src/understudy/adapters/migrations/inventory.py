@@ -27,6 +27,7 @@ FUNCTIONS = (
     "understudy_guard_warm()",
     "understudy_host_problem(text)",
     "understudy_lock_version()",
+    "understudy_newest_move(text)",
     "understudy_record_policy()",
     "understudy_redact_inputs(text)",
     "understudy_refuse(text, text)",
@@ -42,7 +43,6 @@ FUNCTIONS = (
     "understudy_touch_keys()",
     "understudy_touch_rollout()",
     "understudy_touch_version()",
-    "understudy_way_back(text)",
 )
 TRIGGERS = (
     "apikey_touch on apikey",

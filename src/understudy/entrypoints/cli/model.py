@@ -164,6 +164,8 @@ async def _newcomers(registry: Registry, before: PolicyRecord | None, after: Pol
         return []
     changed = _roles_of(after) - _roles_of(before)
     versions = {version for _, version in changed if version not in (None, before.champion)}
+    if not versions:  # weight 0 in an incident waits for nothing
+        return []
     champion = await registry.show_version(after.model_name, before.champion)
     newcomers = []
     for version in sorted(filter(None, versions)):

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import time
+from typing import NamedTuple
 
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.settings import Settings
@@ -11,6 +12,11 @@ from understudy.settings import Settings
 PATIENCE_SECONDS = 5.0
 """How long several workers wait for a port, as gunicorn does: the processes before them may be about to leave."""
 _LOOK_SECONDS = 0.1
+Options = tuple[tuple[int, int], ...]
+"""Of a socket, by level and name; each is switched on."""
+REUSED: Options = ((socket.SOL_SOCKET, socket.SO_REUSEADDR),)
+SHARED: Options = (*REUSED, (socket.SOL_SOCKET, socket.SO_REUSEPORT))
+"""As workers bind the port of metrics, which the ones before them may still have."""
 
 
 def require_proxy_ports(settings: Settings) -> None:
@@ -24,13 +30,26 @@ def require_proxy_ports(settings: Settings) -> None:
     is_handed_over = is_cluster and not {"GUNICORN_FD", "LISTEN_FDS"}.isdisjoint(os.environ)
     patience = PATIENCE_SECONDS if is_cluster else 0.0
     if not is_handed_over:
-        _require(settings.host, settings.port, "predict calls", "", patience, is_shared=False)
-    _require(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_", patience, is_shared=True)
+        # asyncio binds IPv6 addresses without the IPv4 ones that "::" stands for; gunicorn and /metrics leave it open.
+        options = REUSED if is_cluster else (*REUSED, (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
+        _require(_Wanted(settings.host, settings.port, "predict calls", "", options), patience)
+    _require(_Wanted(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_", SHARED), patience)
 
 
-def _require(host: str, port: int, purpose: str, setting: str, patience: float, *, is_shared: bool) -> None:
+class _Wanted(NamedTuple):
+    """A port, what it is for, and the word in the names of its settings."""
+
+    host: str
+    port: int
+    purpose: str
+    setting: str
+    options: Options
+
+
+def _require(wanted: _Wanted, patience: float) -> None:
+    host, port, purpose, setting, options = wanted
     give_up = time.monotonic() + patience
-    while (problem := _bind_problem(host, port, is_shared=is_shared)) is not None:
+    while (problem := _bind_problem(host, port, options)) is not None:
         if problem.errno != errno.EADDRINUSE:
             raise CommandRefused(
                 ExitCode.PROBLEM,
@@ -48,17 +67,14 @@ def _require(host: str, port: int, purpose: str, setting: str, patience: float, 
         time.sleep(_LOOK_SECONDS)
 
 
-def _bind_problem(host: str, port: int, *, is_shared: bool) -> OSError | None:
+def _bind_problem(host: str, port: int, options: Options) -> OSError | None:
     """Bind as the process will, and let go again; without listening, or a caller of a neighbour might be accepted."""
-    is_ipv6 = ":" in host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if is_shared:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if is_ipv6:
-                # As asyncio does: else "::" is every IPv4 address as well.
-                tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        with socket.socket(family) as tried:
+            for level, name in options:
+                if level != socket.IPPROTO_IPV6 or family is socket.AF_INET6:
+                    tried.setsockopt(level, name, 1)
             tried.bind((host, port))
     except OSError as problem:
         return problem

@@ -16,11 +16,10 @@ _COMMANDS = {
     r"(?P<model>.+) needs a champion: champion_version is NULL": (
         "understudy model set {model} --champion VERSION --reason '…' names one of understudy version list {model}"
     ),
-    r"version (?P<version>.+) of (?P<model>.+) cannot be challenger and champion at once": (
-        "understudy model set {model} --champion {version} --challenger none --reason '…' makes it the champion"
-    ),
-    r"version (?P<version>.+) of (?P<model>.+) cannot be shadow and (?P<role>champion|challenger) at once": (
-        "understudy model set {model} --{role} {version} --shadow none --reason '…' takes the shadow away as well"
+    # Which of both roles was meant, only a person knows: ending the other might end a test that is under way.
+    r"version .+ of (?P<model>.+) cannot be (challenger|shadow) and (champion|challenger) at once": (
+        "understudy model show {model} shows which version has which role; name another one, or give the role that it "
+        "has to another, or to none, in the same command"
     ),
     r"(?P<model>.+) has no challenger to answer (?P<weight>\d+) % of its calls": (
         "understudy model set {model} --challenger VERSION --weight {weight} --reason '…' names one with its weight"

@@ -32,8 +32,6 @@ class _TakenBack(NamedTuple):
     """Seconds that it took."""
     confirmed: Confirmed | None = None
     drained: Drained | None = None
-    before: str | None = None
-    """The champion before this one, when nothing was taken back."""
 
     @property
     def is_whole(self) -> bool:
@@ -54,14 +52,14 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     async def take_back(opened: Opened) -> _TakenBack:
         if not yes:
             before = (await opened.registry.show_model(model)).policy
-            if before is not None:
-                confirm_traffic_move(model, _what_moves(before), yes=yes)
+            tried = await opened.rollouts.roll_back(model, origin, dry_run=True)
+            if before is not None and tried.changed:
+                confirm_traffic_move(model, _what_moves(before, tried.champion), yes=yes)
         began = time.monotonic()
         done = await opened.rollouts.roll_back(model, origin)
         committed = time.monotonic() - began
         if not done.changed:
-            policy = (await opened.registry.show_model(model)).policy
-            return _TakenBack(done, committed, before=None if policy is None else policy.previous_champion)
+            return _TakenBack(done, committed)
         confirmed, _ = await wait_for_proxies(opened.rollouts, model, done.generation, DRAIN_SECONDS)
         if not confirmed.proxies:
             return _TakenBack(done, committed, confirmed)
@@ -79,25 +77,20 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
         raise typer.Exit(ExitCode.DEGRADED)
 
 
-def _what_moves(policy: PolicyRecord) -> str:
+def _what_moves(policy: PolicyRecord, champion: str) -> str:
     shares = arm_percents(policy.split.ranges)
     versions = dict.fromkeys([policy.champion, policy.challenger, *shares])
     split = ", ".join(f"{version} {shares.get(version, 0)} %" for version in versions if version is not None)
-    before = f"; the champion before: {policy.previous_champion}" if policy.previous_champion else ""
-    return f"This sends all traffic of {policy.model_name} back (now: {split}{before})"
+    return f"This sends all traffic of {policy.model_name} back (now: {split}; then {champion} answers everybody)"
 
 
 def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
-        lines = [
+        return [
             _failed(f"{done.model_name}: nothing to roll back{done.did.removeprefix('nothing')}"),
-            Text(f"→ understudy audit list {done.model_name}"),
+            Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}"),
         ]
-        if taken.before is None:
-            return lines
-        way = f"→ understudy model set {done.model_name} --champion {taken.before} --reason '…'"
-        return [*lines, Text(f"{way} if {taken.before}, the champion before {done.champion}, is the one that worked")]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
     lines += _reach_lines(confirmed, taken.drained, done.generation)
     if not taken.is_whole:

@@ -1,4 +1,4 @@
-DROP FUNCTION understudy_way_back(TEXT);
+DROP FUNCTION understudy_newest_move(TEXT);
 CREATE OR REPLACE FUNCTION understudy_rollback(model TEXT, why TEXT DEFAULT NULL) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
     policy  ServingPolicy;
