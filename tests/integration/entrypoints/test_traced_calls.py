@@ -470,6 +470,7 @@ async def median_ms(world: World, calls: int) -> float:
     return statistics.median(found)
 
 
+@pytest.mark.timed
 @LANES
 async def test_without_a_collector_calls_are_as_fast_and_the_spans_are_counted_and_one_line_says_so(
     start, lane, tmp_path_factory
