@@ -11,7 +11,7 @@ from e2e.load import Load, run_load
 from e2e.stack import VISITS
 
 from faults.inputs import body_of
-from faults.measure import Alternation, measured
+from faults.measure import measured, standard
 from faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from faults.world import DEADLINE_MS, Machine, Model, World, resident_bytes
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
@@ -107,26 +107,19 @@ def shadow(break_it: Callable[[Model], Any], per_second: float = 150.0) -> Run:
             await world.champion("a", **_UNCACHED)
             await world.policy(shadow_version=await world.register("shadow", **_UNCACHED))
             await world.start_proxy()
-            model = machine.model("shadow")
-            coming_and_going = Alternation(lambda: break_it(model), span.during)
             grown = 0.0
 
             @asynccontextmanager
             async def broken() -> AsyncIterator[None]:
                 nonlocal grown
                 resident = resident_bytes(world.proxy.pid)
-                async with coming_and_going:
+                with break_it(machine.model("shadow")):
                     yield
                 grown = resident_bytes(world.proxy.pid) - resident
 
-            seen = await measured(world, broken(), span, per_second=per_second)
-            return {
-                **seen.figures(),
-                **await world.lost_and_doubled(seen.load),
-                "p99_ms_delta": coming_and_going.p99_ms_delta(seen.load),
-                "rss_growth_mb": max(0.0, grown / 2**20),
-                "dropped": world.metric("shadow_dropped_total"),
-            }
+            figures = await standard(world, broken(), span, per_second=per_second)
+            dropped = world.metric("shadow_dropped_total")
+            return {**figures, "rss_growth_mb": max(0.0, grown / 2**20), "dropped": dropped}
 
     return run
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
-from statistics import median
 from typing import Any, NamedTuple
 
 from e2e.load import Answer, Load, run_load
@@ -21,7 +20,6 @@ CONNECTIONS = 128
 LONGEST_SECONDS = 900.0
 """Of a load; it ends when its fault and what follows are over."""
 STALL_CHECK_SECONDS = 0.02
-ALTERNATIONS = 5
 _SETTLE_SECONDS = 1.0
 
 Breaking = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
@@ -167,54 +165,6 @@ async def _either(breaking: Breaking) -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.to_thread(breaking.__exit__, None, None, None)
-
-
-class Alternation:
-    """A fault that comes and goes, so that times with it and without it are of the same minute of the machine.
-
-    What else the machine does moves a 99th percentile by more than a fault that costs nothing may, but it seldom moves
-    most pairs of neighbours the same way: their median is what the fault costs.
-
-    Args:
-        break_it: Makes the fault for the length of its block.
-        seconds: Of all pairs together.
-        pairs: How often the fault comes and goes.
-    """
-
-    def __init__(
-        self, break_it: Callable[[], AbstractContextManager[Any]], seconds: float, pairs: int = ALTERNATIONS
-    ) -> None:
-        self._break_it = break_it
-        self._half_seconds = seconds / pairs / 2
-        self._pairs = pairs
-        self._moments: list[tuple[float, float]] = []
-
-    async def __aenter__(self) -> None:
-        self._working = asyncio.create_task(self._alternate())
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._working
-
-    async def _alternate(self) -> None:
-        for _ in range(self._pairs):
-            async with _either(self._break_it()):
-                broken_at = time.monotonic()
-                await asyncio.sleep(self._half_seconds)
-            self._moments.append((broken_at, time.monotonic()))
-            await asyncio.sleep(self._half_seconds)
-
-    def p99_ms_delta(self, load: Load) -> float:
-        """Return how much higher the 99th percentile is with the fault: the median of the pairs, and at least 0.
-
-        Calls of the first part of each half count for neither: there the one state still fills up or runs dry.
-        """
-        settling = self._half_seconds / 4
-
-        def p99_from(moment: float) -> float:
-            until = moment + self._half_seconds
-            return p99_ms([answer for answer in load.answers if moment + settling <= answer.sent < until])
-
-        return max(0.0, median(p99_from(broken) - p99_from(mended) for broken, mended in self._moments))
 
 
 NOTHING: Breaking = nullcontext()
