@@ -2,10 +2,12 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -39,3 +41,13 @@ def run_in_virtual_time(scenario: Coroutine[Any, Any, T]) -> T:
     """Run to the end; the running loop's ``time()`` begins at 0."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(scenario)
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine whose whole time is virtual."""
+
+    @wraps(test)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        run_in_virtual_time(test(*args, **options))
+
+    return run

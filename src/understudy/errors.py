@@ -47,7 +47,7 @@ UnderstudyError
 No HTTP status and no gRPC code lives here: the entry points own those tables.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 
 class Violation(NamedTuple):
@@ -69,6 +69,15 @@ class UnderstudyError(Exception):
         super().__init__(detail or self.title)
         self.detail = detail or self.title
         self.next_step = hint or self.hint
+
+    def as_value(self) -> Self:
+        """Return the error to be passed on, not raised: without the frames that it came through, and what caused it.
+
+        Frames hold a body and all that was made of it. One that comes to hold the error in turn is a circle, which only
+        the garbage collector frees.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
 
 class RequestError(UnderstudyError):

@@ -32,11 +32,7 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class Doubtful(Exception):
-    """The text must be looked at as a whole, which takes a while; ``value`` is what orjson made of it."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
+    """The text must be looked at as a whole, which takes a while."""
 
 
 class _Suspicious(Exception):
@@ -49,11 +45,10 @@ def parse(body: bytes) -> Any:
     Raises:
         MalformedBody: With line, column and byte of the first problem; the text itself is never repeated.
     """
-    try:
-        return parse_clean(body)
-    except Doubtful as doubt:
+    value, is_clean = _look_at(body)
+    if not is_clean:
         _check(body)
-        return doubt.value
+    return value
 
 
 def parse_clean(body: bytes) -> Any:
@@ -63,6 +58,14 @@ def parse_clean(body: bytes) -> Any:
         MalformedBody: As :func:`parse`.
         Doubtful: Only :func:`parse` can tell.
     """
+    value, is_clean = _look_at(body)
+    if not is_clean:
+        raise Doubtful
+    return value
+
+
+def _look_at(body: bytes) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether it is good at the first look; raises as :func:`parse`."""
     is_long = len(body) > LONG_BYTES
     containers = count_containers(body, MAX_CONTAINERS) if is_long else 0
     if containers > MAX_CONTAINERS:
@@ -72,7 +75,7 @@ def parse_clean(body: bytes) -> Any:
     except orjson.JSONDecodeError as problem:
         _refuse_undecodable(body, problem)
     if containers > CLEAN_CONTAINERS:
-        raise Doubtful(value)
+        return value, False
     try:
         keys = _keys_of_columns(value, body) if is_long else None
         if keys is None:
@@ -83,9 +86,7 @@ def parse_clean(body: bytes) -> Any:
         )
     except _Suspicious:
         suspicious = True
-    if suspicious:
-        raise Doubtful(value)
-    return value
+    return value, not suspicious
 
 
 def _colons_outside_strings(body: bytes, *, is_long: bool) -> int:

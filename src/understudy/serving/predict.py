@@ -381,16 +381,17 @@ def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTre
     try:
         return call.request.assemble(version, call.stored)
     except InputInvalid as problem:
-        return Served(version, None, None, _blame(problem, version, call.feature_error))
+        return Served(version, None, None, _blame(problem, version, call.feature_error).as_value())
 
 
 def failure_of(
     call: Call, version: ModelVersion, assembled: Assembled | AssembledTreatments, problem: ServingError
 ) -> Served:
     """Return what a version made of a call when asking it ended in ``problem``."""
-    if isinstance(problem, DeadlineExceeded):
-        problem = DeadlineExceeded(problem.stage, call.budget_seconds)
-    return Served(version, assembled, None, problem)
+    error = problem.as_value()
+    if isinstance(error, DeadlineExceeded):
+        error = DeadlineExceeded(error.stage, call.budget_seconds)
+    return Served(version, assembled, None, error)
 
 
 def names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
+from virtual_time import in_virtual_time
 
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.adapters.memory_cache import MemoryCache
@@ -41,6 +42,10 @@ from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
 from understudy.serving.shadows import ShadowSet
 
 INPUTS = {"age": 41.0, "income": 2.0}
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def sums(rows: Sequence[Row]) -> Tensor:
@@ -98,7 +103,7 @@ class Stage:
             memory_cache=self.memory_cache if caches else None,
             shared_cache=shared_cache,
             telemetry=self.telemetry,
-            now=time.monotonic,
+            now=now,
         )
         self.predictor = Predictor(
             snapshot=lambda: self.snapshot,
@@ -108,9 +113,9 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=lambda: next(identifiers)),
+            clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.express = ExpressPredictor(self.predictor, answers, log, time.monotonic)
+        self.express = ExpressPredictor(self.predictor, answers, log, now)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
@@ -120,7 +125,7 @@ class Stage:
             gap_seconds=0.002,
             batch_rows=32,
             queue_rows=100,
-            now=time.monotonic,
+            now=now,
         )
 
     async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
@@ -255,16 +260,16 @@ async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_b
     assert counts["predict_requests_total", "visits", "1", "champion", "fallback"] == 1
 
 
-@pytest.mark.timed
+@in_virtual_time
 async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     stage = Stage(a_policy(challenger_weight=100))
     stage.backends["2"].delay_seconds = 10
 
-    started = time.monotonic()
+    started = now()
     outcome = await stage.ask(timeout_seconds=1)
 
     assert score_of(outcome) == 43.0
-    assert 0.15 < time.monotonic() - started < 0.4
+    assert now() - started == pytest.approx(0.4 * 0.5)  # of the champion's own time-out
     # Each arm is charged its own time: the challenger's delay is not the champion's.
     (champion_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "1", "champion"]
     (challenger_seconds,) = stage.telemetry.observed["predict_duration_seconds", "visits", "2", "challenger"]
@@ -338,17 +343,17 @@ async def test_cached_answers_go_on_while_the_champion_is_down():
     assert isinstance((await stage.ask(inputs={"age": 1, "income": 1})).served.error, BackendUnavailable)
 
 
-@pytest.mark.timed
+@in_virtual_time
 async def test_a_late_answer_is_a_timeout_at_the_deadline():
     stage = Stage(a_policy())
     stage.backends["1"].delay_seconds = 10
 
-    started = time.monotonic()
+    started = now()
     outcome = await stage.ask(timeout_seconds=0.2)
 
     assert isinstance(outcome.served.error, DeadlineExceeded)
     assert outcome.served.error.stage == "upstream"
-    assert time.monotonic() - started < 0.4
+    assert now() - started == pytest.approx(0.2)
     assert stage.rows[0].status is Status.TIMEOUT
 
 
@@ -389,19 +394,19 @@ async def test_the_shadow_sees_the_same_call_and_is_logged_under_its_own_version
     assert shadow.input_hash == champion.input_hash
 
 
-@pytest.mark.timed
+@in_virtual_time
 async def test_a_hanging_shadow_is_bounded_costs_the_caller_nothing_and_says_timeout():
     stage = Stage(a_policy(shadow=a_version("4", timeout_ms=300)), shadows=3)
     stage.backends["4"].delay_seconds = 10
 
-    started = time.monotonic()
+    started = now()
     for n in range(10):
         await stage.ask(inputs={"age": n, "income": 0})
-    spent = time.monotonic() - started
+    spent = now() - started
     most = len(stage.shadows)
     await stage.shadows.drain(1)
 
-    assert spent < 0.25
+    assert spent == 0
     assert most == 3
     assert [row.status for row in stage.rows if row.role is Role.SHADOW] == [Status.TIMEOUT] * 3
     assert stage.telemetry.counts["shadow_dropped_total", "visits"] == 7
@@ -478,19 +483,19 @@ async def test_two_entities_with_the_same_body_but_other_features_never_share_an
     assert (score_of(one), score_of(other)) == (12.0, 22.0)
 
 
-@pytest.mark.timed
+@in_virtual_time
 @pytest.mark.parametrize("store", [Stored({}, FeaturesUnavailable("down")), Stored({}, seconds=1), None])
 async def test_a_store_that_fails_is_503_for_required_features_and_defaults_for_the_others(store):
     stage = Stage(a_policy_with_stored_features(), store)
 
-    started = time.monotonic()
+    started = now()
     missing = await stage.ask(inputs={"age": 1})
     enough = await stage.ask(inputs={"age": 1, "income": 2})
 
     assert isinstance(missing.served.error, FeaturesUnavailable)
     assert score_of(enough) == 8.0
     assert stage.rows[-1].defaulted == ("visits",)
-    assert time.monotonic() - started < 0.9
+    assert now() - started <= 2 * 0.2 + 0.001
 
 
 async def test_an_entity_that_the_store_does_not_know_is_422_with_the_pointer():
@@ -523,19 +528,19 @@ async def test_a_request_that_is_refused_is_not_shown_to_the_shadow():
     assert stage.backends["4"].calls == []
 
 
-@pytest.mark.timed
+@in_virtual_time
 async def test_features_that_only_the_shadow_wants_delay_nobody():
     store = Stored({"income": 10, "visits": 1}, seconds=0.15)
     shadow = a_version("4", input_schema=STORED_SCHEMA, deterministic=False)
     stage = Stage(a_policy(champion=a_version("1"), shadow=shadow), store)
     inputs = {"age": 1, "income": 2}
 
-    started = time.monotonic()
+    started = now()
     await stage.ask(inputs=inputs)
-    spent = time.monotonic() - started
+    spent = now() - started
     await stage.shadows.drain(1)
 
-    assert spent < 0.12
+    assert spent == 0
     assert [row.score for row in stage.rows] == [3.0, 4.0]
 
 

@@ -40,7 +40,12 @@ class LongBodies:
         reading = asyncio.ensure_future(asyncio.to_thread(parse, body))
         # The turn is over when the thread is done, not when a caller who waits for it goes away.
         reading.add_done_callback(self._end_turn)
-        return await asyncio.shield(reading)
+        try:
+            return await asyncio.shield(reading)
+        finally:
+            # An error knows this frame, and the reading knows the error: a circle that would keep the body, and all
+            # that was made of it, until somebody looks for such circles.
+            del reading
 
     def _end_turn(self, reading: "asyncio.Future[T]") -> None:
         self._turns.release()
