@@ -15,7 +15,7 @@ import orjson
 
 from understudy.adapters.embedded_postgres import EmbeddedPostgres
 from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
-from understudy.adapters.loopback_ports import LOOPBACK, claim, free_port, give_back
+from understudy.adapters.loopback_ports import LOOPBACK, claim, free_port, give_back, is_free
 from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
@@ -248,11 +248,14 @@ class _Starter:
 
     def _proxy_port(self) -> int:
         wanted = self._options.port
-        port = self._port_like(WANTED_PORT if wanted is None else wanted)
-        if wanted not in (None, port):
+        if wanted is None:
+            port = self._port_like(WANTED_PORT)
+            self.demo.has_usual_port = port == WANTED_PORT
+            return port
+        # Whoever starts the demo may have claimed it; that nobody listens there is enough.
+        if not is_free(wanted):
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
-        self.demo.has_usual_port = wanted is not None or port == WANTED_PORT
-        return port
+        return wanted
 
     def _port_like(self, wanted: int) -> int:
         """Return the port, or a free one in its place, claimed until the demo ends."""
