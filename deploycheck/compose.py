@@ -9,6 +9,7 @@ import yaml
 
 from deploycheck.findings import Finding, ToolMissing
 from deploycheck.ours import (
+    DRAINS_OF,
     command_problem,
     image_problem,
     is_ours,
@@ -21,6 +22,8 @@ FILE = "docker-compose.yml"
 MADE = "deploy/compose/secrets/"
 """Made by ``make compose-secrets``, and in no repository."""
 WATCHING = ("deploy/prometheus", "deploy/alertmanager", "deploy/grafana")
+ENDING_SECONDS = 4.0
+"""Beside the drains: what gunicorn gives a worker for shadows (0.5 s), spans (2 s) and closing (1 s), rounded up."""
 NOT_ASKED = frozenset({"traffic"})
 """Nobody depends on it, and it says itself how it fares."""
 
@@ -102,10 +105,25 @@ def _of_ours(service: Mapping[str, Any], environment: Mapping[str, Any]) -> Iter
     problem = command_problem([filled(str(word)) for word in service.get("command", ())])
     if problem is not None:
         yield problem
+    yield from _ends_in_time(service)
     for variable, value in environment.items():
         unknown = variable_problem(variable, filled(str(value)))
         if unknown is not None:
             yield unknown
+
+
+def _ends_in_time(service: Mapping[str, Any]) -> Iterator[str]:
+    drain = service.get("environment", {}).get("UNDERSTUDY_DRAIN_SECONDS")
+    if drain is None:
+        return
+    grace = re.fullmatch(r"(\d+)s", str(service.get("stop_grace_period", "10s")))  # without one: compose's own
+    if grace is None:
+        yield f"says {service['stop_grace_period']}: write stop_grace_period in seconds"
+        return
+    drains = max((DRAINS_OF.get(str(word), 1) for word in service.get("command", ())), default=1)
+    needed = drains * float(drain) + ENDING_SECONDS
+    if float(grace[1]) < needed:
+        yield f"is killed after {grace[1]} s, and may need {needed:.0f} s to end: stop_grace_period"
 
 
 def _waits(service: Mapping[str, Any], services: Mapping[str, Any]) -> Iterator[str]:

@@ -24,6 +24,8 @@ OTHERS_READ = frozenset(
 """Variables that are none of the settings: libraries in our processes read them."""
 _WITH_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@")
 _NAMES_A_SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ROUTING_KEY|WEBHOOK_URL|OTLP_HEADERS")
+DRAINS_OF: Mapping[str, int] = {"proxy": 3, "monitor": 1}
+"""How often UNDERSTUDY_DRAIN_SECONDS may pass: callers who may ask once more, calls, the spool; a monitor's job."""
 
 
 def is_ours(image: str) -> bool:

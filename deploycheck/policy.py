@@ -1,9 +1,10 @@
 """What we ask of every object that is deployed, beyond that its schema is right. Pure: objects in, findings out."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from deploycheck.ours import command_problem, image_problem, is_ours, secret_problem, variable_problem
+from deploycheck.ours import DRAINS_OF, command_problem, image_problem, is_ours, secret_problem, variable_problem
 from understudy.settings import FILE_SUFFIX
 
 Object = Mapping[str, Any]
@@ -20,8 +21,9 @@ SECRETS_OF: Mapping[str, frozenset[str]] = {
 """Whose password each process may know: docs/reference/sql.md, Roles."""
 STANDING = ("Deployment", "StatefulSet", "DaemonSet")
 ENDING_SECONDS = 8.0
-"""Beside the two drains of a proxy: the last calls (1 s), shadows (0.5 s), signing off (5 s), closing."""
+"""Beside the drains of a proxy: the last calls (1 s), shadows (0.5 s), signing off (2 s), spans (2 s), closing."""
 CONFIG_KINDS = ("ConfigMap",)
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 class Pod(NamedTuple):
@@ -120,6 +122,28 @@ def _has_bounded_volumes(pod: Pod) -> Iterator[str]:
             yield f"the volume {volume['name']} is an image without a digest"
 
 
+def _has_room_for_its_volumes(pod: Pod) -> Iterator[str]:
+    """Kubernetes counts an ``emptyDir`` on disk as the pod's, whose limit is the sum of its containers' limits."""
+    running = [*pod.spec["containers"], *(one for one in pod.spec.get("initContainers", ()) if "restartPolicy" in one)]
+    limits = [one.get("resources", {}).get("limits", {}).get("ephemeral-storage") for one in running]
+    if None in limits:
+        return  # another rule says so
+    room = sum(map(_bytes_of, limits))
+    volumes = [volume["emptyDir"] or {} for volume in pod.spec.get("volumes", ()) if "emptyDir" in volume]
+    wanted = sum(_bytes_of(one.get("sizeLimit", 0)) for one in volumes if one.get("medium") != "Memory")
+    if wanted > room:
+        yield (
+            f"is evicted before its volumes are full: they may hold {wanted / 2**20:.0f} Mi, and the ephemeral-storage"
+            f" of its containers is limited to {room / 2**20:.0f} Mi"
+        )
+
+
+def _bytes_of(quantity: str | int) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(\w*)", str(quantity))
+    assert found is not None, f"{quantity!r} is no quantity that this reads"
+    return float(found[1]) * _BYTES[found[2]]
+
+
 def _knows_its_own_secrets(pod: Pod) -> Iterator[str]:
     allowed = SECRETS_OF.get(pod.component)
     if allowed is None:
@@ -144,7 +168,7 @@ def _ends_in_time(pod: Pod) -> Iterator[str]:
         if drain is None:
             continue
         pause = float(container.spec.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0))
-        needed = pause + 2 * float(drain) + ENDING_SECONDS
+        needed = pause + DRAINS_OF.get(pod.component, 1) * float(drain) + ENDING_SECONDS
         if grace < needed:
             yield f"is killed after {grace:.0f} s, and may need {needed:.0f} s to end: terminationGracePeriodSeconds"
 
@@ -339,6 +363,7 @@ POD_RULES: Sequence[Callable[[Pod], Iterator[str]]] = (
     _has_no_token,
     _has_no_service_links,
     _has_bounded_volumes,
+    _has_room_for_its_volumes,
     _knows_its_own_secrets,
     _ends_in_time,
 )

@@ -1,9 +1,19 @@
 #!/bin/sh
 # Prints the Secrets that the manifests name, from a folder that tools/make_secrets.py made:
-#   deploy/kubernetes/secrets.sh FOLDER | kubectl apply --namespace understudy-dev --filename -
+#   deploy/kubernetes/secrets.sh FOLDER | kubectl apply --namespace understudy --filename -
+# With --dev-stores before FOLDER also that of the Postgres of overlays/dev, which has the passwords of all logins.
 # Nothing is written, and no secret is an argument of a process.
 set -eu
-folder=${1:?the folder of the secrets}
+stores=
+if [ "${1:-}" = --dev-stores ]; then
+  stores=yes
+  shift
+fi
+if [ "$#" -ne 1 ] || [ ! -d "$1" ]; then
+  echo "usage: $0 [--dev-stores] FOLDER: the folder that tools/make_secrets.py made" >&2
+  exit 2
+fi
+folder=$1
 
 secret() {
   name=$1
@@ -20,7 +30,7 @@ set -- --from-file="database-url=$folder/monitor_url" --from-file="retention-dat
 [ ! -f "$folder/pagerduty_routing_key" ] || set -- "$@" --from-file="pagerduty-routing-key=$folder/pagerduty_routing_key"
 secret understudy-monitor "$@"
 secret understudy-retention --from-file="database-url=$folder/retention_url"
-# Of the Postgres of overlays/dev alone.
+[ -n "$stores" ] || exit 0
 set --
 for login in postgres owner proxy monitor retention engineer; do
   set -- "$@" --from-file="$folder/${login}_password"

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -13,13 +15,14 @@ from architecture.test_docs import known_metrics
 
 from tools.dashboards.grafana import RUNBOOKS as RUNBOOKS_URL
 from tools.make_dashboards import DASHBOARDS, outdated
+from tools.make_prometheus_rule import TARGET
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = ROOT / "docs" / "runbooks"
 RULE_FILES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
 RULE_TESTS = sorted((ROOT / "tests" / "watch" / "rules").glob("*.yml"))
-OF_PROMETHEUS = {"ALERTS"}
+OF_PROMETHEUS = {"ALERTS": {"alertname", "alertstate", "severity"}, "up": {"job", "instance"}}
 HEADINGS = ["Meaning", "Impact", "First three commands", "How to end it"]
 WORDS = {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
@@ -63,7 +66,7 @@ def is_known(name: str) -> bool:
     kind, _ = known.get(re.sub("_(bucket|sum|count)$", "", name), ("", ()))
     is_part = kind == "histogram" and name not in known
     is_whole = known.get(name, ("histogram", ()))[0] != "histogram"
-    return is_part or is_whole or name in RECORDED | OF_PROMETHEUS
+    return is_part or is_whole or name in RECORDED | OF_PROMETHEUS.keys()
 
 
 class Asked(NamedTuple):
@@ -103,7 +106,7 @@ def test_every_query_names_metrics_that_there_are(query):
 def labels_of(name: str) -> set[str]:
     """Return the labels that a metric has once Prometheus has read it."""
     if name in OF_PROMETHEUS:
-        return {"alertname", "alertstate", "severity"}
+        return OF_PROMETHEUS[name]
     if name in RECORDED:
         return {"model"}
     _, labels = known_metrics().get(re.sub("_(bucket|sum|count)$", "", name)) or known_metrics().get(name) or ("", ())
@@ -195,6 +198,45 @@ def test_alertmanager_names_alerts_that_there_are_and_reads_its_secrets_from_fil
     (pager,) = [one for receiver in config["receivers"] for one in receiver.get("pagerduty_configs", ())]
     assert "routing_key" not in pager
     assert pager["routing_key_file"].startswith("/etc/alertmanager/secrets/")
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_pages_within_a_minute_is_read_and_judged_as_often_on_kubernetes():
+    config = read(DEPLOY / "prometheus" / "prometheus.yml")["global"]
+    (endpoint,) = read(ROOT / "k8s" / "components" / "servicemonitor" / "servicemonitor.yaml")["spec"]["endpoints"]
+    groups = {group["name"]: group for path in RULE_FILES for group in read(path)["groups"]}
+    operators = {group["name"]: group for group in read(ROOT / TARGET)["spec"]["groups"]}
+
+    assert endpoint["interval"] == config["scrape_interval"] == config["evaluation_interval"] == "10s"
+    for name in ("understudy-serving", "understudy-slo-records", "understudy-slo"):
+        assert groups[name]["interval"] == operators[name]["interval"] == config["evaluation_interval"], name
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_page_replace_every_address_that_is_not_ours(tmp_path):
+    page = (ROOT / "docs" / "how-to" / "watch.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^ *(sed -i .+)$", page, re.MULTILINE)
+    for folder in ("deploy", "k8s", "tests/watch", "tools"):
+        ignored = shutil.ignore_patterns("secrets", "__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+
+    for command in commands:
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
+
+    assert len(commands) == 2
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if names_an_example(path)}
+    # These two are made anew by what the page says next.
+    made = {path for path in left if path.startswith("deploy/grafana/dashboards/")} | {TARGET.as_posix()}
+    assert "make dashboards k8s-rules" in page
+    assert left == made
+
+
+def names_an_example(path: Path) -> bool:
+    return path.is_file() and "understudy.example" in path.read_text(encoding="utf-8")
 
 
 # -- dashboards --------------------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(COMPOSE, '"127.0.0.1:${PORT:-8080}:8080"', '"8080:8080"', "listens beyond this machine"),
         Mistake(COMPOSE, "UNDERSTUDY_WORKERS:", "UNDERSTUDY_WORKER:", "no process reads UNDERSTUDY_WORKER"),
         Mistake(COMPOSE, 'UNDERSTUDY_WORKERS: "2"', 'UNDERSTUDY_WORKERS: "0"', "greater than or equal to 1"),
+        Mistake(COMPOSE, "stop_grace_period: 35s", "stop_grace_period: 30s", "killed after 30 s, and may need 34 s"),
+        Mistake(COMPOSE, "    stop_grace_period: 35s\n", "", "killed after 10 s, and may need 34 s"),
+        Mistake(COMPOSE, "stop_grace_period: 35s", "stop_grace_period: 1m", "write stop_grace_period in seconds"),
         Mistake(COMPOSE, "[serve, monitor]", "[serve, monitors]", "has no command monitors"),
         Mistake(COMPOSE, "--key-file, /var", "--keyfile, /var", "has no option --keyfile"),
         Mistake(

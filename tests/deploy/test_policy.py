@@ -68,6 +68,10 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
     ("may fill the node", lambda o: pod(o)["volumes"][0].update(emptyDir={})),
     ("is a folder of the host", lambda o: pod(o)["volumes"].append({"name": "x", "hostPath": {"path": "/"}})),
     (
+        "may hold 2048 Mi, and the ephemeral-storage of its containers is limited to 1024 Mi",
+        lambda o: pod(o)["volumes"][0]["emptyDir"].update(sizeLimit="2Gi"),
+    ),
+    (
         "an image without a digest",
         lambda o: pod(o)["volumes"].append({"name": "x", "image": {"reference": "models:1"}}),
     ),
@@ -75,7 +79,11 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
         "knows the password of understudy-owner; the proxy may know understudy-proxy",
         lambda o: pod(o)["volumes"][-1].update(secret={"secretName": "understudy-owner"}),
     ),
-    ("is killed after 20 s, and may need 42 s", lambda o: pod(o).update(terminationGracePeriodSeconds=20)),
+    ("is killed after 45 s, and may need 54 s", lambda o: pod(o).update(terminationGracePeriodSeconds=45)),
+    (
+        "is killed after 15 s, and may need 18 s",
+        lambda o: pod(o, name="understudy-monitor").update(terminationGracePeriodSeconds=15),
+    ),
     ("name a tag other than latest", lambda o: container(o).update(image="registry.example/understudy:latest")),
     ("has a digest that is none", lambda o: container(o).update(image="understudy@sha256:abc")),
     ("can be written to", lambda o: container(o)["securityContext"].pop("readOnlyRootFilesystem")),
@@ -175,6 +183,16 @@ def test_every_tree_runs_each_process_once_under_its_own_login(rendered):
             ("CronJob", "understudy-archive"),
         } <= kinds
         assert one_of(objects, "Deployment", "understudy-monitor")["spec"]["replicas"] == 2
+
+
+def test_a_model_server_beside_a_proxy_may_fill_the_volume_of_its_models(rendered):
+    objects = copy.deepcopy(rendered["k8s/examples/models-from-pvc"])
+    assert judge(objects) == []
+    sidecar = pod(objects)["initContainers"][-1]
+
+    sidecar["resources"]["limits"]["ephemeral-storage"] = "500Mi"
+
+    assert [what for _, what in judge(objects) if "may hold 2560 Mi" in what]
 
 
 @pytest.mark.parametrize("example", ["tfserving-sidecar", "models-from-pvc"])

@@ -1,6 +1,7 @@
 """A real Prometheus and a real Alertmanager with the committed configuration, but for addresses, secrets and clocks."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -105,7 +106,8 @@ def a_prometheus(
     for path in RULES:
         text = path.read_text(encoding="utf-8")
         if seconds is not None:
-            text = text.replace("interval: 5m\n", f"interval: {seconds}s\n").replace("[30d:5m]", f"[10m:{seconds}s]")
+            text = re.sub(r"\binterval: (10s|5m)\n", f"interval: {seconds}s\n", text)
+            text = text.replace("[30d:5m]", f"[10m:{seconds}s]")
         (folder / "rules" / path.name).write_text(text, encoding="utf-8")
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     port = free_port()

@@ -73,7 +73,7 @@ MONITOR = Dashboard(
         Panel(
             "Since each job last succeeded",
             (Query("time() - max by (exported_job) (monitor_last_success_timestamp_seconds)", "{{exported_job}}"),),
-            "rollouts and alerts: seconds; the others: up to a minute.",
+            "rollouts and alerts: seconds; the others: up to a minute, partitions up to ten.",
             unit="s",
             steps=((None, GREEN), (300.0, YELLOW), (900.0, RED)),
             alerts=("MonitorStalled", "MonitorJobFailing"),

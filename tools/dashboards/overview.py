@@ -41,6 +41,7 @@ OVERVIEW = Dashboard(
             Query("count(count by (instance) (policy_generation > 0))"),
             "Proxies that Prometheus can read. One that is missing here may still take calls.",
             steps=((None, RED), (1.0, YELLOW), (2.0, GREEN)),
+            alerts=("ProxiesGone",),
         ),
         stat(
             "A monitor leads",

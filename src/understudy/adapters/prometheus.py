@@ -84,7 +84,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "partitions_ahead": ("Months after this one that the log has partitions for.", ()),
     "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),
     "monitor_leader": ("1 while this monitor leads.", ()),
-    "monitor_last_success_timestamp_seconds": ("When a monitor's job last succeeded, since the epoch.", ("job",)),
+    "monitor_last_success_timestamp_seconds": (
+        "When a job last succeeded or, before, its process began to lead.",
+        ("job",),
+    ),
 }
 HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),

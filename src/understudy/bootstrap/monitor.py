@@ -104,7 +104,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         environment=settings.environment,
     )
     return [
-        Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick),
+        Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
     ]
 

@@ -38,6 +38,9 @@ class Job:
     interval_seconds: float
     timeout_seconds: float
     run: Callable[[Epoch], Awaitable[None]]
+    is_vital: bool = False
+    """Whether somebody is paged when nothing is known of its successes: then nothing is said of it before the first, or
+    a process that ends again and again before that would look alive."""
 
 
 class MonitorWorker:
@@ -46,7 +49,8 @@ class MonitorWorker:
     Args:
         lease: Who may lead; closed by whoever opened it.
         jobs: All of them are due when leadership begins, in this order.
-        telemetry: Gets who leads, and of each job the last success, durations and failures.
+        telemetry: Gets who leads, and of each job the last success (before the first: when this process began to lead),
+            durations and failures.
         holder: This process's name in the lease, which no other process has.
         finish_seconds: How long the job under way may go on after :meth:`stop`.
         now: The monotonic clock, in seconds.
@@ -76,6 +80,7 @@ class MonitorWorker:
         """Until when nobody else can have the lease; by the monotonic clock."""
         self._limit: asyncio.Timeout | None = None
         """Of the job under way."""
+        self._has_led = False
         self._told = ""
         """The last thing that was said of a lease that cannot be reached."""
 
@@ -120,6 +125,7 @@ class MonitorWorker:
     async def _lead(self, epoch: Epoch) -> None:
         """Run jobs until leadership is lost or :meth:`stop`."""
         _log.info("monitor.leads", epoch=epoch, holder=self._holder)
+        self._begin_counting()
         self._telemetry.set("monitor_leader", 1)
         try:
             async with asyncio.TaskGroup() as group:
@@ -130,6 +136,17 @@ class MonitorWorker:
             _log.warning("monitor.leadership_lost", epoch=epoch, why=[str(reason) for reason in lost.exceptions])
         finally:
             self._telemetry.set("monitor_leader", 0)
+
+    def _begin_counting(self) -> None:
+        """Give jobs a last success to be measured from, or one that never succeeds would never be missed.
+
+        Once in a process: one that wins and loses the lease by turns must not look as if its jobs succeeded.
+        """
+        if not self._has_led:
+            for job in self._jobs:
+                if not job.is_vital:
+                    self._set_last_success(job)
+        self._has_led = True
 
     async def _keep(self, epoch: Epoch) -> NoReturn:
         """Renew the lease for as long as it can be.
@@ -201,10 +218,13 @@ class MonitorWorker:
                 exc_info=not isinstance(problem, UnderstudyError | TimeoutError),
             )
         else:
-            self._telemetry.set("monitor_last_success_timestamp_seconds", self._unix(), job.name)
+            self._set_last_success(job)
         finally:
             self._limit = None
             self._telemetry.observe("monitor_tick_duration_seconds", self._now() - began_at, job.name)
+
+    def _set_last_success(self, job: Job) -> None:
+        self._telemetry.set("monitor_last_success_timestamp_seconds", self._unix(), job.name)
 
     async def _stopped_within(self, seconds: float) -> bool:
         """Wait so long, less when :meth:`stop` is called; return whether it was."""

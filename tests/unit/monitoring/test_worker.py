@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import floor
 from typing import NamedTuple
@@ -185,7 +186,11 @@ def test_a_job_that_fails_is_counted_and_the_others_go_on():
     assert diary.starts("fine") == [0.0, 5.0, 10.0]
     assert telemetry.counts == {("monitor_failures_total", "defect"): 3, ("monitor_failures_total", "refused"): 3}
     successes = {name: at for name, at in telemetry.gauges.items() if name[0].startswith("monitor_last")}
-    assert successes == {("monitor_last_success_timestamp_seconds", "fine"): WALL_SECONDS + 10.5}
+    assert successes == {
+        ("monitor_last_success_timestamp_seconds", "defect"): WALL_SECONDS,
+        ("monitor_last_success_timestamp_seconds", "refused"): WALL_SECONDS,
+        ("monitor_last_success_timestamp_seconds", "fine"): WALL_SECONDS + 10.5,
+    }
     assert telemetry.observed["monitor_tick_duration_seconds", "fine"] == [0.5] * 3
     assert len(telemetry.observed["monitor_tick_duration_seconds", "defect"]) == 3
 
@@ -302,6 +307,44 @@ def test_after_an_outage_the_leader_leads_again_and_its_jobs_are_due_at_once():
     run_in_virtual_time(scenario())
     assert diary.starts()[0] == 0
     assert 40 <= diary.starts()[1] <= 40 + STANDBY_SECONDS
+
+
+def test_a_job_that_never_succeeded_is_measured_from_when_the_process_first_led():
+    diary, telemetry = Diary(), MemoryTelemetry()
+    seen: list[float | None] = []
+
+    async def fail() -> None:
+        raise RegistryUnavailable
+
+    async def scenario() -> None:
+        lease = Reach(MemoryLease(now))
+        lease.outages = [(0.0, 5.5), (20.5, 40.0)]
+        ending = asyncio.create_task(run_for(60, a_worker(lease, [diary.job(then=fail)], telemetry)))
+        for moment in (5.0, 10.0, 30.0, 59.0):
+            await asyncio.sleep(moment - now())
+            seen.append(telemetry.gauges.get(("monitor_last_success_timestamp_seconds", "rollouts")))
+        await ending
+
+    run_in_virtual_time(scenario())
+    first_led = WALL_SECONDS + diary.starts()[0]
+    assert 5.5 <= diary.starts()[0] <= 5.5 + STANDBY_SECONDS
+    assert any(start >= 40 for start in diary.starts()), "it leads again"
+    assert seen == [None, first_led, first_led, first_led]
+
+
+def test_of_a_vital_job_nothing_is_said_before_its_first_success():
+    diary, telemetry = Diary(), MemoryTelemetry()
+
+    async def fail() -> None:
+        raise RegistryUnavailable
+
+    async def scenario() -> None:
+        job = replace(diary.job(then=fail), is_vital=True)
+        await run_for(20, a_worker(MemoryLease(now), [job], telemetry))
+
+    run_in_virtual_time(scenario())
+    assert len(diary.starts()) > 1
+    assert not [name for name in telemetry.gauges if name[0].startswith("monitor_last")]
 
 
 def test_a_leader_whose_lease_was_given_to_another_stops_at_its_next_renewal():
