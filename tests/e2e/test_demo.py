@@ -21,6 +21,7 @@ from e2e.stack import sql
 
 from understudy.adapters.child_process import is_alive
 from understudy.adapters.example_models import example_rows
+from understudy.adapters.loopback_ports import free_port
 from understudy.entrypoints.demo.state import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
@@ -195,10 +196,13 @@ def test_a_demo_that_asks_for_a_key_makes_itself_one_says_it_and_works(short_pat
     assert again["credential"] != where["credential"]
 
 
-def test_a_demo_uses_the_servers_that_the_environment_names(short_path: Path, database_url: str, valkey_url: str):
-    with a_demo(short_path, "--workers", "2", DATABASE_URL=database_url, REDIS_URL=valkey_url) as (_, running):
+def test_a_demo_uses_the_servers_and_the_port_that_it_is_given(short_path: Path, database_url: str, valkey_url: str):
+    port = free_port()  # claimed by this process: whoever starts a demo may keep its port for it
+    arguments = ["--workers", "2", "--port", str(port)]
+    with a_demo(short_path, *arguments, DATABASE_URL=database_url, REDIS_URL=valkey_url) as (_, running):
         said = predict(running["proxy"], 1)
 
+    assert running["proxy"] == f"http://127.0.0.1:{port}"
     assert (said["model"], running["database_url"], running["redis_url"]) == ("visits", database_url, valkey_url)
     assert {"postgres", "valkey"} & set(running["pids"]) == set()
     assert not (short_path / "postgres").exists()
