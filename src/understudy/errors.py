@@ -40,6 +40,7 @@ UnderstudyError
     ├── MigrationBlocked   E211 somebody holds a lock that a migration needs (says who)
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
+    │   └── LoginNotAllowed E514 Postgres answers, and the login lacks a right (says which)
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: nothing was written
@@ -341,7 +342,16 @@ class RegistryUnavailable(RegistryError):
     code = "E510"
     title = "The registry's Postgres cannot be reached"
     hint = "Check DATABASE_URL and the server; understudy doctor shows what it sees."
-    retry_after_seconds = 1
+    retry_after_seconds: int | None = 1
+
+
+class LoginNotAllowed(RegistryUnavailable):
+    """To whoever can do without Postgres for a while it is the same; to a person it is something else to mend."""
+
+    code = "E514"
+    title = "The database login may not do this"
+    hint = "Grant the login the role that this needs: docs/reference/sql.md, Roles, has what each one may."
+    retry_after_seconds = None
 
 
 class MigrationNeeded(RegistryError):

@@ -193,6 +193,8 @@ class Settings(BaseSettings):
     """Integration key of the PagerDuty service that is alerted."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
+    runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
+    """Where people read ``docs/runbooks``: each alert of the monitor then has a link to its page."""
 
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
     """``true``: no traces, whatever else is set. This and the next ones are OpenTelemetry's own variables; other

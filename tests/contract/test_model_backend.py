@@ -14,7 +14,8 @@ import numpy as np
 import orjson
 import pytest
 
-from understudy.adapters.backends import connect, replicas_of
+from understudy.adapters.backends import connect, examine, replicas_of
+from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.rank import parse_rank
@@ -300,6 +301,51 @@ async def test_readiness_follows_the_server_and_never_raises(subject: Subject):
     closed = await subject.backend.ready(0.05)
 
     assert (before, after, closed) == (True, False, False)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_each_server_is_examined_by_itself(adapter: str):
+    async with (
+        running(Behaviour(), Behaviour(ready=False)) as (good, unready),
+        connected(a_version(good.endpoint, unready.endpoint, adapter=adapter)) as backend,
+    ):
+        found = await examine(backend, LOAD_SECONDS)
+
+    assert [(server.endpoint, server.problem) for server in found] == [
+        (good.endpoint, ""),
+        (unready.endpoint, "it says that it does not serve the version"),
+    ]
+    assert all(0 < server.seconds < LOAD_SECONDS for server in found)
+
+
+async def test_of_a_server_that_does_not_answer_an_examination_says_why():
+    nobody, nowhere = f"127.0.0.1:{free_port()}", "nowhere.invalid:1"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        silent = f"127.0.0.1:{listening.getsockname()[1]}"
+        async with (
+            running(Behaviour(probes_hang=True)) as (hanging,),
+            connected(a_version(hanging.endpoint, silent, nobody, nowhere)) as backend,
+        ):
+            found = await examine(backend, 3 * SECOND)
+
+    problems = {server.endpoint: server.problem for server in found}
+    assert problems == {
+        hanging.endpoint: "it took the connection and did not answer within 3 s",
+        silent: "no connection to it within 3 s",
+        nobody: "nothing listens there",
+        nowhere: f"the name of the endpoint {nowhere} cannot be resolved",
+    }
+    assert all(server.seconds >= 3 * SECOND for server in found if server.endpoint != nowhere)
+
+
+async def test_of_a_server_that_cannot_answer_an_examination_says_why():
+    async with (
+        running() as (server,),
+        connected(a_version(server.endpoint, service_path="another.Service")) as backend,
+    ):
+        (found,) = await examine(backend, LOAD_SECONDS)
+
+    assert found.problem.startswith("the question ended with UNIMPLEMENTED: ")
 
 
 async def test_a_probe_under_way_when_its_backend_is_closed_finds_nobody_and_cancels_nobody():

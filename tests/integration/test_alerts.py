@@ -242,6 +242,19 @@ async def test_an_alert_is_kept_with_the_transaction_that_it_is_about_or_not_at_
     assert [alert.event.model_name for alert in await outbox.due(Clock()(), 10)] == ["digits"]
 
 
+async def test_an_incident_has_a_link_to_its_page_where_somebody_said_where_the_pages_are(outbox, receiver, pagerduty):
+    await outbox.add(TRIGGER)
+    await deliver_due(outbox, [pagerduty], Clock(), runbooks_url="https://docs.shop.example/runbooks")
+    await outbox.add(replace(TRIGGER, model_name="digits"))
+    await deliver_due(outbox, [pagerduty], Clock())
+
+    (_, linked), (_, bare) = receiver.requests
+    assert linked["links"] == [
+        {"href": "https://docs.shop.example/runbooks/RolledBack.md", "text": "Runbook"},
+        *bare["links"],
+    ]
+
+
 async def test_a_change_is_noted_and_wakes_nobody(outbox, receiver, pagerduty):
     await outbox.add(replace(TRIGGER, action=AlertAction.CHANGE, summary="visits: version 2 goes to 5 %"))
 

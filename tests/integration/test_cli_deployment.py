@@ -48,7 +48,8 @@ async def test_the_monitors_own_login_may_make_partitions_and_a_readers_may_not(
     finally:
         await database.execute("DROP ROLE watch_parts, read_parts")
 
-    assert refused.code == 69
+    assert refused.code == 7
+    assert refused.err.startswith("✖ E514")
     assert "permission denied" in refused.err
     assert made.code == 0, made.err
 

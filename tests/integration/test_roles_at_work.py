@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
@@ -11,6 +12,7 @@ import orjson
 import pytest
 from archive_world import fill, ids_seen, month_ago, versions_of
 from asgi import lifespan
+from command import CommandLine
 from e2e.stack import PREDICT_BODIES, VISITS, register
 
 from faults.archive_worker import Moments, archive
@@ -114,8 +116,47 @@ async def test_a_proxy_under_its_own_role_alone_changes_no_policy(database, data
     ):
         refused = await client.patch("/v1/models/visits/policy", content=b'{"shadow_percent": 50}', headers=FIRST)
 
-    assert refused.status_code == 503
+    assert (refused.status_code, refused.json()["code"]) == (503, "E514")
+    assert "retry-after" not in refused.headers
+    assert "Grant the login the role" in refused.json()["next"]
     assert await database.fetchval("SELECT generation FROM ServingPolicy") == 1
+
+
+@pytest.fixture
+async def engineer_file(
+    database: asyncpg.Connection, login: Login, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Path]:
+    """A file with the URL of an engineer who is believed who they are, as installations make that login."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)  # both at once would be refused
+    await database.execute("CREATE ROLE understudy_trusted NOLOGIN")
+    (tmp_path / "url").write_text(await login("understudy_engineer", "understudy_trusted"))
+    yield tmp_path / "url"
+    await database.execute("DROP ROLE understudy_trusted")
+
+
+async def test_what_runbooks_tell_people_to_type_works_under_the_role_of_an_engineer_whose_url_is_in_a_file(
+    database, database_url, engineer_file, model_port
+):
+    ids = [await register(database_url, label, [model_port(f"visits:{label}")]) for label in (1, 2)]
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, challenger_version, challenger_weight)"
+        " VALUES ('visits', $1, $2, 10)", *ids,
+    )  # fmt: skip
+    environment = {"DATABASE_URL_FILE": str(engineer_file), "LOGNAME": "dana"}
+
+    for command in (
+        "doctor", "db check", "db partitions", "model list", "model show visits", "version show visits 1",
+        "audit list visits", "rollout list", "drift report visits", "explain visits customer-42",
+    ):  # fmt: skip
+        done = await CommandLine(None).beside(*command.split(), **environment)
+        assert done.code in (0, 1), (command, done.said)
+        assert "✖" not in done.said, (command, done.said)
+    back = await CommandLine(None).beside("rollback", "visits", "--reason", "slow", "--yes", **environment)
+    audit = (await CommandLine(None).beside("audit", "list", "visits", "--json", **environment)).json
+
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
+    assert back.code == 3, back.said  # no proxy lives that could confirm it
+    assert any(entry["actor"].startswith("dana@") for entry in audit["audit"]), audit
 
 
 async def test_a_poison_row_is_buried_by_the_proxys_role(database, login):

@@ -24,7 +24,7 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
     assert [error["loc"] for error in refusal.value.errors()] == [(field,)]
 
 
-NO_PASSWORD = {"proxy_url", "archive_url"}
+NO_PASSWORD = {"proxy_url", "archive_url", "runbooks_url"}
 """URLs that are refused with an account in them."""
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
 

@@ -15,7 +15,7 @@ from understudy.adapters.torchserve import TorchServeBackend
 from understudy.core.endpoints import NO_RULES, EndpointRules
 from understudy.core.policy import ModelVersion, Protocol
 from understudy.errors import BackendUnavailable
-from understudy.ports.model_backend import ModelBackend
+from understudy.ports.model_backend import ModelBackend, ServerSeen
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
 CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
@@ -64,6 +64,12 @@ def connect(
 def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
     """Return the replicas behind a backend that :func:`connect` made, for whoever watches them."""
     return backend.replicas if isinstance(backend, OipBackend | TfServingBackend | TorchServeBackend) else None
+
+
+async def examine(backend: ModelBackend, timeout_seconds: float) -> tuple[ServerSeen, ...]:
+    """Return what each model server says behind a backend that :func:`connect` made: ``ReplicaSet.examine``."""
+    replicas = replicas_of(backend)
+    return () if replicas is None else await replicas.examine(timeout_seconds)
 
 
 def _may_be_asked_twice(version: ModelVersion) -> bool:

@@ -28,6 +28,7 @@ from understudy.core.replicas import (
     healths_after,
 )
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
+from understudy.ports.model_backend import ServerSeen
 from understudy.ports.tracing import CURRENT, Span
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -173,6 +174,21 @@ class ReplicaSet:
             return False
         replicas = self._open()
         return any(await asyncio.gather(*(self._says_ready(replica, timeout_seconds) for replica in replicas)))
+
+    async def examine(self, timeout_seconds: float) -> tuple[ServerSeen, ...]:
+        """Ask each replica by itself whether it serves the version, all at once, in the order of the endpoints.
+
+        A question waits for ``timeout_seconds`` at most, and a replica is asked twice: the first question pays for the
+        connection. Not for a set that is closed meanwhile.
+        """
+        return tuple(
+            await asyncio.gather(
+                *(
+                    self._examine(replica, endpoint, timeout_seconds)
+                    for replica, endpoint in zip(self._open(), self._endpoints, strict=True)
+                )
+            )
+        )
 
     async def close(self) -> None:
         """Close every channel; calls in flight fail, calls to come are refused."""
@@ -428,14 +444,7 @@ class ReplicaSet:
 
     async def _says_ready(self, replica: Replica, timeout_seconds: float) -> bool:
         try:
-            if not replica.is_open:
-                async with asyncio.timeout(timeout_seconds):
-                    await replica.open()
-            call = replica.method(self._probe.method)
-            answer = await call(
-                self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=True
-            )
-            return self._probe.says_ready(answer)
+            return await self._ask(replica, timeout_seconds)
         except asyncio.CancelledError:
             # gRPC says so too when the channel is closed under a probe that nobody cancelled.
             if self._closed and not _is_cancelled():
@@ -444,6 +453,56 @@ class ReplicaSet:
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
             replica.look_again()
             return False
+
+    async def _ask(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
+        if not replica.is_open:
+            async with asyncio.timeout(timeout_seconds):
+                await replica.open()
+        call = replica.method(self._probe.method)
+        answer = await call(
+            self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=wait_for_ready
+        )
+        return self._probe.says_ready(answer)
+
+    # -- examining -----------------------------------------------------------------------------------------------------
+
+    async def _examine(self, replica: Replica, endpoint: str, timeout_seconds: float) -> ServerSeen:
+        first = await self._timed(replica, endpoint, timeout_seconds)
+        return first if first.problem else await self._timed(replica, endpoint, timeout_seconds)
+
+    async def _timed(self, replica: Replica, endpoint: str, timeout_seconds: float) -> ServerSeen:
+        began = self._now()
+        problem = await self._why_not_ready(replica, timeout_seconds)
+        return ServerSeen(endpoint, self._now() - began, problem)
+
+    async def _why_not_ready(self, replica: Replica, timeout_seconds: float) -> str:
+        """Return why a replica does not serve the version; empty when it says that it does."""
+        try:
+            return "" if await self._ask(replica, timeout_seconds) else "it says that it does not serve the version"
+        except BackendUnavailable as problem:
+            return problem.detail
+        except TimeoutError:
+            return f"its name was not resolved within {timeout_seconds:g} s"
+        except ValueError:
+            return "its answer cannot be read"
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                return f"the question ended with {error.code().name}: {_said(error)}"
+            return await self._why_silent(replica, timeout_seconds)
+
+    async def _why_silent(self, replica: Replica, timeout_seconds: float) -> str:
+        if replica.is_connected:
+            return f"it took the connection and did not answer within {timeout_seconds:g} s"
+        said = ""
+        try:
+            # Without waiting for a connection: then gRPC tells why there is none, if it knows.
+            await self._ask(replica, PROBE_SECONDS, wait_for_ready=False)
+        except grpc.aio.AioRpcError as error:
+            said = error.details() or ""
+        except (BackendUnavailable, TimeoutError, ValueError):
+            pass
+        refused = "nothing listens there" if "connection refused" in said.lower() else ""
+        return _why_no_handshake(said) or refused or f"no connection to it within {timeout_seconds:g} s"
 
 
 def _closed() -> BackendUnavailable:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import asyncpg
 
-from understudy.errors import MigrationNeeded, RegistryUnavailable
+from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
 
 VENDOR_ERRORS = (
     OSError,
@@ -19,7 +19,6 @@ VENDOR_ERRORS = (
 )
 """What asyncpg raises when Postgres is away, slow, or says no."""
 
-_ROLE_HINT = "Grant the login the role that this needs: docs/reference/sql.md, Roles, has what each one may."
 _POOLER_HINT = (
     "This looks like a pooler in transaction mode, through which LISTEN is never heard. DATABASE_URL must lead to "
     "Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
@@ -54,6 +53,7 @@ async def connect(
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
+        LoginNotAllowed: The login may not connect to this database.
     """
     async with translated("Postgres cannot be reached"):
         try:
@@ -68,6 +68,8 @@ async def connect(
             raise RegistryUnavailable(
                 "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) is not there"
             ) from None
+        except asyncpg.InsufficientPrivilegeError as problem:
+            raise LoginNotAllowed(f"the login may not connect: {problem}") from problem
         except asyncpg.ProtocolViolationError as problem:
             raise RegistryUnavailable(f"Postgres cannot be reached: {problem}", hint=_POOLER_HINT) from problem
     _keep_alive(connection)
@@ -82,7 +84,8 @@ async def translated(
 ) -> AsyncIterator[None]:
     """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
 
-    A table or column that is not there is ``MigrationNeeded``; everything else ``RegistryUnavailable``.
+    A table or column that is not there is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``;
+    everything else is ``RegistryUnavailable``.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -94,7 +97,7 @@ async def translated(
         if isinstance(cause, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
             raise MigrationNeeded(f"{what}: {said}") from problem
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
-            raise RegistryUnavailable(f"{what}: {said}", hint=_ROLE_HINT) from problem
+            raise LoginNotAllowed(f"{what}: {said}") from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
 
 

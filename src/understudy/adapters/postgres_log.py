@@ -12,7 +12,7 @@ import asyncpg
 from understudy.adapters.postgres_connection import connect
 from understudy.core.spool_format import follows
 from understudy.core.windows import Window, window_to_json
-from understudy.errors import MigrationNeeded, RegistryUnavailable, UnderstudyError
+from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable, UnderstudyError
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome, WriteResult
 
 T = TypeVar("T")
@@ -257,6 +257,8 @@ def _is_missing_partition(error: asyncpg.PostgresError) -> bool:
 
 
 def _translated(error: asyncpg.PostgresError) -> UnderstudyError:
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):  # of the same class as what the schema lacks
+        return LoginNotAllowed(f"the prediction log: {error}")
     if error.sqlstate.startswith(_SCHEMA_CLASS):
         return MigrationNeeded(f"the prediction log: {error}")
     return RegistryUnavailable(f"the prediction log: {error.sqlstate} {error}")

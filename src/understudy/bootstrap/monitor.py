@@ -154,7 +154,9 @@ def _open_alerts(settings: Settings, telemetry: PrometheusTelemetry, stack: Asyn
 
     # Without a fence: each event is taken by one process for a minute, and bears being sent twice.
     async def deliver(_epoch: Epoch) -> None:
-        came_to = await deliver_due(outbox, channels, budget_seconds=ALERT_BUDGET_SECONDS)
+        came_to = await deliver_due(
+            outbox, channels, budget_seconds=ALERT_BUDGET_SECONDS, runbooks_url=settings.runbooks_url
+        )
         for (channel, outcome), count in came_to.items():
             telemetry.count("alert_deliveries_total", channel, outcome.value, by=count)
 

@@ -1,7 +1,7 @@
 """What is told to people on call: events as values, their JSON, and what a receiver's answer means."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -46,7 +46,6 @@ class AlertKind(StrEnum):
     CHAMPION_REGRESSED = "champion_regressed"
     DRIFT = "drift"
     SAMPLE_RATIO_MISMATCH = "sample_ratio_mismatch"
-    MONITOR_STALLED = "monitor_stalled"
     ROLLOUT_MOVED = "rollout_moved"
     """Nothing is wrong: a rollout changed who answers."""
 
@@ -58,9 +57,20 @@ SEVERITIES = {
     AlertKind.CHAMPION_REGRESSED: Severity.CRITICAL,
     AlertKind.DRIFT: Severity.WARNING,
     AlertKind.SAMPLE_RATIO_MISMATCH: Severity.WARNING,
-    AlertKind.MONITOR_STALLED: Severity.CRITICAL,
     AlertKind.ROLLOUT_MOVED: Severity.INFO,
 }
+
+
+_INCIDENTS = "README.md#the-monitors-own-incidents"
+RUNBOOKS = {
+    AlertKind.CANARY_ROLLED_BACK: "RolledBack.md",
+    AlertKind.ROLLOUT_NEEDS_HUMAN: _INCIDENTS,
+    AlertKind.ROLLOUT_STALLED: _INCIDENTS,
+    AlertKind.CHAMPION_REGRESSED: "RolledBack.md",
+    AlertKind.DRIFT: _INCIDENTS,
+    AlertKind.SAMPLE_RATIO_MISMATCH: "SampleRatioMismatch.md",
+}
+"""Where in ``docs/runbooks`` it says what to do; a note that nothing is wrong has no page."""
 
 
 class Link(NamedTuple):
@@ -96,6 +106,14 @@ class AlertEvent:
     def dedup_key(self) -> str:
         """Which incident it is about."""
         return dedup_key(self.environment, self.model_name, self.kind)
+
+
+def with_runbook(event: AlertEvent, runbooks_url: str | None) -> AlertEvent:
+    """Return the event with a link to its page first, if somebody said where the pages are."""
+    page = RUNBOOKS.get(event.kind)
+    if page is None or runbooks_url is None:
+        return event
+    return replace(event, links=(Link(f"{runbooks_url.rstrip('/')}/{page}", "Runbook"), *event.links))
 
 
 def dedup_key(environment: str, model_name: str | None, kind: AlertKind) -> str:

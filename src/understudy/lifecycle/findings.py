@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from understudy.core.presence import is_live
 from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.model_backend import ServerSeen
 
 CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
@@ -15,6 +16,8 @@ MONTHS_AHEAD = 2
 ARCHIVE_LATE_DAYS = 3
 """Runs that may fail, one a day, before somebody has to look."""
 DAY_SECONDS = 86_400.0
+MOST_SERVERS = 8
+"""Model servers that a finding names of those that serve, and of those that do not."""
 ROLES_ADVICE = (
     "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
 )
@@ -181,17 +184,51 @@ def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
     return Finding(f"policy {model}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.")
 
 
-def judge_servers(model: str, role: str, version: str, servers: int, *, ready: bool) -> Finding:
-    """Judge the model servers of one role of one model."""
+def judge_servers(
+    model: str, role: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float
+) -> Finding:
+    """Judge the model servers of one role of one model.
+
+    Args:
+        model: Its name.
+        role: What the version does for it; without a server a champion is a problem, anything else a warning.
+        version: Its label.
+        servers: All of them, as they were found.
+        timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
+    """
     name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
-    if servers == 0:
+    if not servers:
         advice = f"Name one: understudy version add-endpoint {model} {version} HOST:PORT."
         return Finding(name, state, "has no model server", advice)
-    if not ready:
-        what = f"served by none of its {_count(servers, 'model server')}"
-        return Finding(name, state, what, f"understudy version show {model} {version} shows where they should be.")
-    return Finding(name, State.GOOD, f"served by {_count(servers, 'model server')}")
+    ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
+    away = [
+        f"{server.endpoint}: {server.problem} ({_duration(server.seconds)})" for server in servers if server.problem
+    ]
+    answered = [f"{server.endpoint} in {_duration(server.seconds)}" for server in ready]
+    all_servers = _count(len(servers), "model server")
+    if away:
+        what = f"served by {'none' if not ready else len(ready)} of its {all_servers}; {_listed(away, '; ')}"
+        what += f"; answered: {_listed(answered)}" if answered else ""
+        advice = (
+            "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
+            f"understudy version show {model} {version} has them all."
+        )
+        return Finding(name, State.WARNING if ready else state, what, advice)
+    what = f"served by {all_servers}: {_listed(answered)}"
+    if ready[0].seconds > timeout_seconds:
+        advice = f"Calls may take {_duration(timeout_seconds)}: what does the slow server wait for?"
+        return Finding(name, State.WARNING, what, advice)
+    return Finding(name, State.GOOD, what)
+
+
+def _listed(words: Sequence[str], between: str = ", ") -> str:
+    more = [f"and {len(words) - MOST_SERVERS} more"] if len(words) > MOST_SERVERS else []
+    return between.join([*words[:MOST_SERVERS], *more])
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 
 def _count(number: int, what: str) -> str:

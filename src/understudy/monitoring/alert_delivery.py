@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from understudy.core.alerts import Delivery, Outcome, next_attempt_seconds
+from understudy.core.alerts import Delivery, Outcome, next_attempt_seconds, with_runbook
 from understudy.ports.alerts import AlertChannel, AlertOutbox, QueuedAlert
 
 _log = structlog.get_logger(__name__)
@@ -27,6 +27,7 @@ async def deliver_due(
     now: Callable[[], float] = time.time,
     *,
     budget_seconds: float = 10.0,
+    runbooks_url: str | None = None,
 ) -> Counter[tuple[str, Outcome]]:
     """Send what is due, each event once, and return how many of each channel's came to what.
 
@@ -36,6 +37,7 @@ async def deliver_due(
         now: The wall clock, in seconds since the epoch.
         budget_seconds: After this long no more are taken. The whole call takes at most a send longer, and the rest
             is for the next tick.
+        runbooks_url: Where people read ``docs/runbooks``; each event is sent with a link to its page there.
 
     Raises:
         RegistryUnavailable: The outbox did; events that were taken are due again after a minute.
@@ -45,7 +47,9 @@ async def deliver_due(
     came_to: Counter[tuple[str, Outcome]] = Counter()
     # Always what was due at the beginning: an event that fails is not taken twice in one call.
     while now() - began_at < budget_seconds and (alerts := await outbox.due(began_at, AT_ONCE)):
-        came_to.update(await _deliver_all(outbox, by_name, alerts, now))
+        came_to.update(
+            await _deliver_all(outbox, by_name, [_with_runbook(alert, runbooks_url) for alert in alerts], now)
+        )
     return came_to
 
 
@@ -59,6 +63,10 @@ async def _deliver_all(
     if problem is not None:
         raise problem
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+def _with_runbook(alert: QueuedAlert, runbooks_url: str | None) -> QueuedAlert:
+    return alert._replace(event=with_runbook(alert.event, runbooks_url))
 
 
 async def _deliver(

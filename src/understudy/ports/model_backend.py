@@ -1,10 +1,20 @@
 """What answers a predict call: a model on a server."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from understudy.core.policy import ModelVersion
 from understudy.core.tensors import Block, Row, Tensor
+
+
+class ServerSeen(NamedTuple):
+    """One model server of a version, as somebody found it who asked it by itself."""
+
+    endpoint: str
+    seconds: float
+    """From the question to the answer over a connection that stood; of one that is not ready, until that was known."""
+    problem: str = ""
+    """Why it does not serve the version; empty: it says that it does."""
 
 
 class ModelBackend(Protocol):

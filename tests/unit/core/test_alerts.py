@@ -1,5 +1,8 @@
 """Alert events: their keys, what is sent within which limits, and when it is sent again."""
 
+import re
+from pathlib import Path
+
 import orjson
 import pytest
 from hypothesis import given
@@ -29,8 +32,10 @@ from understudy.core.alerts import (
     event_from_json,
     event_to_json,
     next_attempt_seconds,
+    with_runbook,
 )
 
+RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 ROLLED_BACK = AlertEvent(
     AlertAction.TRIGGER,
@@ -66,7 +71,7 @@ waits = st.none() | st.floats(0, 1e9)
 
 def test_the_key_names_the_installation_the_model_and_what_happened():
     assert ROLLED_BACK.dedup_key == "understudy/prod/visits/canary_rolled_back"
-    assert dedup_key("prod", None, AlertKind.MONITOR_STALLED) == "understudy/prod/-/monitor_stalled"
+    assert dedup_key("prod", None, AlertKind.DRIFT) == "understudy/prod/-/drift"
 
 
 @given(st.lists(st.tuples(names, names, st.sampled_from(AlertKind)), min_size=2, max_size=2, unique=True))
@@ -243,6 +248,30 @@ def test_every_kind_has_a_severity_and_only_a_change_is_none_to_worry_about(kind
     event = AlertEvent(AlertAction.TRIGGER, kind, "prod", "visits", "s", 0.0)
 
     assert (event.severity is Severity.INFO) == (kind is AlertKind.ROLLOUT_MOVED)
+
+
+@pytest.mark.parametrize("base", ["https://docs.shop.example/runbooks", "https://docs.shop.example/runbooks/"])
+def test_every_kind_that_somebody_has_to_look_at_links_a_page_with_its_words(base):
+    for kind in set(AlertKind) - {AlertKind.ROLLOUT_MOVED}:
+        event = AlertEvent(
+            AlertAction.TRIGGER, kind, "prod", "visits", "s", 0.0, links=(Link("https://x.example", "x"),)
+        )
+
+        first, *others = with_runbook(event, base).links
+
+        page, _, anchor = first.href.removeprefix("https://docs.shop.example/runbooks/").partition("#")
+        text = (RUNBOOKS / page).read_text(encoding="utf-8")
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert anchor in {"", *(re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in headings)}
+        assert others == list(event.links)
+        assert f"| `{kind}` | {event.severity} |" in (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+
+
+def test_without_a_place_of_the_pages_and_for_a_note_that_nothing_is_wrong_there_is_no_link():
+    moved = AlertEvent(AlertAction.CHANGE, AlertKind.ROLLOUT_MOVED, "prod", "visits", "s", 0.0)
+
+    assert with_runbook(moved, "https://docs.shop.example").links == ()
+    assert with_runbook(ROLLED_BACK, None) is ROLLED_BACK
 
 
 def _with_action(action: AlertAction) -> AlertEvent:

@@ -15,6 +15,7 @@ from understudy.lifecycle.findings import (
     judge_rejected,
     judge_servers,
 )
+from understudy.ports.model_backend import ServerSeen
 
 
 @pytest.mark.parametrize(
@@ -137,15 +138,51 @@ def test_a_monitor_whose_lease_is_over_leads_no_more(age_seconds, state):
     assert ("none leads" in finding.what) == (state is State.WARNING)
 
 
+READY = ServerSeen("10.0.0.7:8001", 0.002)
+AWAY = ServerSeen("10.0.0.8:8001", 2.0, "nothing listens there")
+
+
 @pytest.mark.parametrize(
-    ("role", "servers", "ready", "state"),
+    ("role", "servers", "state"),
     [
-        ("champion", 2, True, State.GOOD),
-        ("champion", 2, False, State.PROBLEM),
-        ("champion", 0, False, State.PROBLEM),
-        ("challenger", 1, False, State.WARNING),
-        ("shadow", 0, False, State.WARNING),
+        ("champion", [READY, READY], State.GOOD),
+        ("champion", [READY, AWAY], State.WARNING),
+        ("champion", [AWAY, AWAY], State.PROBLEM),
+        ("champion", [], State.PROBLEM),
+        ("challenger", [READY], State.GOOD),
+        ("challenger", [READY, AWAY], State.WARNING),
+        ("challenger", [AWAY], State.WARNING),
+        ("shadow", [], State.WARNING),
     ],
 )
-def test_a_champion_without_a_server_is_a_problem_and_another_role_a_warning(role, servers, ready, state):
-    assert judge_servers("visits", role, "1", servers, ready=ready).state is state
+def test_a_champion_without_a_server_is_a_problem_and_another_role_or_one_of_several_servers_a_warning(
+    role, servers, state
+):
+    assert judge_servers("visits", role, "1", servers, 0.5).state is state
+
+
+def test_of_several_servers_the_one_that_is_not_ready_is_named_with_the_reason_and_how_long_each_took():
+    finding = judge_servers("visits", "champion", "1", [READY, AWAY], 0.5)
+
+    assert finding.what == (
+        "served by 1 of its 2 model servers; 10.0.0.8:8001: nothing listens there (2.0 s); "
+        "answered: 10.0.0.7:8001 in 2 ms"
+    )
+    assert "understudy version show visits 1" in finding.next_step
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.5, State.GOOD), (0.51, State.WARNING)])
+def test_a_server_that_needs_longer_to_say_that_it_serves_than_a_call_may_take_is_worth_a_look(seconds, state):
+    finding = judge_servers("visits", "champion", "1", [READY, ServerSeen("slow:1", seconds)], 0.5)
+
+    assert finding.state is state
+    assert finding.what.startswith("served by 2 model servers: slow:1 in 5")
+
+
+def test_of_many_servers_those_that_took_longest_are_named():
+    servers = [ServerSeen(f"s{number}:1", number / 1_000) for number in range(20)]
+
+    what = judge_servers("visits", "champion", "1", servers, 0.5).what
+
+    assert what.startswith("served by 20 model servers: s19:1 in 19 ms, s18:1 in 18 ms,")
+    assert what.endswith("s12:1 in 12 ms, and 12 more")

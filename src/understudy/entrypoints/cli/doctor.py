@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import typer
 
 from understudy.adapters import migrations
+from understudy.adapters.backends import examine as examine_servers
 from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
 from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.redis_checkup import examine_redis
@@ -42,6 +43,8 @@ from understudy.settings import FILE_SUFFIX, Settings
 
 app = typer.Typer(add_completion=False)
 READY_SECONDS = 2.0
+VERSIONS_AT_ONCE = 64
+"""Whose model servers are asked at the same time; more would be slow for want of this process's own time."""
 
 
 @app.command()
@@ -124,14 +127,17 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     )
     try:
         snapshot = apply_document(PolicySnapshot(), await source.load(), complete=True)
+    except (MigrationNeeded, RegistryUnavailable) as problem:
+        return [Finding("policies", State.PROBLEM, problem.detail, problem.next_step)]
     finally:
         await source.close()
     rejected = [
         judge_rejected(name, why, is_served=name in snapshot.policies) for name, why in snapshot.rejected.items()
     ]
+    turns = asyncio.Semaphore(VERSIONS_AT_ONCE)
     servers = await asyncio.gather(
         *(
-            _examine_servers(settings, policy, role, version)
+            _examine_servers(settings, policy.model_name, role, version, turns)
             for policy in snapshot.policies.values()
             for role, version in _roles(policy)
         )
@@ -147,17 +153,16 @@ def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
     return [(role, version) for role, version in roles if version is not None]
 
 
-async def _examine_servers(settings: Settings, policy: ServingPolicy, role: Role, version: ModelVersion) -> Finding:
-    if not version.endpoints:
-        return judge_servers(policy.model_name, role, version.version, 0, ready=False)
+async def _examine_servers(
+    settings: Settings, model_name: str, role: Role, version: ModelVersion, turns: asyncio.Semaphore
+) -> Finding:
     try:
         backend = connector_of(settings)(version)
     except BackendUnavailable as problem:
-        return Finding(
-            f"{policy.model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step
-        )
-    try:
-        ready = await backend.ready(READY_SECONDS)
-    finally:
-        await backend.close()
-    return judge_servers(policy.model_name, role, version.version, len(version.endpoints), ready=ready)
+        return Finding(f"{model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step)
+    async with turns:
+        try:
+            seen = await examine_servers(backend, READY_SECONDS)
+        finally:
+            await backend.close()
+    return judge_servers(model_name, role, version.version, seen, version.timeout_seconds)

@@ -16,7 +16,7 @@ from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import advice_console, show
-from understudy.errors import RegistryUnavailable
+from understudy.errors import LoginNotAllowed, RegistryUnavailable
 from understudy.experiments.outcome_intake import BadRow, OutcomeImport, batches
 
 app = typer.Typer(no_args_is_help=True, help="Bring outcome events in.", add_completion=False)
@@ -53,8 +53,9 @@ def import_outcomes(
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     except RegistryUnavailable as problem:
         so_far = f"{importing.total.rows:,} rows were read before: {importing.total.new:,} new"
-        raise RegistryUnavailable(
-            f"{problem.detail} ({so_far})", hint="Import the file again: what is stored counts once."
+        first = f"{problem.next_step} " if isinstance(problem, LoginNotAllowed) else ""
+        raise type(problem)(
+            f"{problem.detail} ({so_far})", hint=f"{first}Import the file again: what is stored counts once."
         ) from problem
     total = importing.total
     document = {

@@ -47,6 +47,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.MigrationBlocked: 503,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
+    errors.LoginNotAllowed: 503,
     errors.MigrationNeeded: 503,
     errors.ArchiveUnavailable: 503,
     errors.LeadershipLost: 503,

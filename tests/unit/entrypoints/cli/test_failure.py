@@ -7,6 +7,7 @@ from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_co
 from understudy.errors import (
     GenerationMoved,
     InputInvalid,
+    LoginNotAllowed,
     MigrationNeeded,
     NotRegistered,
     PolicyRefused,
@@ -46,6 +47,7 @@ def test_every_error_leaves_with_a_code_that_says_failure(error):
         (ScopeMissing, 7),
         (PolicyRefused, 7),
         (RegistryUnavailable, 69),
+        (LoginNotAllowed, 7),
         (SchemaInvalid, 2),
         (MigrationNeeded, 1),
     ],

@@ -1,0 +1,101 @@
+"""``understudy doctor`` against real model servers of which some are not well."""
+
+import json
+import re
+from typing import Any
+
+import asyncpg
+import pytest
+from command import CommandLine, Done
+from contract.servers import MODEL_NAME, Behaviour, running
+
+from understudy.adapters.loopback_ports import free_port
+
+pytestmark = pytest.mark.timed  # the doctor waits for a server for two seconds
+NUMBERS = {"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}
+CHAMPION = f"{MODEL_NAME} 1 champion"
+
+
+async def serve(database: asyncpg.Connection, *endpoints: str, timeout_ms: int = 20_000) -> None:
+    """Make a champion with these model servers."""
+    version_id = await database.fetchval(
+        "INSERT INTO ModelVersion"
+        " (model_name, version, artifact_path, framework, input_schema, output_schema, timeout_ms)"
+        " VALUES ($1, '1', 's3://models/linear/1', 'sklearn', $2, '{\"tensor\": \"p\"}', $3) RETURNING id",
+        MODEL_NAME, json.dumps(NUMBERS), timeout_ms,
+    )  # fmt: skip
+    for endpoint in endpoints:
+        await database.execute(
+            "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", version_id, endpoint
+        )
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", MODEL_NAME, version_id
+    )
+
+
+def champion_in(done: Done) -> dict[str, Any]:
+    return next(finding for finding in done.document["findings"] if finding["name"] == CHAMPION)
+
+
+async def test_one_of_two_servers_that_is_not_ready_is_named_with_how_long_each_took(
+    database: asyncpg.Connection, understudy: CommandLine
+):
+    async with running(Behaviour(), Behaviour(ready=False)) as (good, unready):
+        await serve(database, good.endpoint, unready.endpoint)
+        done = await understudy.beside("doctor", "--json")
+        text = await understudy.beside("doctor")
+
+    found = champion_in(done)
+    assert (done.code, text.code, found["state"]) == (0, 0, "warning")
+    assert re.fullmatch(
+        rf"served by 1 of its 2 model servers; {unready.endpoint}: it says that it does not serve the version "
+        rf"\(\d+ ms\); answered: {good.endpoint} in \d+ ms",
+        found["what"],
+    )
+    assert f"! {CHAMPION} served by 1 of its 2 model servers" in " ".join(text.out.split())
+
+
+async def test_a_champion_of_which_no_server_answers_is_a_problem_and_each_is_named(
+    database: asyncpg.Connection, understudy: CommandLine
+):
+    nobody = f"127.0.0.1:{free_port()}"
+    async with running(Behaviour(ready=False)) as (unready,):
+        await serve(database, nobody, unready.endpoint)
+        done = await understudy.beside("doctor", "--json")
+
+    found = champion_in(done)
+    assert (done.code, found["state"]) == (1, "problem")
+    assert found["what"].startswith("served by none of its 2 model servers; ")
+    assert f"{nobody}: nothing listens there (" in found["what"]
+    assert f"{unready.endpoint}: it says that it does not serve the version" in found["what"]
+
+
+async def test_servers_that_are_well_are_named_with_how_long_each_took(
+    database: asyncpg.Connection, understudy: CommandLine
+):
+    async with running(Behaviour(), Behaviour()) as (one, other):
+        await serve(database, one.endpoint, other.endpoint)
+        done = await understudy.beside("doctor", "--json")
+
+    found = champion_in(done)
+    assert (done.code, found["state"]) == (0, "good")
+    assert found["what"].startswith("served by 2 model servers: ")
+    for server in (one, other):
+        assert re.search(rf"{server.endpoint} in \d+ ms", found["what"])
+
+
+@pytest.mark.parametrize("hanging", [1, 2])
+async def test_a_server_that_hangs_holds_the_doctor_up_for_its_deadline_and_no_longer(
+    database: asyncpg.Connection, understudy: CommandLine, hanging: int
+):
+    async with running(Behaviour(), *[Behaviour(probes_hang=True)] * hanging) as servers:
+        await serve(database, *(server.endpoint for server in servers))
+        done = await understudy.beside("doctor", "--json")
+
+    found = champion_in(done)
+    assert (done.code, found["state"]) == (0, "warning")
+    assert found["what"].startswith(f"served by 1 of its {hanging + 1} model servers")
+    for server in servers[1:]:
+        assert re.search(
+            rf"{server.endpoint}: it took the connection and did not answer within 2 s \(\d+\.\d s\)", found["what"]
+        )
