@@ -41,7 +41,7 @@ from understudy.adapters.postgres_policy import PostgresPolicySource
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.redis_cache import RedisCache
 from understudy.core.ids import RANDOM_BITS, prediction_id
-from understudy.core.outputs import Prediction, encode_cached
+from understudy.core.outputs import Origin, Prediction, encode_cached
 from understudy.core.prediction import COLUMNS, PredictionRow
 from understudy.core.ranking import ranking_of
 from understudy.core.spool_format import FRAME_BYTES, encode_row
@@ -335,7 +335,7 @@ async def measure_cache() -> dict[str, float]:
         entries = {}
         for number in range(ENTRIES):
             digest = sha256(number.to_bytes(8, "little")).hexdigest()
-            value = encode_cached(1, digest, Prediction(a_prediction(number), 0.5))
+            value = encode_cached(Origin(1, digest[:16], digest), Prediction(a_prediction(number), 0.5))
             entries[f"infer:1:{digest}"] = value
         empty = await _used_memory(cache)
         used = cpu_seconds([server.pid])

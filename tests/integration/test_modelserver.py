@@ -468,6 +468,7 @@ def a_version(protocol: Protocol, port: int, number: int, **backend: Any) -> Mod
         deterministic=True,
         cache_ttl_seconds=60,
         timeout_seconds=1.0,
+        answer_digest="",
         source={},
     )
 

@@ -48,6 +48,13 @@ def pointer_of(*parts: str | int) -> str:
     return "/inputs" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+def feature_at(pointer: str) -> str | None:
+    """Return the name that :func:`pointer_of` began with; ``None`` for any place outside ``/inputs``."""
+    if not pointer.startswith("/inputs/"):
+        return None
+    return pointer.split("/", 3)[2].replace("~1", "/").replace("~0", "~")
+
+
 def expected(feature: Feature) -> str:
     """Say what the feature should be."""
     kind = {True: "a number", False: "a string"}[feature.datatype is not Datatype.BYTES]

@@ -13,7 +13,16 @@ from understudy.core.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer
 
 MAX_CACHED_BYTES = 1_048_576
-"""A cache value longer than this is not looked at."""
+"""A cache value longer than this is not made, and not looked at."""
+MAX_LOGGED_BYTES = 1_048_576
+"""An answer longer than this is logged without its values.
+
+A quarter of ``spool_format.MAX_PAYLOAD_BYTES``: each byte may become two in a row, and what else is in one has room.
+"""
+_VALUES = b',"scores":['
+"""No string holds this: in JSON text its quotes would have a backslash."""
+_ENVELOPE_BYTES = 256
+"""What a cache value has beside the prediction's text, with room to spare."""
 
 
 class Prediction(NamedTuple):
@@ -28,8 +37,13 @@ class Prediction(NamedTuple):
 
     @property
     def logged(self) -> bytes:
-        """What the log keeps: all of it."""
-        return self.json
+        """What the log keeps: all of it, or of a very long one its label and its length."""
+        return self.json if len(self.json) <= MAX_LOGGED_BYTES else _shortened(self.json)
+
+
+def _shortened(text: bytes) -> bytes:
+    head, values, _ = text.partition(_VALUES)
+    return b'%b"omitted_bytes":%d}' % (head + b"," if values else b"{", len(text))
 
 
 def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction | BadAnswer]:
@@ -99,15 +113,18 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
 
 
 def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
+    if activation == "none":
+        return matrix
+    if not np.issubdtype(matrix.dtype, np.floating):
+        # Whole numbers would wrap around below, an unsigned one when it is negated.
+        matrix = matrix.astype(np.float64)
     if activation == "sigmoid":
         # exp of a clipped argument: exp(709) is the last finite double, float32 ends at 88.
         squashed: NDArray[Any] = 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
         return squashed
-    if activation == "softmax":
-        weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
-        normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
-        return normalised
-    return matrix
+    weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
+    normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
+    return normalised
 
 
 def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
@@ -158,25 +175,43 @@ def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAn
     return Prediction(orjson.dumps({"labels": values}), None)
 
 
-def encode_cached(version_id: int, digest: str, prediction: Prediction) -> bytes:
-    """Return the cache value: the prediction with the version and the full input hash it belongs to."""
-    return b'{"version_id":%d,"input_hash":"%s","prediction":%s}' % (version_id, digest.encode(), prediction.json)
+def is_cacheable(prediction: Prediction) -> bool:
+    """Whether a cache takes a prediction: a few long ones would push out thousands of others."""
+    return len(prediction.json) <= MAX_CACHED_BYTES - _ENVELOPE_BYTES
 
 
-def decode_cached(schema: OutputSchema, version_id: int, digest: str, value: bytes) -> Prediction | None:
-    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another version or input.
+class Origin(NamedTuple):
+    """Whose answer a cache value is: the version, the digest of what makes its answers, and the full input hash."""
+
+    version_id: int
+    answer_digest: str
+    input_hash: str
+
+
+def encode_cached(origin: Origin, prediction: Prediction) -> bytes:
+    """Return the cache value: the prediction and whose answer it is."""
+    return b"%b%b}" % (_envelope_of(origin), prediction.json)
+
+
+def _envelope_of(origin: Origin) -> bytes:
+    """Return what stands before the prediction."""
+    version_id, answer_digest, input_hash = origin
+    text = f'{{"version_id":{version_id},"answer_digest":"{answer_digest}","input_hash":"{input_hash}","prediction":'
+    return text.encode()
+
+
+def decode_cached(schema: OutputSchema, origin: Origin, value: bytes) -> Prediction | None:
+    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another origin.
 
     Only its values are taken: the body is made of them anew, by the same rules as from a server's answer.
     """
-    if len(value) > MAX_CACHED_BYTES:
+    envelope = _envelope_of(origin)
+    if len(value) > MAX_CACHED_BYTES or not value.startswith(envelope) or not value.endswith(b"}"):
         return None
     try:
-        entry = orjson.loads(value)
+        body = orjson.loads(value[len(envelope) : -1])
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(entry, dict) or entry.get("version_id") != version_id or entry.get("input_hash") != digest:
-        return None
-    body = entry.get("prediction")
     rebuilt = _rebuilt(schema, body) if isinstance(body, dict) else None
     return rebuilt if isinstance(rebuilt, Prediction) else None
 
@@ -210,8 +245,13 @@ def _fits(schema: OutputSchema, size: int) -> bool:
 
 
 def _is_number(value: Any, schema: OutputSchema) -> bool:
+    if type(value) is bool:
+        # An activation makes numbers of them, and bounds are numbers' own.
+        is_possible = schema.datatype in (None, Datatype.BOOL) and schema.activation == "none"
+    else:
+        is_possible = type(value) in (float, int)
     return (
-        type(value) in (float, int)
+        is_possible
         and isfinite(value)
         and (schema.minimum is None or value >= schema.minimum)
         and (schema.maximum is None or value <= schema.maximum)

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from hashlib import blake2b
 from math import inf
 from typing import Any, NamedTuple
 
@@ -73,6 +74,11 @@ class ModelVersion:
     deterministic: bool
     cache_ttl_seconds: int
     timeout_seconds: float
+    answer_digest: str
+    """16 hex digits of what makes an answer of an assembled input: protocol, ``output_schema`` and ``backend``.
+
+    A version without a role may be corrected in place; what is cached of it from before is another one's then.
+    """
     source: Mapping[str, Any] = field(repr=False)
     """The row it was compiled from."""
 
@@ -225,8 +231,15 @@ def version_from_row(model_name: str, row: Mapping[str, Any], schemas: Schemas |
             deterministic=bool(row["deterministic"]),
             cache_ttl_seconds=int(row["cache_ttl_seconds"]),
             timeout_seconds=int(row["timeout_ms"]) / 1000,
+            answer_digest=_answer_digest(row),
             source=row,
         )
+
+
+def _answer_digest(row: Mapping[str, Any]) -> str:
+    # By repr, which nothing in a row makes fail; keys in another order cost no more than a miss.
+    made_by = repr((row["protocol"], row["output_schema"], row.get("backend")))
+    return blake2b(made_by.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> PolicySnapshot:

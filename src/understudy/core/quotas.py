@@ -47,16 +47,19 @@ class TokenBucket(NamedTuple):
     at: float
     """When it held so many, in seconds."""
 
-    def take(self, cost: float, rate: float, now: float) -> "tuple[TokenBucket, float]":
+    def take(self, cost: float, rate: float, now: float, *, needed: float | None = None) -> "tuple[TokenBucket, float]":
         """Return the bucket after a call, and how many seconds the call has to wait; 0: it may go on.
 
         Args:
             cost: What the call uses, in the rate's unit.
             rate: What flows in, in that unit a second, above 0.
             now: The clock, in seconds; when it went back nothing flows in.
+            needed: What must be there; one token, or what a smaller call costs, unless said otherwise. Of the rest of a
+                call that was let in already that is 0, so that only somebody else's debt stops it.
         """
         held = min(self.tokens + max(now - self.at, 0.0) * rate, most_of(rate))
-        needed = min(cost, 1.0)
+        if needed is None:
+            needed = min(cost, 1.0)
         if held >= needed - _ROUNDING:
             return TokenBucket(held - cost, now), 0.0
         return TokenBucket(held, now), (needed - held) / rate

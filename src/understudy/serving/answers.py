@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 
-from understudy.core.outputs import Prediction, decode_cached, encode_cached
+from understudy.core.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
 from understudy.core.policy import ModelVersion
 from understudy.core.rank import AssembledTreatments
 from understudy.core.ranking import Ranking
@@ -26,6 +26,8 @@ class CacheResult(StrEnum):
     HIT = "hit"
     MISS = "miss"
     BYPASS = "bypass"
+    TOO_LARGE = "too-large"
+    """A miss whose answer no cache takes."""
 
 
 class Answers:
@@ -65,7 +67,9 @@ class Answers:
         if self._memory_cache is None or not version.caches:
             return None
         value = self._memory_cache.peek(_key_of(version, assembled))
-        found = decode_cached(version.output_schema, version.id, assembled.digest, value) if value is not None else None
+        if value is None:
+            return None
+        found = decode_cached(version.output_schema, _origin_of(version, assembled), value)
         if found is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
         return found
@@ -103,37 +107,43 @@ class Answers:
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction; concurrent misses ask the model servers once."""
         key = _key_of(version, assembled)
-        cached = await self._cached(version, key, assembled.digest)
+        origin = _origin_of(version, assembled)
+        cached = await self._cached(version, key, origin)
         if cached is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
             return cached, CacheResult.HIT
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
         prediction, made = await self._flights.run(key, lambda: self._callers.of(version).call(assembled.row, deadline))
+        if not is_cacheable(prediction):
+            return prediction, CacheResult.TOO_LARGE
         if made:
-            await self._store(version, key, assembled.digest, prediction)
+            await self._store(version, key, encode_cached(origin, prediction))
         return prediction, CacheResult.MISS
 
-    async def _cached(self, version: ModelVersion, key: str, digest: str) -> Prediction | None:
+    async def _cached(self, version: ModelVersion, key: str, origin: Origin) -> Prediction | None:
         if self._memory_cache is not None:
             value = self._memory_cache.peek(key)
             if value is not None:
-                return decode_cached(version.output_schema, version.id, digest, value)
+                return decode_cached(version.output_schema, origin, value)
         if self._shared_cache is None:
             return None
         value = await self._shared_cache.get(key)
         if value is None:
             return None
-        found = decode_cached(version.output_schema, version.id, digest, value)
+        found = decode_cached(version.output_schema, origin, value)
         if found is not None and self._memory_cache is not None:
             await self._memory_cache.set(key, value, min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS))
         return found
 
-    async def _store(self, version: ModelVersion, key: str, digest: str, prediction: Prediction) -> None:
-        value = encode_cached(version.id, digest, prediction)
+    async def _store(self, version: ModelVersion, key: str, value: bytes) -> None:
         if self._memory_cache is not None:
             await self._memory_cache.set(key, value, version.cache_ttl_seconds)
         if self._shared_cache is not None:
             await self._shared_cache.set(key, value, version.cache_ttl_seconds)
+
+
+def _origin_of(version: ModelVersion, assembled: Assembled) -> Origin:
+    return Origin(version.id, version.answer_digest, assembled.digest)
 
 
 def _key_of(version: ModelVersion, assembled: Assembled) -> str:

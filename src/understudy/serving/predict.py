@@ -7,6 +7,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from understudy.core.ids import prediction_id
@@ -20,6 +21,7 @@ from understudy.core.request import PredictRequest, TypedRequest
 from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
 from understudy.core.sampling import encode_sample, is_sampled
 from understudy.core.schema import Assembled
+from understudy.core.stored_values import assemble_without_unfit
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -276,11 +278,19 @@ class Predictor:
         assembled = await asyncio.to_thread(assembled_for, call, version) if is_large else assembled_for(call, version)
         if isinstance(assembled, Served):
             return assembled
+        if call.stored and assembled.defaulted:
+            self._count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
         try:
             prediction, cache = await self._answers.answer(version, assembled, deadline)
         except ServingError as problem:
             return failure_of(call, version, assembled, problem)
         return Served(version, assembled, prediction, None, cache)
+
+    def _count_unfit(self, model_name: str, stored: Mapping[str, Any], defaulted: Sequence[str]) -> None:
+        """Count the features that the store has, and whose default was taken because its value does not fit."""
+        for name in defaulted:
+            if name in stored:
+                self._telemetry.count("feature_missing_total", model_name, name)
 
     # -- after the answer is known -------------------------------------------------------------------------------------
 
@@ -339,7 +349,10 @@ class Predictor:
             or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
         ):
             return None
-        text, outcome = encode_sample(request.logged_values(served.version, call.stored))
+        stored = call.stored
+        if stored and served.assembled.defaulted:
+            stored = {name: value for name, value in stored.items() if name not in served.assembled.defaulted}
+        text, outcome = encode_sample(request.logged_values(served.version, stored))
         self._telemetry.count("input_samples_total", policy.model_name, outcome)
         return text
 
@@ -381,7 +394,21 @@ def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTre
     try:
         return call.request.assemble(version, call.stored)
     except InputInvalid as problem:
+        if call.stored:
+            return _without_unfit(call, version, call.stored, problem)
         return Served(version, None, None, _blame(problem, version, call.feature_error).as_value())
+
+
+def _without_unfit(
+    call: Call, version: ModelVersion, stored: Mapping[str, Any], problem: InputInvalid
+) -> Assembled | AssembledTreatments | Served:
+    """Return what is assembled without the stored values that do not fit, which are not the caller's to correct."""
+    request = call.request
+    assemble: Callable[[Mapping[str, Any]], Assembled | AssembledTreatments] = partial(request.assemble, version)
+    try:
+        return assemble_without_unfit(assemble, request.inputs, stored, problem)
+    except (InputInvalid, FeaturesUnavailable) as refused:
+        return Served(version, None, None, refused.as_value())
 
 
 def failure_of(

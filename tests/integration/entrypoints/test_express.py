@@ -17,6 +17,7 @@ import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 from chance import seed
 
+from understudy.adapters.memory_features import MemoryFeatureStore
 from understudy.adapters.memory_tracing import MemorySpan, MemoryTracer
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.core.tensors import Datatype, Row, Tensor
@@ -34,6 +35,7 @@ AGE = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
 INCOME = {"name": "income", "dtype": "float32"}
 SCHEMA = an_input_schema(features=[AGE, INCOME])
 STORED = an_input_schema(features=[AGE, {**INCOME, "source": "store"}])
+FITTING = an_input_schema(features=[AGE, {**INCOME, "source": "store", "default": 3}])
 UNANSWERABLE = 13.0
 RECEIVE_SECONDS = 1.0
 RESET = b"the connection was reset"
@@ -59,7 +61,10 @@ MODELS = {
     "cached": a_model(6, caches=True),
     "stored": a_model(7, STORED),
     "single": a_model(8, an_input_schema(features=[AGE, INCOME], batch=False)),
+    "fitting": a_model(9, FITTING, challenger_version=2, challenger_weight=50, input_sample_percent=60),
 }
+KEPT: Mapping[str, Mapping[str, Any]] = {"a": {"income": 7}, "b": {"income": "x"}, "c": {"income": 1e300}}
+"""What the feature store has of entities: a value that fits, one of another type, and one that is too large."""
 
 
 def picky(rows: Sequence[Row]) -> Tensor:
@@ -141,6 +146,7 @@ async def a_pair(
         await start(
             spool=KeptRows(),
             models=MODELS,
+            features=MemoryFeatureStore({(model, one): kept for model in MODELS for one, kept in KEPT.items()}),
             functions=functions,
             folder=tmp_path / name,
             most_shadows=10_000,

@@ -30,6 +30,17 @@ def test_whoever_waits_as_long_as_it_was_told_is_let_through(rate, cost):
     assert bucket.take(1, rate, wait * (1 + 1e-9))[1] == 0
 
 
+def test_what_is_left_to_pay_is_refused_only_to_whoever_is_in_debt():
+    bucket, _ = TokenBucket(1, 0.0).take(1, 0.1, 0.0)
+
+    paid, wait = bucket.take(255, 0.1, 0.0, needed=0)
+    again, later = paid.take(255, 0.1, 0.0, needed=0)
+
+    assert (paid.tokens, wait) == (-255, 0)
+    assert again.tokens == -255
+    assert later == pytest.approx(2550)
+
+
 def test_a_clock_that_goes_back_gives_nothing():
     bucket, _ = TokenBucket(1, 100.0).take(1, 1, 100.0)
 

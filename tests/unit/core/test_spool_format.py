@@ -1,14 +1,18 @@
 from datetime import UTC, datetime, timedelta
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.outputs import MAX_LOGGED_BYTES, Prediction
 from understudy.core.policy import Role
 from understudy.core.prediction import COLUMNS, PredictionRow, Status
 from understudy.core.routing import Reason
+from understudy.core.sampling import MAX_SAMPLE_BYTES
 from understudy.core.spool_format import (
     FRAME_BYTES,
+    MAX_PAYLOAD_BYTES,
     encode_header,
     encode_row,
     follows,
@@ -93,6 +97,20 @@ def test_a_row_is_one_line_of_copy_text_in_the_order_of_the_columns():
         b'challenger\tbucket\t42\t3\t\\N\tf\tok\t\\N\t["age"]\t\\N\n'
     )
     assert frame.count(b"\t") == len(COLUMNS) - 1
+
+
+@pytest.mark.parametrize("element", [b"0.125,", b'\\\\","'])
+def test_the_row_of_any_answer_that_is_given_has_a_place(element):
+    count = MAX_LOGGED_BYTES // len(element)
+    for body in (b'{"labels":["%b"]}' % (element * (count - 3)), b'{"label":1,"scores":[%b1]}' % (element * 2 * count)):
+        row = a_row()._replace(
+            entity_id="\\" * 255,
+            prediction=Prediction(body, 0.5).logged,
+            defaulted=("\\" * 262_000,),  # input_schema has at most 524,288 bytes
+            inputs=b"\\" * MAX_SAMPLE_BYTES,
+        )
+
+        assert len(encode_row(row)) <= MAX_PAYLOAD_BYTES
 
 
 @given(rows)

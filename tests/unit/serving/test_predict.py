@@ -1,13 +1,14 @@
 import asyncio
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
 from virtual_time import in_virtual_time
@@ -15,13 +16,15 @@ from virtual_time import in_virtual_time
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.core.outputs import Prediction, encode_cached
+from understudy.core.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
 from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.prediction import PredictionRow, Status
 from understudy.core.request import PredictRequest
 from understudy.core.routing import Reason, bucket_of
 from understudy.core.sampling import is_sampled
+from understudy.core.spool_format import MAX_PAYLOAD_BYTES, encode_row
 from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.headers import receipt_lines
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -200,7 +203,7 @@ async def test_a_hit_in_the_shared_cache_needs_no_call():
 async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
     stage = Stage(a_policy())
     digest = (await stage.ask()).served.assembled.digest  # type: ignore[union-attr]
-    poison = encode_cached(2, digest, Prediction(b'{"score":-1.0}', -1.0))
+    poison = encode_cached(Origin(2, a_version().answer_digest, digest), Prediction(b'{"score":-1.0}', -1.0))
     await stage.memory_cache.set(f"infer:1:{digest}", poison, 300)
 
     outcome = await stage.ask()
@@ -215,6 +218,86 @@ async def test_a_version_that_is_not_deterministic_is_asked_every_time():
 
     assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
     assert len(stage.backends["1"].calls) == 2
+
+
+def lists(size: int) -> Callable[[Sequence[Row]], Tensor]:
+    """Answer each row with as many numbers."""
+    return lambda rows: Tensor(Datatype.FP32, (len(rows), size), np.full(len(rows) * size, 0.125, "<f4"))
+
+
+async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that_it_was():
+    shared = MemoryCache(100_000_000)
+    stage = Stage(a_policy(), shared_cache=shared)
+    await stage.ask()
+    kept = len(stage.memory_cache)
+    stage.backends["1"].function = lists(MAX_CACHED_BYTES // 5)
+
+    told = await asyncio.gather(*(stage.ask(inputs={"age": 1, "income": 1}) for _ in range(2)))
+
+    for outcome in told:
+        assert outcome.served.cache is CacheResult.TOO_LARGE
+        lines = receipt_lines(outcome, name_version=True)
+        assert b"cache-status: understudy; fwd=miss; detail=too-large\r\n" in lines
+        assert b"stored" not in lines
+    assert len(stage.memory_cache) == len(shared) == kept
+    assert (await stage.ask()).served.cache is CacheResult.HIT
+
+
+async def test_an_answer_that_is_too_long_for_a_row_is_given_whole_and_logged_shortened():
+    stage = Stage(a_policy())
+    stage.backends["1"].function = lists(800_000)
+
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 0.125
+    assert outcome.served.prediction is not None
+    text = outcome.served.prediction.json
+    assert len(orjson.loads(text)["scores"]) == 800_000
+    (row,) = stage.rows
+    assert (orjson.loads(row.prediction), row.score) == ({"label": 0, "omitted_bytes": len(text)}, 0.125)
+    assert len(encode_row(row)) <= MAX_PAYLOAD_BYTES
+
+
+async def test_an_output_of_true_and_false_is_a_hit_the_second_time():
+    stage = Stage(a_policy(champion=a_version("1", output_schema={"dtype": "bool"})))
+    stage.backends["1"].function = lambda rows: Tensor(Datatype.BOOL, (len(rows), 1), np.ones(len(rows), "?"))
+
+    first, second = await stage.ask(), await stage.ask()
+
+    assert (first.served.cache, second.served.cache) == (CacheResult.MISS, CacheResult.HIT)
+    assert first.served.prediction == second.served.prediction == Prediction(b'{"score":true}', 1.0)
+
+
+@pytest.mark.parametrize(
+    "correction",
+    [
+        {"output_schema": {"activation": "sigmoid"}},
+        {"backend": {"version": "7"}},
+        {"protocol": "tfserving"},
+    ],
+)
+async def test_a_version_that_was_corrected_in_place_does_not_answer_from_before(correction):
+    shared = MemoryCache(1_000_000)
+    stage = Stage(a_policy(), shared_cache=shared)
+    await stage.ask()
+    stage.backends["1"].function = lambda rows: Tensor(Datatype.FP32, (len(rows), 1), np.zeros(len(rows), "<f4"))
+
+    stage.snapshot = PolicySnapshot({"visits": a_policy(champion=a_version("1", **correction))})
+    outcome = await stage.ask()
+    again = await stage.ask()
+
+    assert score_of(outcome) == (0.5 if "output_schema" in correction else 0.0)
+    assert (outcome.served.cache, again.served.cache) == (CacheResult.MISS, CacheResult.HIT)
+
+
+async def test_a_version_that_only_got_a_role_or_another_address_keeps_its_cached_answers():
+    stage = Stage(a_policy())
+    await stage.ask()
+
+    moved = a_version("1", status="champion", endpoints=["127.0.0.1:9001"])
+    stage.snapshot = PolicySnapshot({"visits": a_policy(champion=moved)})
+
+    assert (await stage.ask()).served.cache is CacheResult.HIT
 
 
 async def test_concurrent_misses_on_one_input_make_one_call():
@@ -505,6 +588,95 @@ async def test_an_entity_that_the_store_does_not_know_is_422_with_the_pointer():
 
     assert isinstance(outcome.served.error, InputInvalid)
     assert [violation.pointer for violation in outcome.served.error.violations] == ["/inputs/income"]
+
+
+FITTING_SCHEMA = {
+    "features": [
+        {"name": "age", "dtype": "float32", "max": 150},
+        {"name": "income", "dtype": "float32", "source": "store", "min": 0},
+        {"name": "a/b~c", "dtype": "int8", "source": "store", "default": 5},
+        {"name": "pair", "dtype": "float32", "shape": [2], "source": "store", "default": [1, 2]},
+    ],
+    "tensors": [
+        {"name": "input", "dtype": "float32", "features": ["age", "income", "pair"]},
+        {"name": "small", "features": ["a/b~c"]},
+    ],
+}
+STORED = {"income": 10, "a/b~c": 100, "pair": [1, 2]}
+
+
+def a_stage_that_stores(**stored: Any) -> Stage:
+    policy = a_policy(champion=a_version("1", input_schema=FITTING_SCHEMA), input_sample_percent=100)
+    return Stage(policy, Stored({**STORED, **stored}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [
+        ("a/b~c", "many", 5),
+        ("a/b~c", 300, 5),  # fits JSON's integers and not the tensor
+        ("pair", [1, "x"], [1, 2]),
+        ("pair", [1, 2, 3], [1, 2]),
+        ("pair", [1, 1e300], [1, 2]),
+        ("pair", None, [1, 2]),
+    ],
+)
+async def test_a_default_stands_in_for_a_stored_value_that_does_not_fit(name, value, default):
+    stage = a_stage_that_stores(**{name: value})
+
+    outcome = await stage.ask(inputs={"age": 1})
+
+    assert score_of(outcome) == 14.0
+    (row,) = stage.rows
+    assert (row.status, row.defaulted) == (Status.OK, (name,))
+    if name != "pair":  # of a shape, which is not logged
+        assert orjson.loads(row.inputs)[name] == default
+    assert stage.telemetry.counts["feature_missing_total", "visits", name] == 1
+
+
+async def test_a_required_stored_value_that_does_not_fit_is_503_and_a_row():
+    stage = a_stage_that_stores(income=-3)
+
+    outcome = await stage.ask(inputs={"age": 1})
+
+    error = outcome.served.error
+    assert isinstance(error, FeaturesUnavailable)
+    assert "income" in error.detail
+    assert "is below the least permitted value 0" in error.detail
+    assert "-3" not in error.detail
+    (row,) = stage.rows
+    assert (row.status, row.error_code, row.input_hash) == (Status.UNAVAILABLE, "E505", "")
+    assert stage.backends["1"].calls == []
+
+
+async def test_the_callers_own_mistakes_are_told_without_those_of_the_store():
+    stage = a_stage_that_stores(income="x", pair="y")
+
+    outcome = await stage.ask(inputs={"age": 151, "a/b~c": 300})
+
+    assert isinstance(outcome.served.error, InputInvalid)
+    assert [one.pointer for one in outcome.served.error.violations] == ["/inputs/age"]
+    both = await stage.ask(inputs={"age": 1, "income": 1, "a/b~c": 300})
+    assert isinstance(both.served.error, InputInvalid)
+    assert [one.pointer for one in both.served.error.violations] == ["/inputs/a~1b~0c"]
+    assert stage.rows == []
+
+
+async def test_the_champion_answers_for_a_challenger_that_cannot_use_what_is_stored():
+    picky = a_version("2", input_schema=FITTING_SCHEMA)
+    policy = a_policy(challenger=picky, challenger_weight=100)
+    stage = Stage(policy, Stored({**STORED, "a/b~c": "many", "pair": None}))
+    stage.snapshot = PolicySnapshot({"visits": replace(policy, champion=a_version("1", input_schema=STORED_SCHEMA))})
+    stage.backends["1"] = MemoryBackend(sums)
+    store = stage.predictor._features  # noqa: SLF001
+    assert isinstance(store, Stored)
+    store.features = {"income": -1, "visits": 3}
+
+    outcome = await stage.ask(inputs={"age": 1})
+
+    assert score_of(outcome) == 3.0
+    assert isinstance(outcome.fallback_from, FeaturesUnavailable)
+    assert (stage.rows[0].status, stage.rows[0].error_code) == (Status.FALLBACK, "E505")
 
 
 async def test_an_input_schema_without_a_batch_dimension_is_served_row_by_row():

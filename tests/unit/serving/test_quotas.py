@@ -57,6 +57,34 @@ def test_the_refusal_says_when_to_come_again_and_that_is_true():
     quotas.charge(key, 10, float(seconds))
 
 
+def test_a_batch_pays_for_each_of_its_members_and_is_not_refused_for_its_own_debt():
+    quotas, key = KeyQuotas(Allowance(calls_per_second=10, bytes_per_second=1_000)), a_key("a")
+
+    quotas.charge(key, 60_000, 0.0)
+    quotas.charge_members(key, 255, 0.0)
+
+    with pytest.raises(QuotaExceeded) as refused:
+        quotas.charge(key, 0, 0.0)
+    # 60,000 bytes of body and 256 rows of 512 came out of 10,000.
+    assert refused.value.retry_after_seconds == pytest.approx((60_000 + 256 * 512 - 10_000) / 1_000, abs=2)
+    with pytest.raises(QuotaExceeded):
+        quotas.charge(key, 0, 100.0)
+    quotas.charge(key, 0, 200.0)
+
+
+def test_batches_that_came_together_share_one_burst():
+    quotas, key = KeyQuotas(Allowance(calls_per_second=1)), a_key("a")
+    for _ in range(int(BURST_SECONDS)):
+        quotas.charge(key, 0, 0.0)
+
+    quotas.charge_members(key, 255, 0.0)
+
+    for _ in range(int(BURST_SECONDS) - 1):
+        with pytest.raises(QuotaExceeded) as refused:
+            quotas.charge_members(key, 255, 0.0)
+        assert refused.value.retry_after_seconds == 255
+
+
 def test_without_limits_nothing_is_remembered():
     quotas = KeyQuotas(NO_LIMIT)
 

@@ -10,13 +10,20 @@ from builders import a_policy, a_version
 from understudy.core.prediction import Status
 from understudy.core.rank import LARGE_BYTES, RankRequest, parse_rank
 from understudy.core.tensors import Row, Tensor
-from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, NotRankable
+from understudy.errors import (
+    BackendUnavailable,
+    BadAnswer,
+    DeadlineExceeded,
+    FeaturesUnavailable,
+    InputInvalid,
+    NotRankable,
+)
 from understudy.serving.answers import CacheResult
 from understudy.serving.predict import Outcome
 
 from .test_predict import Stage, Stored, entity_in, sums
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "features": [
         {"name": "age", "dtype": "float32"},
         {"name": "visits", "dtype": "float32", "source": "store", "default": 0},
@@ -62,6 +69,30 @@ async def test_all_treatments_are_one_call_and_one_row_of_the_log():
     }
     assert (row.score, row.status, row.entity_id, row.policy_generation) == (43.0, Status.OK, "customer-1", 41)
     assert len(row.input_hash) == 64
+
+
+async def test_a_default_stands_in_for_a_stored_value_that_no_ranking_can_use():
+    stage = Stage(a_policy(champion=rankable()), Stored({"visits": "many"}))
+
+    outcome = await rank(stage)
+
+    assert answer_of(outcome) == {"treatments": 3, "scores": [41.0, 43.0, 42.0]}
+    assert stage.rows[0].defaulted == ("visits",)
+
+
+async def test_a_required_stored_value_that_no_ranking_can_use_is_not_the_callers_to_correct():
+    age, visits, price = SCHEMA["features"]
+    schema = {**SCHEMA, "features": [age, {"name": "visits", "dtype": "float32", "source": "store"}, price]}
+    stage = Stage(a_policy(champion=rankable(input_schema=schema)), Stored({"visits": 1e300}))
+
+    outcome = await rank(stage)
+    wrong = await rank(stage, a_request(inputs={"age": "x"}))
+
+    assert visits["name"] in str(outcome.served.error)
+    assert isinstance(outcome.served.error, FeaturesUnavailable)
+    assert (stage.rows[0].status, len(stage.rows)) == (Status.UNAVAILABLE, 1)
+    assert isinstance(wrong.served.error, InputInvalid)
+    assert [one.pointer for one in wrong.served.error.violations] == ["/inputs/age"]
 
 
 async def test_the_best_are_what_was_asked_for():

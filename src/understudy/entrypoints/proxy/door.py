@@ -160,6 +160,7 @@ class PredictDoor:
             asked = read_headers(call.headers)
             self.admit(asked, Scope.PREDICT, model_name)
             members = await self.long_bodies.read(parse_batch, await call.read_body())
+            self._charge_members(asked, len(members) - 1)
             left = self._left(asked, arrived)
             answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
         except UnderstudyError as problem:
@@ -185,6 +186,10 @@ class PredictDoor:
         admit(snapshot, asked.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
             self._quotas.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
+
+    def _charge_members(self, asked: Honoured, more: int) -> None:
+        """Charge what a batch has beside its first member, which was charged when it was let in."""
+        self._quotas.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
 
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem for which there is no receipt."""

@@ -175,4 +175,6 @@ def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:
         return b"understudy; hit"
     if cache is CacheResult.MISS:
         return b"understudy; fwd=miss; stored; ttl=%d" % ttl_seconds
+    if cache is CacheResult.TOO_LARGE:
+        return b"understudy; fwd=miss; detail=too-large"
     return b"understudy; fwd=bypass"

@@ -58,6 +58,29 @@ async def test_every_way_to_predict_is_charged_once(start, verb):
     assert statuses == [200, 200, 200, 429, 429, 429]
 
 
+async def test_a_batch_is_charged_as_so_many_calls(start):
+    proxy = await start(auth=True, key_calls_per_second=2)
+    batch = orjson.dumps({"entities": [orjson.loads(BODY)] * 100})
+
+    first = await proxy.ask("/v1/models/visits/predict:batch", batch, headers=A)
+    second = await proxy.ask("/v1/models/visits/predict:batch", batch, headers=A)
+    single = await proxy.ask(PATH, BODY, headers=A)
+    others = await proxy.ask("/v1/models/visits/predict:batch", batch, headers=B)
+
+    assert (first.status, second.status, single.status, others.status) == (200, 429, 429, 200)
+    assert orjson.loads(first.body)["failed"] == 0
+    assert 30 <= int(second.headers[b"retry-after"]) <= 41  # 100 of 20, at 2 a second
+
+
+async def test_a_batch_that_cannot_be_read_is_charged_as_one_call(start):
+    proxy = await start(auth=True, key_calls_per_second=0.3)
+
+    statuses = [(await proxy.ask("/v1/models/visits/predict:batch", b"[]", headers=A)).status for _ in range(4)]
+
+    assert statuses[:3] == [422, 422, 422]
+    assert statuses[3] == 429
+
+
 async def test_a_key_that_is_not_good_uses_up_nothing(start):
     proxy = await start(auth=True, key_calls_per_second=0.1)
     forged = [(b"authorization", f"Bearer {KEY['id']}.guess".encode())]
