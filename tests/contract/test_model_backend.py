@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from understudy.adapters.backends import connect, examine, replicas_of
+from understudy.adapters.grpc_race import Hedging
 from understudy.adapters.loopback_ports import free_port
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, version_from_row
@@ -700,6 +701,136 @@ async def test_a_hung_replica_is_ejected_stays_out_while_it_hangs_and_comes_back
 
         assert late == 3
         assert await eventually(back, 4 * SECOND)
+
+
+def hung() -> Behaviour:
+    return Behaviour(delay_seconds=3_600, probes_hang=True)
+
+
+async def until_one_is_in_doubt(backend: Any) -> None:
+    """Call servers of which two hang, until one of these is ejected and the other, which may not be, is in doubt."""
+    async with asyncio.timeout(LOAD_SECONDS):
+        while True:
+            healths = backend.replicas._healths  # noqa: SLF001 - seen by nobody else
+            if backend.replicas.ejected and any(health.is_doubted and not health.ejected for health in healths):
+                return
+            with suppress(DeadlineExceeded):
+                await backend.infer([ROW], 0.05)
+
+
+async def test_a_replica_that_stays_frozen_when_the_other_is_back_costs_no_call():
+    async with (
+        running(hung(), hung()) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        await until_one_is_in_doubt(backend)
+        back = next(index for index, health in enumerate(backend.replicas._healths) if health.ejected)  # noqa: SLF001
+        servers[back].behaviour.delay_seconds, servers[back].behaviour.probes_hang = 0, False
+
+        async def answers() -> bool:
+            with suppress(BackendUnavailable):
+                await backend.infer([ROW], LOAD_SECONDS)
+                return True
+            return False
+
+        assert await eventually(answers, LOAD_SECONDS)
+        outcomes = [await backend.infer([ROW], LOAD_SECONDS) for _ in range(40)]
+
+        async def other_is_ejected() -> bool:
+            await backend.infer([ROW], LOAD_SECONDS)
+            return bool(backend.replicas._healths[1 - back].ejected)  # noqa: SLF001 - seen by nobody else
+
+        assert [outcome.values.tolist() for outcome in outcomes] == [[SCORE]] * 40
+        assert await eventually(other_is_ejected, LOAD_SECONDS)  # by its silence, as it gets no calls
+
+
+async def test_with_two_of_three_replicas_frozen_the_third_answers_every_call():
+    async with (
+        running(Behaviour(), hung(), hung()) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        await until_one_is_in_doubt(backend)
+
+        at_once = await asyncio.gather(*(backend.infer([ROW], LOAD_SECONDS) for _ in range(40)))
+        in_turn = [await backend.infer([ROW], LOAD_SECONDS) for _ in range(40)]
+
+        assert [answer.values.tolist() for answer in (*at_once, *in_turn)] == [[SCORE]] * 80
+
+
+async def test_a_call_that_a_replica_did_not_take_goes_to_none_that_is_in_doubt():
+    async with (
+        running(Behaviour(), hung(), hung()) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        await until_one_is_in_doubt(backend)
+        servers[0].behaviour.code = grpc.StatusCode.UNAVAILABLE
+        before = [server.calls for server in servers]
+
+        for _ in range(8):
+            with pytest.raises(BackendUnavailable):  # given to a replica that hangs it would end at its deadline
+                await backend.infer([ROW], SECOND)
+
+        assert [server.calls for server in servers[1:]] == before[1:]
+
+
+async def test_a_replica_in_doubt_gets_calls_again_once_it_says_that_it_serves_though_others_answer():
+    async with (
+        running(Behaviour(), hung(), hung()) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        await until_one_is_in_doubt(backend)
+        for server in servers:
+            server.behaviour.delay_seconds, server.behaviour.probes_hang = 0, False
+
+        async def all_serve() -> bool:
+            await backend.infer([ROW], LOAD_SECONDS)
+            return all(server.completed for server in servers)
+
+        assert await eventually(all_serve, LOAD_SECONDS)
+
+
+async def test_callers_with_tiny_deadlines_eject_no_replica_that_is_well():
+    async with (
+        running(*(Behaviour(delay_seconds=0.02) for _ in range(2))) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        for _ in range(20):
+            await backend.infer([ROW], SECOND)
+        for _ in range(30):
+            with pytest.raises(DeadlineExceeded):
+                await backend.infer([ROW], 0.005)
+            assert backend.replicas.ejected == 0
+
+        assert not any(health.late for health in backend.replicas._healths)  # noqa: SLF001 - seen by nobody else
+
+
+async def test_a_deadline_that_the_replicas_own_percentile_exceeds_ejects_none_however_long_it_is():
+    hedging = Hedging(0.05, 128, lambda _outcome: None)
+    async with running(*(Behaviour(delay_seconds=0.2) for _ in range(2))) as servers:
+        backend: Any = connect(a_version(*(server.endpoint for server in servers)), hedging=hedging)
+        await asyncio.gather(*(backend.infer([ROW], LOAD_SECONDS) for _ in range(100)))
+        for _ in range(12):
+            with pytest.raises(DeadlineExceeded):
+                await backend.infer([ROW], 0.1)
+
+        ejected = backend.replicas.ejected
+        await backend.close()
+
+    assert ejected == 0
+
+
+async def test_a_replica_that_hangs_is_found_by_callers_with_tiny_deadlines_too():
+    async with (
+        running(Behaviour(), hung()) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+
+        async def is_ejected() -> bool:
+            with suppress(DeadlineExceeded):
+                await backend.infer([ROW], 0.005)
+            return bool(backend.replicas._healths[1].ejected)  # noqa: SLF001 - seen by nobody else
+
+        assert await eventually(is_ejected, LOAD_SECONDS)
 
 
 @pytest.mark.timed

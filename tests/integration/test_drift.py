@@ -12,6 +12,7 @@ from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.memory_telemetry import MemoryTelemetry
 from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.baseline import Baselines, FloatArray, baselines_to_json, numeric_baseline
 from understudy.core.drift_hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.core.policy import Role
@@ -176,6 +177,31 @@ async def test_an_incident_ends_with_the_policy_of_its_model(world):
     await world.look()
 
     assert [action for action, _, _ in await world.told()] == ["trigger", "resolve"]
+
+
+async def test_an_incident_ends_although_its_models_policy_went_while_no_monitor_led(world):
+    champion = (await served(world))["6"]
+    for _ in range(2):
+        await world.hour((champion, Role.CHAMPION, 3.0))
+    before = [action for action, _, _ in await world.told()]
+
+    await world.database.execute("DELETE FROM ServingPolicy")
+    world.job = world.a_monitor()  # a standby that takes over, and never knew of it
+    await world.look()
+    await world.look()
+
+    assert before == ["trigger"]
+    assert [action for action, _, _ in await world.told()] == ["trigger", "resolve"]
+
+
+async def test_an_incident_of_another_kind_or_environment_is_not_the_drift_jobs_to_end(world):
+    for kind, environment in ((AlertKind.ROLLOUT_STALLED, "test"), (AlertKind.DRIFT, "staging")):
+        event = AlertEvent(AlertAction.TRIGGER, kind, environment, "gone", "as it was told", world.at, {})
+        await world.store.tell_drift([], event, epoch=world.epoch)
+
+    await world.look()
+
+    assert [action for action, _, _ in await world.told()] == ["trigger", "trigger"]
 
 
 async def test_a_new_baseline_is_judged_by_at_once(world):

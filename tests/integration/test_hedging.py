@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import struct
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
 from understudy.adapters.backends import connect
+from understudy.adapters.endpoint_addresses import RESOLVE_SECONDS
 from understudy.adapters.grpc_race import Hedging
 from understudy.adapters.grpc_replicas import Probe, ReplicaSet
 from understudy.adapters.loopback_ports import free_port
@@ -315,6 +317,47 @@ async def test_a_replica_that_drains_gets_no_hedge():
 
     assert before == ["won"]
     assert outcomes == before
+
+
+@asynccontextmanager
+async def no_name_found() -> AsyncIterator[None]:
+    """No name is looked up until the end: each thread that could do it waits."""
+    loop, over = asyncio.get_running_loop(), threading.Event()
+    waiting = [loop.run_in_executor(None, over.wait) for _ in range(64)]
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(*waiting)
+
+
+async def test_a_hedges_answer_is_not_lost_while_the_first_replica_is_looked_for():
+    method = oip_method(OIP_SERVICE, OIP_MODEL_INFER)
+    outcomes: list[str] = []
+    async with running(Behaviour(answer=b"ok"), Behaviour(answer=b"ok")) as (moves, stays):
+        replicas = ReplicaSet(
+            [f"localhost:{moves.port}", stays.endpoint],
+            Probe(method, b"", bool),
+            hedging=Hedging(RATIO, 128, outcomes.append),
+            draw=lambda: 0.0,  # the first one whenever both are equally busy
+        )
+        for _ in range(100):
+            await asyncio.gather(*(replicas.call(method, b"", LOAD_SECONDS) for _ in range(4)))
+        async with asyncio.timeout(LOAD_SECONDS * 6):
+            while not replicas._hedges.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
+                await replicas.call(method, b"", LOAD_SECONDS)
+        outcomes.clear()
+        replicas._open()[0].is_open = False  # noqa: SLF001 - as after a connection that broke
+        before = stays.calls
+
+        async with no_name_found():
+            answer = await replicas.call(method, b"", RESOLVE_SECONDS / 2)
+            in_flight = replicas.in_flight
+        again = await replicas.call(method, b"", LOAD_SECONDS)
+        await replicas.close()
+
+    assert (answer, outcomes[0], stays.calls > before, in_flight) == (b"ok", "won", True, 0)
+    assert again == b"ok"
 
 
 async def test_a_replica_that_hangs_is_left_out_before_any_caller_meets_a_deadline():

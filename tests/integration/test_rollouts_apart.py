@@ -1,6 +1,7 @@
 """The monitor's look at several rollouts: what is wrong with one is not felt by the others, nor by people on call."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -12,7 +13,6 @@ from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.adapters.prometheus import PrometheusTelemetry
 from understudy.core.ab import Difference
-from understudy.core.plan import NAMED_PLANS
 from understudy.core.plan_reader import read_plan
 from understudy.core.rollout_state import Command, Order, WarmUpResult
 from understudy.errors import RegistryUnavailable
@@ -52,7 +52,7 @@ class Monitor:
             environment="test",
         )
 
-    async def start(self, model_name: str, limits: str | None = None) -> int:
+    async def start(self, model_name: str, limits: str | None = None, *, keep_warm_seconds: float = 1_800) -> int:
         for version in ("6", "7"):
             await self.database.execute(
                 "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
@@ -65,7 +65,8 @@ class Monitor:
             " SELECT model_name, id FROM ModelVersion WHERE model_name = $1 AND version = '6'",
             model_name,
         )
-        plan = NAMED_PLANS["default"] if limits is None else read_plan({"canary_limits": {"outcome": limits}})
+        asked = {"keep_warm_seconds": keep_warm_seconds, "canary_limits": {} if limits is None else {"outcome": limits}}
+        plan = read_plan(asked)
         return (await self.store.start(NewRollout(model_name, "7", plan, "fresh", 12_000), ORIGIN)).id
 
     async def tick(self) -> None:
@@ -140,6 +141,54 @@ async def test_an_order_ends_the_incident_that_people_were_told_of(monitor):
     assert await monitor.told() == [*before, ("rollout_needs_human", "resolve")]
 
 
+@pytest.mark.parametrize("order", [Order.PAUSE, Order.RESUME, Order.PROMOTE])
+async def test_an_order_swallows_no_page_for_a_change_that_nobody_was_told_of(monitor, order):
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 30")
+    before = await monitor.store.view(churn)
+
+    said = await give_order(monitor.store, churn, Command(order, "kim"))
+    after = await monitor.store.view(churn)
+    await monitor.tick()
+
+    assert said.event.startswith(
+        "not carried out, the monitor acts first: somebody else changed the policy: generation"
+    )
+    assert said.event.endswith("; give the order again after its next look, or abort")
+    assert (after.record.revision, after.record.state) == (before.record.revision, before.record.state)
+    assert await monitor.told() == [("rollout_needs_human", "trigger")]
+
+
+async def test_an_order_swallows_no_page_for_a_step_whose_time_is_over(monitor):
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await monitor.database.execute("UPDATE Rollout SET state = jsonb_set(state, '{limit_from}', '1.0')")
+
+    said = await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    before = await monitor.told()
+    await monitor.tick()
+
+    assert said.event.startswith("not carried out, the monitor acts first: the time of the step at 2 % is over; ")
+    assert before == []
+    assert await monitor.told() == [("rollout_stalled", "trigger")]
+
+
+async def test_a_paused_rollout_that_is_ended_by_hand_is_ended_by_the_monitor_and_not_by_an_order(monitor):
+    churn = await monitor.start("churn")
+    await monitor.tick()
+    await give_order(monitor.store, churn, Command(Order.PAUSE, "kim"))
+    await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 0")
+
+    said = await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    is_open = (await monitor.store.view(churn)).record.finished_at is None
+    await monitor.tick()
+
+    assert said.event.startswith("not carried out, the monitor acts first: rolled back by hand: ")
+    assert is_open
+    assert (await monitor.store.view(churn)).record.finished_at is not None
+
+
 async def test_a_rollout_that_is_aborted_while_it_waits_leaves_no_incident_behind(monitor):
     churn = await monitor.start("churn")
     await monitor.tick()
@@ -192,6 +241,24 @@ async def test_the_record_of_a_rollback_names_who_may_still_send_traffic_by_the_
     assert "; 1 silent proxy may still send traffic by the old policy: frozen:1, silent for 2 m 3" in told.reason
     assert (told.inputs["proxies"], told.inputs["proxies_on_generation"]) == (1, 1)
     assert [proxy["instance"] for proxy in told.inputs["silent"]["first"]] == ["frozen:1"]
+
+
+async def test_the_record_of_a_success_counts_no_calls_of_the_new_champion_as_left_over(monitor):
+    churn = await monitor.start("churn", keep_warm_seconds=0)
+    await monitor.tick()
+    while (view := await monitor.store.view(churn)).record.state.promoted_at is None:
+        await give_order(monitor.store, churn, Command(Order.PROMOTE, "kim"))
+    await a_proxy(monitor, "live:1", 1_000, 0)
+    await monitor.database.execute(
+        "UPDATE ProxyInstance SET in_flight = jsonb_build_object($1::text, 40)", str(view.record.challenger_id)
+    )
+
+    await monitor.tick()
+    await monitor.tick()
+
+    told = (await monitor.store.events(churn))[-1]
+    assert re.fullmatch(r"1 of 1 live proxies have confirmed the end after \d+\.\d s", told.reason)
+    assert told.inputs["in_flight"] is None
 
 
 async def test_a_proxy_that_falls_silent_after_the_end_is_waited_for_as_long_as_any_other(monitor):

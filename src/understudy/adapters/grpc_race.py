@@ -53,8 +53,8 @@ class Race:
         self.request = request
         self.deadline = deadline
         self.budget_seconds = budget_seconds
-        self.first: grpc.aio.UnaryUnaryCall[bytes, bytes] | None = None
-        """The first call, from the moment that it was sent."""
+        self.first: grpc.aio.UnaryUnaryCall[bytes, bytes] | asyncio.Task[None] | None = None
+        """What the first call waits for: its replica to be found, if that has to be, and then the call itself."""
         self.answer: bytes | None = None
         """The hedge's answer, if it came first."""
         self.timer: asyncio.TimerHandle | None = None
@@ -96,6 +96,7 @@ class Race:
         # A hedge that failed changes nothing: the first call goes on. Looking at its exception keeps asyncio silent.
         if hedge.cancelled() or hedge.exception() is not None or self.first is None:
             return
-        # False when the first call was answered in the same moment: then its answer is the caller's.
-        if self.first.cancel():
+        # False when the first call was answered in the same moment: then its answer is the caller's. A replica that was
+        # found in the same moment has not been called, and is not any more.
+        if self.first.cancel() or isinstance(self.first, asyncio.Task):
             self.answer = hedge.result()

@@ -7,7 +7,7 @@ gRPC's own ``round_robin``, keepalive and retry policy do nothing for a stopped 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import grpc
@@ -22,8 +22,9 @@ from understudy.core.replicas import (
     Health,
     Outcome,
     RetryBudget,
-    choose_ejected,
     choose_replica,
+    choose_undoubted,
+    had_time,
     health_after_probe,
     healths_after,
 )
@@ -96,7 +97,10 @@ class _NotTaken(Exception):
 
 
 class ReplicaSet:
-    """The replicas of one version. Channels open at the first call, in the loop that runs then (so after any fork)."""
+    """The replicas of one version. Channels open at the first call, in the loop that runs then (so after any fork).
+
+    ``usual_seconds`` is the version's own time limit: calls that get much less say little about a replica.
+    """
 
     def __init__(
         self,
@@ -104,6 +108,7 @@ class ReplicaSet:
         probe: Probe,
         *,
         traits: ServerTraits = USUAL_TRAITS,
+        usual_seconds: float = 0.0,
         metadata: Metadata = (),
         hedging: Hedging = NO_HEDGING,
         wire: Wire = PLAIN_WIRE,
@@ -113,6 +118,7 @@ class ReplicaSet:
         self._endpoints = tuple(endpoints)
         self._probe = probe
         self._traits = traits
+        self._usual_seconds = usual_seconds
         self._metadata = metadata
         self._wire = wire
         self._now = now
@@ -129,7 +135,7 @@ class ReplicaSet:
         self._hedges = HedgeBudget(hedging.ratio)
         self._hedge_tasks: set[asyncio.Task[bytes]] = set()
         self._probes: dict[int, asyncio.Task[None]] = {}
-        self._doubts: dict[int, asyncio.Task[bool]] = {}
+        self._questions: dict[int, asyncio.Task[bool]] = {}
         self._abandoned: set[asyncio.Task[bytes]] = set()
 
     @property
@@ -156,7 +162,7 @@ class ReplicaSet:
         deadline = self._now() + timeout_seconds
         index = self._choose()
         if self._healths[index].is_doubted:
-            await self._hear_from(index, timeout_seconds)
+            index = await self._in_place_of(index, deadline)
         try:
             if self._can_hedge:
                 return await self._race(index, method, request, deadline, timeout_seconds)
@@ -193,7 +199,7 @@ class ReplicaSet:
     async def close(self) -> None:
         """Close every channel; calls in flight fail, calls to come are refused."""
         self._closed = True
-        tasks = [*self._probes.values(), *self._doubts.values(), *self._abandoned, *self._hedge_tasks]
+        tasks = [*self._probes.values(), *self._questions.values(), *self._abandoned, *self._hedge_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -231,23 +237,49 @@ class ReplicaSet:
         if is_hopeless or not self._retries.allows:
             raise _unavailable(not_taken) from not_taken.__cause__
         self._retries = self._retries.after_retry()
-        if other is None:
-            other = await self._ejected_that_serves(deadline)
+        if other is None or self._healths[other].is_doubted:
+            other = await self._one_that_serves(deadline, avoid=failed)
         if other is None and not_taken.outcome is Outcome.UNABLE:
             raise _unavailable(not_taken) from not_taken.__cause__
         if other is None:
             await self._open()[failed].let_break()
         return failed if other is None else other
 
-    async def _ejected_that_serves(self, deadline: float) -> int | None:
-        index = choose_ejected(self._healths)
+    async def _in_place_of(self, doubted: int, deadline: float) -> int:
+        """Return where a call goes whose choice is in doubt; that one is asked, beside the traffic if others serve.
+
+        Raises:
+            BackendUnavailable: No replica is beyond doubt, and none says in time that it serves.
+        """
+        self._ask(doubted)
+        index = await self._one_that_serves(deadline)
         if index is None:
-            return None
-        try:
-            await self._hear_from(index, deadline - self._now())
-        except BackendUnavailable:
-            return None
+            raise BackendUnavailable("no model server of the version says that it serves")
         return index
+
+    async def _one_that_serves(self, deadline: float, avoid: int | None = None) -> int | None:
+        """Return a replica that is not in doubt, or without one the first of all that says that it serves.
+
+        The ejected ones are asked, too: in a rolling restart the first replica may be back, and not probed yet, when
+        the second one goes.
+        """
+        index = choose_undoubted(self._healths, self._in_flight, avoid)
+        if index is not None:
+            return index
+        return await self._first_to_say((other for other in range(len(self._healths)) if other != avoid), deadline)
+
+    async def _first_to_say(self, indices: Iterable[int], deadline: float) -> int | None:
+        asked = {self._ask(index): index for index in indices}
+        until = min(self._now() + DOUBT_SECONDS, deadline)
+        silent = set(asked)
+        while silent and (left_seconds := until - self._now()) > 0:
+            heard, silent = await asyncio.wait(silent, timeout=left_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self._closed:
+                raise _closed()
+            for asking in heard:
+                if asking.result():
+                    return asked[asking]
+        return None
 
     # -- calling -------------------------------------------------------------------------------------------------------
 
@@ -265,7 +297,7 @@ class ReplicaSet:
                 self._abandon(running)
         if running.done():
             return running.result()
-        self._record(index, Outcome.LATE)
+        self._record_late(index, method, remaining)
         raise DeadlineExceeded("upstream", budget_seconds)
 
     async def _exchange(
@@ -282,11 +314,14 @@ class ReplicaSet:
         self._in_flight[index] += 1
         try:
             if not replica.is_open:
-                timeout_seconds = await self._open_replica(index, replica, timeout_seconds, budget_seconds)
+                timeout_seconds = await self._open_replica(index, method, timeout_seconds, budget_seconds, race)
             answer = await self._send(index, method, request, timeout_seconds, race)
         except grpc.aio.AioRpcError as error:
             outcome = self._outcome_of(error)
-            self._record(index, outcome)
+            if outcome is Outcome.LATE:
+                self._record_late(index, method, timeout_seconds)
+            else:
+                self._record(index, outcome)
             if outcome is Outcome.UNAVAILABLE:
                 replica.look_again()
             raise _translated(error, outcome, budget_seconds) from error
@@ -312,18 +347,30 @@ class ReplicaSet:
             race.first = call
         return await call if step is None else await _answer_told(step, call)
 
-    async def _open_replica(self, index: int, replica: Replica, timeout_seconds: float, budget_seconds: float) -> float:
-        """Open the replica's channel and return what is then left of ``timeout_seconds``."""
+    async def _open_replica(
+        self, index: int, method: str, timeout_seconds: float, budget_seconds: float, race: Race | None
+    ) -> float:
+        """Open the replica's channel and return what is then left of ``timeout_seconds``.
+
+        Raises:
+            CancelledError: The hedge of ``race`` was answered meanwhile.
+        """
         began_at = self._now()
+        opening = asyncio.ensure_future(self._open()[index].open())
+        opening.add_done_callback(_look_at_result)
+        if race is not None:
+            race.first = opening
         try:
             async with asyncio.timeout(timeout_seconds):
-                await replica.open()
+                await opening
         except TimeoutError:
-            self._record(index, Outcome.LATE)
+            self._record_late(index, method, timeout_seconds)
             raise DeadlineExceeded("upstream", budget_seconds) from None
         except BackendUnavailable as problem:
             self._record(index, Outcome.UNABLE)
             raise _NotTaken(Outcome.UNABLE, grpc.StatusCode.UNAVAILABLE, _NO_ADDRESS) from problem
+        if race is not None and race.answer is not None:
+            raise asyncio.CancelledError  # as if it had been broken off: it was found in the same moment
         return max(timeout_seconds - (self._now() - began_at), 0.001)
 
     def _abandon(self, running: "asyncio.Task[bytes]") -> None:
@@ -347,6 +394,13 @@ class ReplicaSet:
             if self._healths == self._all_healthy:
                 return
         self._healths = healths_after(self._healths, index, outcome, self._now())
+
+    def _record_late(self, index: int, method: str, given_seconds: float) -> None:
+        """Hold a call that ran out against its replica; with too little time for that, ask the replica."""
+        if had_time(given_seconds, self._usual_seconds, self._open()[index].times(method).patience_seconds):
+            self._record(index, Outcome.LATE)
+        elif not self._closed and not self._healths[index].ejected:
+            self._ask(index)
 
     # -- hedging -------------------------------------------------------------------------------------------------------
 
@@ -425,26 +479,28 @@ class ReplicaSet:
         finally:
             del self._probes[index]
 
-    async def _hear_from(self, index: int, timeout_seconds: float) -> None:
-        """Return when a replica in doubt says that it serves; one question is under way at a time, for all calls.
+    def _ask(self, index: int) -> "asyncio.Task[bool]":
+        """Ask a replica whether it serves; one question is under way at a time, for all calls."""
+        asking = self._questions.get(index)
+        if asking is None:
+            asking = self._questions[index] = asyncio.create_task(self._hear_from(index))
+        return asking
 
-        Raises:
-            BackendUnavailable: It does not say so in time.
-        """
-        if index not in self._doubts:
-            asking = asyncio.create_task(self._says_ready(self._open()[index], PROBE_SECONDS))
-            self._doubts[index] = asking
-            asking.add_done_callback(lambda _: self._doubts.pop(index, None))
-        asking = self._doubts[index]
-        await asyncio.wait((asking,), timeout=max(0.0, min(DOUBT_SECONDS, timeout_seconds)))
-        if self._closed:
-            raise _closed()
-        if not asking.done() or not asking.result():
-            raise BackendUnavailable("the model server does not say that it serves")
+    async def _hear_from(self, index: int) -> bool:
+        """Return whether a replica that gets calls says that it serves; one that does not is late once more."""
+        try:
+            is_serving = await self._says_ready(self._open()[index], PROBE_SECONDS)
+        finally:
+            del self._questions[index]
+        if is_serving:
+            self._healths[index] = health_after_probe(self._healths[index], ready=True, now=self._now())
+        else:
+            self._record(index, Outcome.LATE)
+        return is_serving
 
     async def _says_ready(self, replica: Replica, timeout_seconds: float) -> bool:
         try:
-            return await self._ask(replica, timeout_seconds)
+            return await self._probe_once(replica, timeout_seconds)
         except asyncio.CancelledError:
             # gRPC says so too when the channel is closed under a probe that nobody cancelled.
             if self._closed and not _is_cancelled():
@@ -454,7 +510,7 @@ class ReplicaSet:
             replica.look_again()
             return False
 
-    async def _ask(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
+    async def _probe_once(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
         if not replica.is_open:
             async with asyncio.timeout(timeout_seconds):
                 await replica.open()
@@ -478,7 +534,7 @@ class ReplicaSet:
     async def _why_not_ready(self, replica: Replica, timeout_seconds: float) -> str:
         """Return why a replica does not serve the version; empty when it says that it does."""
         try:
-            return "" if await self._ask(replica, timeout_seconds) else "it says that it does not serve the version"
+            return "" if await self._probe_once(replica, timeout_seconds) else "it says that it does not serve the version"
         except BackendUnavailable as problem:
             return problem.detail
         except TimeoutError:
@@ -496,7 +552,7 @@ class ReplicaSet:
         said = ""
         try:
             # Without waiting for a connection: then gRPC tells why there is none, if it knows.
-            await self._ask(replica, PROBE_SECONDS, wait_for_ready=False)
+            await self._probe_once(replica, PROBE_SECONDS, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
             said = error.details() or ""
         except (BackendUnavailable, TimeoutError, ValueError):
@@ -564,7 +620,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _look_at_result(task: "asyncio.Task[bytes]") -> None:
+def _look_at_result(task: "asyncio.Task[bytes] | asyncio.Task[None]") -> None:
     """Keep asyncio from reporting the failure of a call whose caller has gone."""
     if not task.cancelled():
         task.exception()

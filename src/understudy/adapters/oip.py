@@ -64,6 +64,7 @@ class OipBackend:
             version.endpoints,
             _ready_probe(version, service_path),
             traits=TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
+            usual_seconds=version.timeout_seconds,
             metadata=metadata,
             hedging=hedging,
             wire=wire,

@@ -1,6 +1,6 @@
 """``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and what people are told of drift."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ import orjson
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.adapters.postgres_lease import require_epoch
 from understudy.adapters.postgres_outbox import add_alert
-from understudy.core.alerts import AlertAction, AlertEvent
+from understudy.core.alerts import AlertAction, AlertEvent, AlertKind, dedup_key
 from understudy.core.drift_hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
 from understudy.core.drift_windows import SubjectWindow
 from understudy.core.policy import Role
@@ -93,6 +93,13 @@ _ADD_HOUR = """
 _TOLD = """
     SELECT action FROM alertoutbox WHERE dedup_key = $1 AND action <> 'change' ORDER BY id DESC LIMIT 1
 """
+# By the index alertoutbox_of_incident, which has the newest row of each incident last.
+_OPEN_INCIDENTS = """
+    SELECT dedup_key, model_name FROM (
+        SELECT DISTINCT ON (dedup_key) dedup_key, model_name, action FROM alertoutbox
+        WHERE action <> 'change' ORDER BY dedup_key, id DESC) AS newest
+    WHERE action <> 'resolve' AND model_name IS NOT NULL
+"""
 _FORGET_METRICS = """
     DELETE FROM predictionmetric WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM predictionmetric WHERE computed_at < to_timestamp($1) ORDER BY computed_at LIMIT $2))
@@ -166,6 +173,13 @@ class PostgresMetricStore:
             if is_news:
                 await add_alert(connection, event)
         return is_news
+
+    async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
+        """See :class:`understudy.ports.metric_store.MetricStore`."""
+        async with self._connection() as connection:
+            rows = await connection.fetch(_OPEN_INCIDENTS)
+        named = [(row["dedup_key"], row["model_name"]) for row in rows]
+        return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind)}
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
         """See :class:`understudy.ports.metric_store.MetricStore`."""

@@ -69,7 +69,12 @@ class TfServingBackend:
     ) -> None:
         spec = _model_spec(version)
         self.replicas = ReplicaSet(
-            version.endpoints, _status_probe(spec), metadata=metadata, hedging=hedging, wire=wire
+            version.endpoints,
+            _status_probe(spec),
+            usual_seconds=version.timeout_seconds,
+            metadata=metadata,
+            hedging=hedging,
+            wire=wire,
         )
         self._inputs = version.input_schema.tensors
         has_strings = any(spec.datatype is Datatype.BYTES for spec in self._inputs)

@@ -52,7 +52,13 @@ class TorchServeBackend:
     ) -> None:
         probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
         self.replicas = ReplicaSet(
-            version.endpoints, probe, traits=TORCHSERVE_TRAITS, metadata=metadata, hedging=hedging, wire=wire
+            version.endpoints,
+            probe,
+            traits=TORCHSERVE_TRAITS,
+            usual_seconds=version.timeout_seconds,
+            metadata=metadata,
+            hedging=hedging,
+            wire=wire,
         )
         self._inputs = version.input_schema.tensors
         self._batch = version.input_schema.batch

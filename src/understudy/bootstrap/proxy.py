@@ -190,7 +190,10 @@ async def _open_shipper(
     shipper = LogShipper(
         spool,
         store,
-        lambda: WindowBuilder(f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}"),
+        lambda: WindowBuilder(
+            f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
+            open_rollouts=lambda: None if feed.snapshot is None else feed.snapshot.rollout_ids(),
+        ),
         lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
         telemetry,
         batch_rows=settings.log_batch_rows,

@@ -4,10 +4,12 @@ It only takes back. Outcomes come late, so a rollout that waited for enough of t
 challenger is better is what an experiment says.
 """
 
-from math import log, sqrt
+from math import hypot, log, sqrt
+from sys import float_info
 
 from understudy.core.ab import Difference
 from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
+from understudy.core.canary_policy import CanaryPolicy
 from understudy.core.decision import Check, Evidence
 from understudy.core.evidence import TUNED_WINDOWS, half_normal_log_evidence, mixture_radius, t_to_z
 from understudy.core.sample_size import welch_degrees_of_freedom
@@ -32,10 +34,14 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
 
     Returns:
         A row whose values are the outcome's means, and whose change is the challenger's over the champion's; ``pass``
-        once the interval of the change is within the limit.
+        once the interval of the change is within the limit. There is no interval, and so no ``pass``, while the
+        champion's mean may as well be 0: a share of that means nothing.
     """
     policy = look.policy
-    limit = 1 + policy.outcome_limit_ratio * (1 if policy.outcome_lower_is_better else -1)
+    is_above = _is_worse_above(policy, difference)
+    # Never 1 itself, which does not tell the side that is worse.
+    tolerated = max(policy.outcome_limit_ratio, float_info.epsilon)
+    limit = 1 + tolerated if is_above else 1 - tolerated
     if (
         difference is None
         or not _is_measurable(difference)
@@ -43,16 +49,25 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
     ):
         return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
     windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES
-    z = _z_beyond(difference, limit, lower_is_better=policy.outcome_lower_is_better)
+    # Beyond both, as if the champion's mean were above 0 and as if it were below: which it is need not be known.
+    z = min(
+        _z_beyond(difference, 1 + sign * tolerated, lower_is_better=policy.outcome_lower_is_better) for sign in (-1, 1)
+    )
     keys = Keys(
         half_normal_log_evidence(z, windows, policy.alpha),
         log_needed,
         half_normal_log_evidence(z, windows, policy.across_entities_alpha),
     )
     comparison = _comparison(difference, windows)
-    bound = comparison.change_high if policy.outcome_lower_is_better else comparison.change_low
-    is_within = bound is not None and (bound <= limit if policy.outcome_lower_is_better else bound >= limit)
+    low, high = comparison.change_low, comparison.change_high
+    is_within = low is not None and high is not None and (high <= limit if is_above else low >= limit)
     return evidence_row(look, Check.OUTCOME, comparison, limit, keys, is_enough=is_within)
+
+
+def _is_worse_above(policy: CanaryPolicy, difference: Difference | None) -> bool:
+    """Whether a larger ratio of the means is worse: of means below 0 the larger ratio is the smaller mean."""
+    is_below_zero = difference is not None and difference.value_a < 0
+    return policy.outcome_lower_is_better != is_below_zero
 
 
 def _is_measurable(difference: Difference) -> bool:
@@ -82,12 +97,12 @@ def _pooled_variance(difference: Difference) -> float:
 def _comparison(difference: Difference, windows: float) -> Comparison:
     """Return the ratio of the means with bounds that hold at all looks (delta method, on its logarithm)."""
     value_a, value_b = difference.value_a, difference.value_b
-    if value_a <= 0 or value_b <= 0:
-        return Comparison(value_a, value_b, value_b / value_a if value_a > 0 else None, None, None)
-    spread = sqrt(
-        difference.variance_a / difference.entities_a / value_a**2
-        + difference.variance_b / difference.entities_b / value_b**2
-    )
-    radius = spread * mixture_radius(windows, INTERVAL_ALPHA)
+    if value_a == 0 or (value_a < 0 < value_b):
+        return Comparison(value_a, value_b, None, None, None)
     ratio = value_b / value_a
-    return Comparison(value_a, value_b, ratio, *(finite_exp(log(ratio) + sign * radius) for sign in (-1, 1)))
+    radius = mixture_radius(windows, INTERVAL_ALPHA)
+    spread_a = sqrt(difference.variance_a / difference.entities_a) / abs(value_a)
+    if ratio <= 0 or radius * spread_a >= 1:
+        return Comparison(value_a, value_b, ratio, None, None)
+    spread = hypot(spread_a, sqrt(difference.variance_b / difference.entities_b) / abs(value_b))
+    return Comparison(value_a, value_b, ratio, *(finite_exp(log(ratio) + sign * radius * spread) for sign in (-1, 1)))

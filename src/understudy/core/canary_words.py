@@ -52,12 +52,15 @@ def invalid_reason(stage: Stage, now: float, split: Evidence) -> str:
 
 
 def advance_reason(stage: Stage, now: float, checks: Sequence[Evidence], detectable_ratio: float) -> str:
-    """Say what was looked at, and what would have been seen."""
-    names = ", ".join(NAMES[row.check] for row in checks if not _is_unproven(row))
+    """Say what was looked at, what would have been seen, and of which checks nothing can be said."""
+    names = ", ".join(NAMES[row.check] for row in checks if row.state is CheckState.OK)
+    unknown = ", ".join(NAMES[row.check] for row in checks if row.state is CheckState.TOO_EARLY)
+    not_known = f"; not known yet: {unknown}" if unknown else ""
     unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))
+    found = f"nothing found in {names}; " if names else ""
     return (
-        f"ADVANCE {place_of(stage, now)}: nothing found in {names}; in {checks[0].challenger_requests:,} challenger "
-        f"requests an error rate of {detectable_ratio:.2g}x would have been seen{unproven}"
+        f"ADVANCE {place_of(stage, now)}: {found}in {checks[0].challenger_requests:,} challenger "
+        f"requests an error rate of {detectable_ratio:.2g}x would have been seen{unproven}{not_known}"
     )
 
 

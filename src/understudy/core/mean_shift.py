@@ -118,7 +118,8 @@ def _within_windows(used: Moments, weights: FloatArray) -> tuple[float, float] |
         freedom = float(number.sum()) - len(number)
         if freedom < 1:
             return None
-        spread = float((squares - total * total / number).sum()) / freedom
+        # Sums are in millionths: of values that are small, or all alike, rounding may leave less than nothing.
+        spread = max(float((squares - total * total / number).sum()), 0.0) / freedom
         variance += float(weights**2 @ (spread / number))
         degrees.append(freedom)
     error = variance**0.5 / float(weights.sum())

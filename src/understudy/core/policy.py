@@ -189,6 +189,10 @@ class PolicySnapshot:
             return None
         return next((one.slow_us for one in self.policies.values() if one.rollout_id == rollout_id), None)
 
+    def rollout_ids(self) -> frozenset[int]:
+        """Return the rollouts that policies belong to."""
+        return frozenset(one.rollout_id for one in self.policies.values() if one.rollout_id is not None)
+
 
 class Schemas:
     """Compiled schemas by their documents: most versions take what the one before took, and most of a family's do."""

@@ -3,6 +3,9 @@
 A replica is *ejected* after failures in a row, after calls in a row that a hedge overtook, or after refusals in a row
 while the others answer, and is *due* for a probe when its time is over. A probe that succeeds puts it back *on
 probation*: one more failure or refusal ejects it again, for longer; one answer forgets everything.
+
+A replica that is late call after call and may not be ejected, as too few others would be left, is *in doubt*: it gets
+calls again when it says that it serves.
 """
 
 from collections.abc import Sequence
@@ -19,8 +22,13 @@ ANSWERS_TO_BLAME = 3
 is told from callers who send what every replica refuses: where each call is refused with the same chance p, whichever
 replica it goes to, one call in 200 ejects at the worst p, as p⁵ (1 - p)³ ≤ 0.005."""
 LATE_TO_DOUBT = 10
-"""Calls in a row that ran into their deadlines. A replica that is not ejected, because too few others are left, is then
-asked whether it still serves before each call: a caller who would wait for a frozen one in vain is told at once."""
+"""Calls in a row that ran into their deadlines. A replica that is not ejected, because too few others are left, must
+then say that it serves before it gets another call: a caller who would wait for a frozen one in vain goes to another
+one, or is told at once."""
+LATE_BUDGET_RATIO = 0.05
+"""A call that ran out counts against its replica if it had this share of the version's own time limit. Of callers who
+give a healthy replica less than it needs, three in a row would eject it for everybody. It is so small because a hanging
+challenger must be found by calls that get a share of the champion's limit, which may be much shorter than its own."""
 FIRST_EJECTION_SECONDS = 1.0
 LONGEST_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
@@ -103,14 +111,29 @@ def choose_replica(
     return one if in_flight[one] <= in_flight[other] else other
 
 
-def choose_ejected(healths: Sequence[Health]) -> int | None:
-    """Return the index of the ejected replica whose probe is due first, ``None`` when none is ejected.
+def choose_undoubted(healths: Sequence[Health], in_flight: Sequence[int], avoid: int | None = None) -> int | None:
+    """Return the index of the least busy replica that gets calls and is not in doubt, or ``None`` when there is none.
 
-    For a call that nobody else takes: in a rolling restart the first replica may be back, and not probed yet, when the
-    second one goes.
+    Args:
+        healths: One per replica.
+        in_flight: Calls at each replica now.
+        avoid: A replica that just failed the same call.
     """
-    due = [(health.ejected_until, index) for index, health in enumerate(healths) if health.ejected_until is not None]
-    return min(due)[1] if due else None
+    sure = [
+        index for index, health in enumerate(healths) if index != avoid and not (health.ejected or health.is_doubted)
+    ]
+    return min(sure, key=in_flight.__getitem__, default=None)
+
+
+def had_time(given_seconds: float, usual_seconds: float, patience_seconds: float | None) -> bool:
+    """Return whether a call that ran out had so much time that this says something about its replica.
+
+    Args:
+        given_seconds: What the call had at the replica.
+        usual_seconds: The version's own time limit.
+        patience_seconds: The 95th percentile of the replica's last calls; ``None`` where it is not known.
+    """
+    return given_seconds >= (LATE_BUDGET_RATIO * usual_seconds if patience_seconds is None else patience_seconds)
 
 
 def _pair(count: int, draw: float) -> tuple[int, int]:
@@ -134,12 +157,17 @@ def healths_after(healths: Sequence[Health], index: int, outcome: Outcome, now: 
 
 
 def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # noqa: FBT001  # a probe has two results
-    """Return what is known about an ejected replica after a probe; one that has answered meanwhile stays as it is."""
-    if not health.ejected:
-        return health
-    if not ready:
-        return _ejected(health, now)
-    return health._replace(failures=FAILURES_TO_EJECT - 1, late=0, ejected_until=None)
+    """Return what is known about an ejected replica after a probe, or about one in doubt after it said that it serves.
+
+    One that has answered meanwhile stays as it is.
+    """
+    if health.ejected:
+        if not ready:
+            return _ejected(health, now)
+        return health._replace(failures=FAILURES_TO_EJECT - 1, late=0, ejected_until=None)
+    if ready and health.is_doubted:
+        return health._replace(failures=FAILURES_TO_EJECT - 1, late=LATE_TO_DOUBT - 1)
+    return health
 
 
 def _after_own(health: Health, outcome: Outcome) -> Health:

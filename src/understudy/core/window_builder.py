@@ -4,7 +4,8 @@ The shipper stages a batch, writes the rows and the staged windows in one transa
 the database has: what is written is each changed window's whole new state, so writing it again changes nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -34,13 +35,30 @@ from understudy.core.windows import WINDOW_SECONDS, Window, WindowKey
 OPEN_SECONDS = 180
 """A window is kept open until rows this much younger were committed."""
 MAX_OPEN_WINDOWS = 256
+"""Past that many the oldest are closed early, but never those of the :data:`NEWEST_STARTS`."""
+NEWEST_STARTS = 2
+"""Calls come to the windows of the newest start, and for a moment still to those of the one before: closed, each batch
+would make another row of each of them."""
+MAX_NEWEST_WINDOWS = 4_096
+"""Of all windows, the newest ones included: 12 KiB each without their entities (measured), 48 MiB."""
+MAX_OPEN_ENTITIES = 262_144
+"""Entities that are told apart in all open windows, 77 bytes each (measured). Past that each call of another counts as
+one."""
 FEW_ROWS = 128
 """Fewer are added row by row: before their first number arrays cost more than that (measured)."""
 MAX_ROLLOUTS = 8
-"""Rollouts whose entities are remembered; the one that was met longest ago is forgotten, and its entities are new."""
+"""Rollouts whose entities are remembered, 1 MiB each, although no policy may have them any more."""
+MAX_OPEN_ROLLOUTS = 64
+"""Rollouts whose entities are remembered at all. Past that the one that was met longest ago is forgotten, and from then
+on no entity is new to it: none of its entities is ever counted twice, in whichever role."""
+MAX_FORGOTTEN = 1_024
+"""Rollouts that are known to be forgotten, those that were met last: 0.1 MiB."""
 
 SlowThreshold = Callable[[int], int | None]
 """From a rollout's id to its threshold τ in microseconds: the champion's 95th percentile before it started."""
+
+OpenRollouts = Callable[[], Collection[int] | None]
+"""To the ids of the rollouts that policies have now; ``None`` while nobody knows."""
 
 _AS_CHALLENGER = 0x9E37_79B9_7F4A_7C15
 """2**64 divided by the golden ratio. Any constant would do that changes many bits of a hash, which then stands for the
@@ -69,7 +87,7 @@ class Staged(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A committed window, and which entities are in it."""
+    """A committed window, and which of its entities are told apart."""
 
     window: Window
     entities: set[int] = field(default_factory=set)
@@ -95,13 +113,20 @@ class WindowBuilder:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
         few_rows: How many rows a batch must have to be added in columns. That is faster and gives the same windows.
+        open_rollouts: Asked when many rollouts are remembered: the others go first. While nobody knows all may be open.
     """
 
-    def __init__(self, shipper: str, *, few_rows: int = FEW_ROWS) -> None:
+    def __init__(self, shipper: str, *, few_rows: int = FEW_ROWS, open_rollouts: OpenRollouts = lambda: None) -> None:
         self._shipper = shipper
         self._few_rows = few_rows
+        self._open_rollouts = open_rollouts
         self._open: dict[WindowKey, _Open] = {}
+        self._entities = 0
+        """Of all open windows, those with an error twice."""
         self._seen: dict[int, SeenEntities] = {}
+        """By rollout; the one that was met last is the last one."""
+        self._forgotten: dict[int, None] = {}
+        """Rollouts in the same order."""
         self._closed_before = 0
         """Rows of windows that start earlier are late."""
         self._late_epoch = 1
@@ -145,8 +170,10 @@ class WindowBuilder:
             tally = batch.tallies[window.key]
             opened = self._open.setdefault(window.key, _Open(window))
             opened.window = window
-            opened.entities |= tally.fresh
-            opened.error_entities |= tally.fresh_with_error
+            if self._entities < MAX_OPEN_ENTITIES:
+                opened.entities |= tally.fresh
+                opened.error_entities |= tally.fresh_with_error
+                self._entities += len(tally.fresh) + len(tally.fresh_with_error)
         for rollout_id, entities in batch.fresh.items():
             self._remember(rollout_id, entities)
         self._close()
@@ -156,14 +183,14 @@ class WindowBuilder:
         return self._open.get(key) or _Open(Window(key))
 
     def has_seen(self, rollout_id: int, entity: int) -> bool:
-        """Whether a rollout has met what the hash stands for."""
+        """Whether a rollout has met what the hash stands for; one that was forgotten may have met everything."""
         seen = self._seen.get(rollout_id)
-        return seen is not None and seen.has(entity)
+        return rollout_id in self._forgotten if seen is None else seen.has(entity)
 
     def have_seen(self, rollout_id: int, entities: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether a rollout has met what each of the hashes stands for."""
+        """What :meth:`has_seen` says of each hash."""
         seen = self._seen.get(rollout_id)
-        return np.zeros(entities.shape, np.bool_) if seen is None else seen.have(entities)
+        return np.full(entities.shape, rollout_id in self._forgotten) if seen is None else seen.have(entities)
 
     def key_of(self, version_id: int, role: Role, rollout_id: int, generation: int, start: int) -> WindowKey:
         """Return the key of the window that gets a row."""
@@ -175,22 +202,62 @@ class WindowBuilder:
         """How many batches were committed."""
         return self._commits
 
+    @property
+    def rollouts(self) -> AbstractSet[int]:
+        """The rollouts whose entities are remembered."""
+        return self._seen.keys()
+
     def _remember(self, rollout_id: int, entities: set[int]) -> None:
-        seen = self._seen.pop(rollout_id) if rollout_id in self._seen else SeenEntities()
-        self._seen[rollout_id] = seen  # now the last one
+        if rollout_id in self._forgotten:
+            self._forgotten[rollout_id] = self._forgotten.pop(rollout_id)
+            return
+        is_known = rollout_id in self._seen
+        seen = self._seen.pop(rollout_id) if is_known else SeenEntities()
+        self._seen[rollout_id] = seen
         seen.remember(entities)
-        if len(self._seen) > MAX_ROLLOUTS:
-            del self._seen[next(iter(self._seen))]
+        if not is_known and len(self._seen) > MAX_ROLLOUTS:
+            self._forget_rollouts()
+
+    def _forget_rollouts(self) -> None:
+        """Forget rollouts that are over, and open ones only of too many."""
+        are_open = self._open_rollouts()
+        over = [] if are_open is None else [rollout_id for rollout_id in self._seen if rollout_id not in are_open]
+        gone = over[: len(self._seen) - MAX_ROLLOUTS]
+        if len(self._seen) - len(gone) > MAX_OPEN_ROLLOUTS:
+            gone = list(self._seen)[: len(self._seen) - MAX_OPEN_ROLLOUTS]
+        for rollout_id in gone:
+            del self._seen[rollout_id]
+            self._forgotten[rollout_id] = None
+        while len(self._forgotten) > MAX_FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
 
     def _close(self) -> None:
-        """Forget windows that are old, and the oldest ones of too many."""
-        starts = sorted((key.start for key in self._open), reverse=True)
-        if not starts:
-            return
-        self._closed_before = max(self._closed_before, starts[0] - OPEN_SECONDS)
-        if len(starts) > MAX_OPEN_WINDOWS:
-            self._closed_before = max(self._closed_before, starts[MAX_OPEN_WINDOWS] + WINDOW_SECONDS)
+        """Forget windows that are old, and the oldest ones of too many or of too many entities."""
+        opened_at: dict[int, list[_Open]] = {}
+        for key, opened in self._open.items():
+            opened_at.setdefault(key.start, []).append(opened)
+        windows = self._entities = 0
+        for place, start in enumerate(sorted(opened_at, reverse=True)):
+            if place == 0:
+                self._closed_before = max(self._closed_before, start - OPEN_SECONDS)
+            windows += len(opened_at[start])
+            entities = self._entities + sum(map(_entities_of, opened_at[start]))
+            if start < self._closed_before or _are_too_many(windows, entities, is_new=place < NEWEST_STARTS):
+                self._closed_before = max(self._closed_before, start + WINDOW_SECONDS)
+                break
+            self._entities = entities
         self._open = {key: opened for key, opened in self._open.items() if key.start >= self._closed_before}
+
+
+def _are_too_many(windows: int, entities: int, *, is_new: bool) -> bool:
+    """Whether the windows of a start cannot be open beside those of later ones, given the sums with its own."""
+    if is_new:
+        return windows > MAX_NEWEST_WINDOWS
+    return windows > MAX_OPEN_WINDOWS or entities >= MAX_OPEN_ENTITIES
+
+
+def _entities_of(opened: _Open) -> int:
+    return len(opened.entities) + len(opened.error_entities)
 
 
 class _Batch:

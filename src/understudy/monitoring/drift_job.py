@@ -88,6 +88,8 @@ class DriftJob:
         """The inputs of a version that are looked at, with the digest of the metrics that say so."""
         self._told: dict[str, tuple[float, tuple[object, ...]]] = {}
         """What was last told of a model rested on this: until when, and on which versions."""
+        self._asked_in: Epoch | None = None
+        """In which epoch the outbox was asked what an earlier leader had told."""
         self._rounds: dict[str, float] = {}
         """As of when each model is being judged, or was judged last."""
         self._shown: dict[int, set[tuple[str, ...]]] = {}
@@ -250,10 +252,14 @@ class DriftJob:
 
     async def _end_gone(self, versions: Sequence[ActiveVersion], now: float, epoch: Epoch) -> None:
         """End the incidents of models that nobody is asked for any more: nobody would judge them again."""
-        for model_name in self._told.keys() - {version.model_name for version in versions}:
+        told = set(self._told)
+        if self._asked_in != epoch:
+            told |= set(await self._store.open_incidents(AlertKind.DRIFT, self._environment))
+        for model_name in told - {version.model_name for version in versions}:
             summary = f"{model_name}: no version of it is active any more"
             event = AlertEvent(AlertAction.RESOLVE, AlertKind.DRIFT, self._environment, model_name, summary, now, {})
             await self._store.tell_drift([], event, epoch=epoch)
+        self._asked_in = epoch
 
     def _forget_inactive(self, versions: Sequence[ActiveVersion]) -> None:
         ids, models = {version.id for version in versions}, {version.model_name for version in versions}

@@ -1,9 +1,9 @@
 """What the monitor measures of a version."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from understudy.core.alerts import AlertEvent
+from understudy.core.alerts import AlertEvent, AlertKind
 from understudy.core.drift_windows import SubjectWindow
 from understudy.core.policy import Role
 from understudy.core.sampling import InputSample
@@ -99,6 +99,10 @@ class MetricStore(Protocol):
         Returns:
             Whether the event was written.
         """
+        ...
+
+    async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
+        """Return the models that people were last told of with anything but a resolve: the outbox knows it of all."""
         ...
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:

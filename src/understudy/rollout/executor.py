@@ -206,9 +206,10 @@ class RolloutExecutor:
         """
         record = view.record
         seconds = view.read_at - (record.finished_at or view.read_at)
-        left = 0 if record.state.phase is Phase.SUCCEEDED else view.in_flight.get(record.challenger_id, 0)
+        # A challenger that is champion now keeps its calls.
+        left = None if record.state.phase is Phase.SUCCEEDED else view.in_flight.get(record.challenger_id, 0)
         is_everywhere = is_confirmed_since(view.proxies, view.proxies_on_generation, view.silent, seconds)
-        if view.proxies and seconds < DRAIN_SECONDS and not (is_everywhere and left == 0):
+        if view.proxies and seconds < DRAIN_SECONDS and not (is_everywhere and not left):
             return
         inputs = {
             "seconds": seconds,
@@ -284,15 +285,14 @@ def _word(decision: Decision | None) -> Look | None:
     return None if decision is None else Look(decision.verdict, decision.reason)
 
 
-def _end_words(view: RolloutView, seconds: float, left: int) -> str:
-    """Return how far the end of a rollout has come, with ``left`` calls in flight at its challenger."""
-    said = (
-        f"{view.proxies_on_generation} of {view.proxies} live proxies have confirmed the end after {seconds:.1f} s; "
-        f"{left} calls in flight at version {view.record.state.challenger}"
-        if view.proxies
-        else "no live proxy: nobody has confirmed the end"
+def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
+    """Return how far the end of a rollout has come, with ``left`` calls in flight at its challenger if that drains."""
+    confirmed = (
+        f"{view.proxies_on_generation} of {view.proxies} live proxies have confirmed the end after {seconds:.1f} s"
     )
-    return "; ".join(filter(None, [said, silent_words(view.silent)]))
+    in_flight = "" if left is None else f"{left} calls in flight at version {view.record.state.challenger}"
+    said = [confirmed, in_flight] if view.proxies else ["no live proxy: nobody has confirmed the end"]
+    return "; ".join(filter(None, [*said, silent_words(view.silent)]))
 
 
 def _is_to_be_done(transition: Transition) -> bool:

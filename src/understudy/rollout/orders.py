@@ -1,11 +1,12 @@
 """What a person says to a rollout: carried out at once, by the same state machine that the monitor asks."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from understudy.core.rollout import next_step
 from understudy.core.rollout_actions import WarmUp
 from understudy.core.rollout_moves import abreast
-from understudy.core.rollout_state import Command, Observation, Transition
+from understudy.core.rollout_state import Command, Observation, Order, Transition, WaitingFor
 from understudy.errors import GenerationMoved
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.picture import view_of
@@ -38,20 +39,36 @@ async def order(store: RolloutStore, model_name: str, rollout_id: int | None, co
 async def give_order(store: RolloutStore, rollout_id: int, command: Command) -> Transition:
     """Carry out an order and return what it came to; one that changes nothing returns the state as it is.
 
+    What the rollout would do without the order is the monitor's to do, which tells people of it: then nothing changes.
+
     Raises:
         GenerationMoved: The rollout went on moving under the order; nothing was changed.
         NotRegistered: There is no such rollout.
     """
     for _ in range(ATTEMPTS):
         view = await store.view(rollout_id)
-        transition = next_step(view.record.state, _seen(view, command))
+        observation = _seen(view, command)
+        transition = next_step(view.record.state, observation)
         # A warm-up is the monitor's to make, whatever was ordered meanwhile.
         acts = any(not isinstance(action, WarmUp) for action in transition.actions)
         if transition.state == abreast(view.record.state, view.policy) and not acts:
             return transition
+        # A rollback that was decided and not carried out is what an abort asks for.
+        is_answer = transition != next_step(view.record.state, replace(observation, command=None))
+        if not is_answer and command.order is not Order.ABORT:
+            return Transition(view.record.state, (), _left_to_the_monitor(transition))
         if await store.apply(view, transition, NewRolloutEvent(command.actor)):
             return transition
     raise GenerationMoved(f"rollout {rollout_id} moved on while the order was given")
+
+
+def _left_to_the_monitor(transition: Transition) -> str:
+    """Say why an order was not carried out, and what to do."""
+    state = transition.state
+    # What a step still lacks is not said: without a look nobody knows.
+    is_late = state.waiting_for is WaitingFor.TIME
+    why = f"the time of the step at {state.weight_percent} % is over" if is_late else transition.event
+    return f"not carried out, the monitor acts first: {why}; give the order again after its next look, or abort"
 
 
 def _seen(view: RolloutView, command: Command) -> Observation:

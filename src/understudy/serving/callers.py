@@ -3,9 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
+import structlog
+
 from understudy.core.policy import ModelVersion, PolicySnapshot
-from understudy.errors import BackendUnavailable
+from understudy.errors import BackendUnavailable, ServingError
 from understudy.serving.batching import BatchingCaller
+
+_log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
 """How long a caller that no policy needs stays open for the rows it still has."""
@@ -21,6 +25,8 @@ class Callers:
     def __init__(self, make: Callable[[ModelVersion], BatchingCaller]) -> None:
         self._make = make
         self._open: dict[ModelVersion, BatchingCaller] = {}
+        self._unusable: set[ModelVersion] = set()
+        """Versions of which it was logged that no backend can be made."""
         self._is_closed = False
         self._closing: dict[asyncio.Task[None], BatchingCaller] = {}
 
@@ -31,13 +37,13 @@ class Callers:
         """Return the version's caller; use it before the next await, since a later snapshot may retire it.
 
         Raises:
-            BackendUnavailable: Everything is closed already.
+            BackendUnavailable: Everything is closed already, or the version's backend settings cannot be used.
         """
         caller = self._open.get(version)
         if caller is None:
             if self._is_closed:
                 raise BackendUnavailable("the proxy is stopping")
-            caller = self._open[version] = self._make(version)
+            caller = self._open[version] = self._made(version)
         return caller
 
     def opened(self) -> tuple[BatchingCaller, ...]:
@@ -56,6 +62,7 @@ class Callers:
         """Close the callers of versions that the snapshot does not have, once their rows are answered."""
         for version in [known for known in self._open if not snapshot.has(known)]:
             self._retire(self._open.pop(version))
+        self._unusable = {version for version in self._unusable if snapshot.has(version)}
 
     async def close(self) -> None:
         """Close all; calls in flight fail."""
@@ -66,6 +73,17 @@ class Callers:
         for caller in tuple(self._open.values()):
             await caller.close()
         self._open.clear()
+
+    def _made(self, version: ModelVersion) -> BatchingCaller:
+        try:
+            return self._make(version)
+        except ServingError:
+            raise
+        except Exception as problem:  # whatever a settings column makes an adapter raise: it must cost a fallback only
+            if version not in self._unusable:
+                self._unusable.add(version)
+                _log.exception("backend.not_made", model=version.model_name, version=version.version)
+            raise BackendUnavailable("the version's backend settings cannot be used") from problem
 
     def _retire(self, caller: BatchingCaller) -> None:
         task = asyncio.get_running_loop().create_task(_close_when_idle(caller))

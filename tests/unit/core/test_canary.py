@@ -16,7 +16,7 @@ from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.policy import Role
 from understudy.core.strata import join_strata, stratify
 from understudy.core.verdict import Verdict
-from understudy.core.windows import WINDOW_SECONDS, BucketColumn, Window
+from understudy.core.windows import MICRO, WINDOW_SECONDS, BucketColumn, Window
 
 DWELL = 600.0
 POLICY = CanaryPolicy(dwell_seconds=DWELL, detectable_ratio=5.0)
@@ -350,6 +350,24 @@ def with_a_burst(count: int) -> list[Window]:
     fine, failing = ONE_BURST
     burst = range(COUNT - 4 - count, COUNT - 4)
     return [bad if bad.key.start // WINDOW_SECONDS in burst else ok for ok, bad in zip(fine, failing, strict=True)]
+
+
+def with_the_same_score(windows: Sequence[Window], score: float) -> list[Window]:
+    micro = round(score * MICRO)
+    return [
+        replace(w, score_calls=w.answered, score=micro * w.answered, score_squares=round(score**2 * MICRO) * w.answered)
+        for w in windows
+    ]
+
+
+@pytest.mark.parametrize("score", [0.0003, 0.0007, 0.1, 1 / 3])
+def test_scores_that_are_all_the_same_and_small_keep_no_check_from_its_verdict(score):
+    windows = with_the_same_score(traffic(error_factor=10.0), score)
+
+    decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert row_of(decision, Check.SCORE_SHIFT).state in (CheckState.OK, CheckState.TOO_EARLY)
 
 
 def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():

@@ -51,6 +51,9 @@ def test_what_is_not_known_yet_neither_passes_nor_holds_anything_up(outcome):
     decision, row = judged(outcome)
 
     assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)
+    nothing_found_in, _, not_known = decision.reason.partition("; not known yet: ")
+    assert "outcome" in not_known
+    assert "outcome" not in nothing_found_in
 
 
 def test_more_is_worse_where_less_is_better():
@@ -65,6 +68,67 @@ def test_nobody_who_converts_in_either_arm_says_nothing():
     decision, row = judged(converting(30_000, 0.0, 10_000, 0.0))
 
     assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)
+
+
+def amounts(mean_a: float, mean_b: float, spread: float = 5.0, entities: int = 20_000) -> Difference | None:
+    """Amounts that spread around their means, and have exactly these."""
+    random = np.random.default_rng(4)
+
+    def arm(mean: float) -> ArmEntities:
+        values = random.normal(0.0, spread, entities)
+        return ArmEntities(values - values.mean() + mean, np.ones(entities))
+
+    return compare(arm(mean_a), arm(mean_b))
+
+
+@pytest.mark.parametrize("lower_is_better", [False, True])
+@pytest.mark.parametrize("mean", [-10.0, 10.0])
+def test_an_equal_challenger_passes_whatever_the_sign_of_the_outcome(mean, lower_is_better):
+    _, row = judged(amounts(mean, mean), outcome_lower_is_better=lower_is_better)
+
+    assert row.state is CheckState.OK
+    assert row.change == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("lower_is_better", "better", "worse", "limit"), [(False, -9.0, -11.0, 1.05), (True, -11.0, -9.0, 0.95)]
+)
+def test_worse_than_a_mean_below_zero_is_farther_on_the_wrong_side(lower_is_better, better, worse, limit):
+    loses, wins = (judged(amounts(-10.0, b), outcome_lower_is_better=lower_is_better) for b in (worse, better))
+
+    assert (loses[0].verdict, loses[1].state) == (Verdict.ROLL_BACK, CheckState.FAIL)
+    assert loses[1].is_beyond_limit
+    assert wins[1].state is CheckState.OK
+    assert wins[1].limit == pytest.approx(limit)
+    assert f"outcome {worse:.3g} vs -10 = {-worse / 10:.3g}x" in loses[0].reason
+
+
+@pytest.mark.parametrize("lower_is_better", [False, True])
+@pytest.mark.parametrize("mean", [0.0, 0.05, -0.05])
+def test_a_share_of_a_mean_that_may_be_zero_means_nothing(mean, lower_is_better):
+    decision, row = judged(amounts(mean, mean), outcome_lower_is_better=lower_is_better)
+
+    assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)
+    assert (row.change_low, row.change_high) == (None, None)
+    assert "not known yet: outcome" in decision.reason
+
+
+@pytest.mark.parametrize(("lower_is_better", "value"), [(False, -1.0), (True, 1.0)])
+def test_what_is_worse_than_either_sign_would_allow_is_taken_back_even_so(lower_is_better, value):
+    assert judged(amounts(0.0, value), outcome_lower_is_better=lower_is_better)[1].state is CheckState.FAIL
+    assert judged(amounts(0.0, -value), outcome_lower_is_better=lower_is_better)[1].state is CheckState.TOO_EARLY
+
+
+@pytest.mark.parametrize(("mean", "lower_is_better"), [(10.0, True), (-10.0, False), (10.0, False), (-10.0, True)])
+def test_a_limit_of_nothing_is_on_the_wrong_side_as_well(mean, lower_is_better):
+    step = 1.0 if lower_is_better else -1.0
+    worse, better = (
+        judged(amounts(mean, b), outcome_lower_is_better=lower_is_better, outcome_limit_ratio=0.0)[1]
+        for b in (mean + step, mean - step)
+    )
+
+    assert (worse.is_beyond_limit, better.is_beyond_limit) == (True, False)
+    assert (worse.state, better.state) == (CheckState.FAIL, CheckState.OK)
 
 
 def test_a_declared_outcome_takes_its_part_of_the_chance_of_a_false_alarm():
@@ -98,3 +162,14 @@ def test_outcomes_of_a_size_that_floats_cannot_square_are_not_known_and_harm_no_
 
     assert row.state is CheckState.TOO_EARLY
     assert decision.verdict is Verdict.ADVANCE
+
+
+@pytest.mark.parametrize("arm", ["a", "b"])
+@pytest.mark.parametrize("size", [5e-324, -1e-200, 1e-160])
+def test_means_whose_squares_are_no_floats_any_more_harm_no_other_check(arm, size):
+    known = converting(30_000, 0.04, 10_000, 0.04)
+    assert known is not None
+
+    decision, _ = judged(known._replace(**{f"value_{arm}": size}))
+
+    assert decision.evidence[0].state is CheckState.OK

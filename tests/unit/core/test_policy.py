@@ -96,6 +96,17 @@ def test_the_share_of_logged_inputs_is_read_and_is_nothing_in_a_document_of_an_e
     assert (read.input_sample_percent, missing.input_sample_percent) == (5, 0)
 
 
+def test_a_snapshot_knows_which_rollouts_policies_have():
+    def of_rollout(rollout_id: int | None) -> dict[str, Any]:
+        one = policy_rows()
+        one["policy"]["rollout_id"] = rollout_id
+        return one
+
+    snapshot = after(EMPTY, visits=of_rollout(7), churn=of_rollout(9), fraud=of_rollout(None))
+
+    assert snapshot.rollout_ids() == {7, 9}
+
+
 def test_an_unchanged_version_is_not_compiled_again():
     first = after(EMPTY, visits=policy_rows())
     second = after(first, visits=policy_rows(generation=2, champion_version=2))

@@ -19,8 +19,9 @@ from understudy.core.replicas import (
     Health,
     Outcome,
     RetryBudget,
-    choose_ejected,
     choose_replica,
+    choose_undoubted,
+    had_time,
     health_after_probe,
     healths_after,
 )
@@ -31,6 +32,7 @@ failures = st.sampled_from([outcome for outcome in Outcome if outcome.is_failure
 steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(Outcome)), max_size=60)
 A_REFUSAL, AN_ANSWER = Outcome.REFUSED, Outcome.ANSWERED
 EJECTED = Health(failures=FAILURES_TO_EJECT, ejections=1, ejected_until=1.0)
+DOUBTED = Health(failures=LATE_TO_DOUBT, late=LATE_TO_DOUBT)
 
 
 def after(healths: Sequence[Health], history: Sequence[tuple[int, Outcome]], now: float = 0.0) -> list[Health]:
@@ -238,8 +240,42 @@ def test_a_replica_that_lets_ten_calls_in_a_row_run_out_is_doubted_until_it_says
     assert not heard[0].is_doubted
 
 
-def test_of_ejected_replicas_the_one_whose_probe_is_due_first_is_the_last_resort():
-    later, sooner = EJECTED._replace(ejected_until=9.0), EJECTED._replace(ejected_until=3.0)
+kinds = st.lists(st.tuples(st.sampled_from([HEALTHY, EJECTED, DOUBTED]), st.integers(0, 50)), min_size=1, max_size=6)
 
-    assert choose_ejected([later, HEALTHY, sooner]) == 2
-    assert choose_ejected([HEALTHY, HEALTHY]) is None
+
+@given(kinds, st.none() | st.integers(0, 5))
+def test_the_least_busy_of_those_beyond_doubt_takes_a_call_in_place_of_one_in_doubt(replicas, avoid):
+    healths, in_flight = zip(*replicas, strict=True)
+
+    chosen = choose_undoubted(healths, in_flight, avoid)
+
+    calls_of_sure = [calls for place, (health, calls) in enumerate(replicas) if health == HEALTHY and place != avoid]
+    assert (chosen is None) == (not calls_of_sure)
+    if chosen is not None:
+        assert (healths[chosen], in_flight[chosen], chosen == avoid) == (HEALTHY, min(calls_of_sure), False)
+
+
+def test_a_replica_in_doubt_that_says_that_it_serves_gets_calls_until_one_is_late_again():
+    heard = health_after_probe(DOUBTED, ready=True, now=1.0)
+
+    late_again = after([heard], [(0, Outcome.LATE)])
+    late_with_others = after([heard, HEALTHY], [(0, Outcome.LATE)])
+
+    assert not heard.is_doubted
+    assert late_again[0].is_doubted
+    assert late_with_others[0].ejected
+    assert health_after_probe(DOUBTED, ready=False, now=1.0) == DOUBTED
+
+
+@pytest.mark.parametrize(
+    ("given_seconds", "patience_seconds", "counts"),
+    [
+        (0.0249, None, False),
+        (0.025, None, True),  # a twentieth of the version's own limit
+        (0.025, 0.1, False),
+        (0.1, 0.1, True),
+        (0.002, 0.001, True),  # shorter than a twentieth, and yet twice what it takes
+    ],
+)
+def test_a_call_that_ran_out_counts_if_it_had_the_time_that_its_replica_takes(given_seconds, patience_seconds, counts):
+    assert had_time(given_seconds, 0.5, patience_seconds) == counts

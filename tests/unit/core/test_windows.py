@@ -14,7 +14,17 @@ from understudy.core.prediction import COLUMNS, PredictionRow, Status
 from understudy.core.routing import Reason
 from understudy.core.seen_entities import SeenEntities
 from understudy.core.spool_format import FRAME_BYTES, encode_row
-from understudy.core.window_builder import MAX_OPEN_WINDOWS, MAX_ROLLOUTS, OPEN_SECONDS, WindowBuilder
+from understudy.core.window_builder import (
+    MAX_FORGOTTEN,
+    MAX_NEWEST_WINDOWS,
+    MAX_OPEN_ENTITIES,
+    MAX_OPEN_ROLLOUTS,
+    MAX_OPEN_WINDOWS,
+    MAX_ROLLOUTS,
+    NEWEST_STARTS,
+    OPEN_SECONDS,
+    WindowBuilder,
+)
 from understudy.core.window_rows import analysis_hash
 from understudy.core.window_tally import MAX_WINDOW_ENTITIES
 from understudy.core.windows import (
@@ -359,11 +369,57 @@ def test_a_row_within_the_open_time_still_adds_to_its_window():
 def test_more_windows_than_may_be_open_close_the_oldest():
     builder = WindowBuilder("shipper-1")
     many = [a_call()._replace(policy_generation=g) for g in range(MAX_OPEN_WINDOWS)]
-    built([*many, a_call()._replace(predicted_at=START + WINDOW_SECONDS)], builder)
+    built([*many, *(a_call()._replace(predicted_at=START + n * WINDOW_SECONDS) for n in (1, 2))], builder)
 
     (window,) = built([a_call()], builder)
 
     assert window.key.epoch == 1
+
+
+def test_the_windows_that_calls_come_to_now_stay_open_however_many_they_are():
+    builder = WindowBuilder("shipper-1")
+    generations = range(MAX_OPEN_WINDOWS + 44)
+    states: dict[WindowKey, str] = {}
+
+    for number in range(10):
+        at = START + number % 2 * WINDOW_SECONDS  # some are a little late, as rows of other threads are
+        rows = [a_call()._replace(policy_generation=g, predicted_at=at) for g in generations]
+        states |= texts(built(rows, builder))
+
+    assert len(states) == 2 * len(generations)
+    assert {key.epoch for key in states} == {0}
+
+
+def test_even_of_the_newest_windows_only_so_many_are_open():
+    builder = WindowBuilder("shipper-1")
+    built([a_call()._replace(policy_generation=g) for g in range(MAX_NEWEST_WINDOWS + 1)], builder)
+
+    (window,) = built([a_call()], builder)
+
+    assert window.key.epoch == 1
+
+
+def test_with_too_many_entities_in_all_new_ones_are_not_told_apart_until_the_oldest_windows_are_closed():
+    builder = WindowBuilder("shipper-1")
+    windows = MAX_OPEN_ENTITIES // MAX_WINDOW_ENTITIES
+    entities = [a_call(f"customer-{n}") for n in range(MAX_WINDOW_ENTITIES)]
+    for generation in range(windows + 1):
+        built([call._replace(policy_generation=generation) for call in entities], builder)
+
+    (known,) = built([a_call("customer-1")._replace(policy_generation=windows - 1)], builder)
+    (past_the_bound,) = built([a_call("customer-1")._replace(policy_generation=windows)], builder)
+
+    assert known.entities == known.calls - 1 == MAX_WINDOW_ENTITIES
+    assert past_the_bound.entities == past_the_bound.calls == MAX_WINDOW_ENTITIES + 1
+
+    later = START + (NEWEST_STARTS - 1) * WINDOW_SECONDS, START + NEWEST_STARTS * WINDOW_SECONDS
+    built([a_call()._replace(predicted_at=start) for start in later], builder)
+    (late,) = built([a_call("customer-1")], builder)
+    built([a_call(f"customer-{n}")._replace(predicted_at=later[1]) for n in range(9)], builder)
+    (told_apart,) = built([a_call("customer-1")._replace(predicted_at=later[1])], builder)
+
+    assert late.key.epoch == 1
+    assert (told_apart.key.epoch, told_apart.calls, told_apart.entities) == (0, 11, 10)
 
 
 def test_entities_past_the_bound_are_no_longer_told_apart():
@@ -374,16 +430,71 @@ def test_entities_past_the_bound_are_no_longer_told_apart():
     assert window.entities == MAX_WINDOW_ENTITIES + 2
 
 
-def test_the_rollout_that_was_met_longest_ago_is_forgotten():
+def of_rollouts(rollout_ids: Iterable[int], entities: Iterable[str] = ("ada",)) -> list[PredictionRow]:
+    return [a_call(entity)._replace(rollout_id=rollout_id) for rollout_id in rollout_ids for entity in entities]
+
+
+def new_entities_of(builder: WindowBuilder, rollout_id: int, entity: str) -> int:
+    """How many more entities are new once the rollout meets one."""
+    before = builder.opened(WindowKey("shipper-1", 0, CHAMPION, Role.CHAMPION, rollout_id, 3, START)).window
+    (after,) = built(of_rollouts([rollout_id], [entity]), builder)
+    assert after.calls == before.calls + 1
+    return after.new_entities - before.new_entities
+
+
+@pytest.mark.parametrize("few_rows", [1, 2**63], ids=["in_columns", "one_by_one"])
+@pytest.mark.parametrize("count", [MAX_ROLLOUTS + 1, MAX_OPEN_ROLLOUTS])
+def test_with_many_open_rollouts_an_entity_that_comes_back_is_new_to_none(count, few_rows):
+    builder = WindowBuilder("shipper-1", few_rows=few_rows)
+    newest: dict[int, int] = {}
+
+    for _ in range(20):
+        rows = of_rollouts(range(1, count + 1), [f"customer-{n}" for n in range(50)])
+        newest |= {window.key.rollout_id: window.new_entities for window in built(rows, builder)}
+
+    assert newest == dict.fromkeys(range(1, count + 1), 50)
+
+
+def test_of_rollouts_that_are_over_the_one_that_was_met_longest_ago_is_forgotten():
+    builder = WindowBuilder("shipper-1", open_rollouts=lambda: {1})
+    for rollout_id in (1, 2, 3, 2, *range(4, MAX_ROLLOUTS + 2)):
+        built(of_rollouts([rollout_id]), builder)
+
+    assert builder.rollouts == {1, 2, *range(4, MAX_ROLLOUTS + 2)}
+    assert [new_entities_of(builder, kept, "bob") for kept in (1, 2)] == [1, 1]
+
+
+def test_of_too_many_open_rollouts_one_is_forgotten_and_no_entity_is_new_to_it_again():
     builder = WindowBuilder("shipper-1")
-    for rollout_id in (1, 2, 1, *range(3, MAX_ROLLOUTS + 2)):
-        built([a_call()._replace(rollout_id=rollout_id)], builder)
+    for rollout_id in range(1, MAX_OPEN_ROLLOUTS + 2):
+        built(of_rollouts([rollout_id]), builder)
 
-    (kept,) = built([a_call()._replace(rollout_id=1)], builder)
-    (forgotten,) = built([a_call()._replace(rollout_id=2)], builder)
+    assert [new_entities_of(builder, 1, entity) for entity in ("ada", "bob", "bob")] == [0, 0, 0]
+    assert new_entities_of(builder, 2, "bob") == 1
+    assert builder.rollouts == set(range(2, MAX_OPEN_ROLLOUTS + 2))
 
-    assert (kept.calls, kept.new_entities) == (3, 1)
-    assert (forgotten.calls, forgotten.new_entities) == (2, 2)
+
+@pytest.mark.parametrize("few_rows", [1, 2**63], ids=["in_columns", "one_by_one"])
+def test_a_rollout_that_was_forgotten_gives_no_new_entities_in_any_way_of_counting(few_rows):
+    builder = WindowBuilder("shipper-1", few_rows=few_rows, open_rollouts=set)
+    for rollout_id in range(1, MAX_ROLLOUTS + 2):
+        built(of_rollouts([rollout_id]), builder)
+
+    windows = built([*of_rollouts([1], ["bob", "eve"]), a_challenger_call("zoe")._replace(rollout_id=1)], builder)
+
+    assert [(window.new_entities, window.new_in_role) for window in windows] == [(1, 1), (0, 0)]
+
+
+def test_of_too_many_forgotten_rollouts_those_are_known_whose_rows_go_on():
+    builder = WindowBuilder("shipper-1", open_rollouts=set)
+    built(of_rollouts(range(1, MAX_ROLLOUTS + 3)), builder)
+
+    for rollout_id in range(MAX_ROLLOUTS + 3, MAX_ROLLOUTS + 3 + MAX_FORGOTTEN):
+        built(of_rollouts([1, rollout_id]), builder)
+
+    assert 1 not in builder.rollouts
+    assert new_entities_of(builder, 1, "bob") == 0
+    assert new_entities_of(builder, 2, "bob") == 1
 
 
 def test_rows_that_no_proxy_writes_are_in_no_window():

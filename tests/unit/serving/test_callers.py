@@ -4,11 +4,14 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from builders import a_policy, a_version
+from structlog.testing import capture_logs
 
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.core.policy import ModelVersion, PolicySnapshot
 from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.errors import BackendUnavailable
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.callers import Callers
 
@@ -90,4 +93,39 @@ async def test_what_no_snapshot_has_any_more_is_closed():
     await asyncio.sleep(0.01)
 
     assert not await made.backends[0].ready(1)
+    await callers.close()
+
+
+def unusable(_version: ModelVersion) -> BatchingCaller:
+    raise ValueError("Value out of range: 9223372036854775808")
+
+
+async def test_settings_that_no_backend_can_be_made_of_are_unavailable_and_logged_once_while_the_version_is_known():
+    callers, version, other = Callers(unusable), a_version(), a_version("2")
+
+    with capture_logs() as logged:
+        for each in (version, version, other, version):
+            with pytest.raises(BackendUnavailable, match="backend settings cannot be used"):
+                callers.of(each)
+        callers.reconcile(snapshot_of(other))
+        for each in (version, other):
+            with pytest.raises(BackendUnavailable):
+                callers.of(each)
+
+    told = [(line["event"], line["version"], line["log_level"]) for line in logged]
+    assert told == [("backend.not_made", number, "error") for number in ("1", "2", "1")]
+    assert len(callers) == 0
+    await callers.close()
+
+
+async def test_a_backend_that_says_why_it_cannot_be_made_is_neither_reworded_nor_logged():
+    def refuse(_version: ModelVersion) -> BatchingCaller:
+        raise BackendUnavailable("backend.hedge must be true or false")
+
+    callers = Callers(refuse)
+
+    with capture_logs() as logged, pytest.raises(BackendUnavailable, match=r"backend\.hedge"):
+        callers.of(a_version())
+
+    assert logged == []
     await callers.close()

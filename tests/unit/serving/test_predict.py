@@ -13,6 +13,7 @@ import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
 from virtual_time import in_virtual_time
 
+from understudy.adapters.backends import connect
 from understudy.adapters.memory_backend import MemoryBackend
 from understudy.adapters.memory_cache import MemoryCache
 from understudy.adapters.memory_telemetry import MemoryTelemetry
@@ -92,6 +93,8 @@ class Stage:
         spool: KeptRows | None = None,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
+        self.connects: set[str] = set()
+        """Versions that have the backend of their own settings instead."""
         self.spool = spool or KeptRows()
         self.telemetry = MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
@@ -123,7 +126,7 @@ class Stage:
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
             version,
-            self.backends[version.version],
+            connect(version) if version.version in self.connects else self.backends[version.version],
             concurrency=2,
             gap_seconds=0.002,
             batch_rows=32,
@@ -341,6 +344,22 @@ async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_b
     assert counts["fallbacks_total", "visits", "E503"] == 1
     assert counts["predict_requests_total", "visits", "2", "challenger", "unavailable"] == 1
     assert counts["predict_requests_total", "visits", "1", "champion", "fallback"] == 1
+
+
+@pytest.mark.parametrize("cache_ttl_seconds", [0, 60])
+async def test_a_challenger_whose_backend_cannot_be_made_gets_the_champions_answer_and_a_row(cache_ttl_seconds: int):
+    challenger = a_version(
+        "2", backend={"version": str(2**63)}, protocol="tfserving", cache_ttl_seconds=cache_ttl_seconds
+    )
+    stage = Stage(a_policy(challenger=challenger, challenger_weight=50))
+    stage.connects.add("2")
+
+    outcome = await stage.ask(entity_in(0, 50))
+
+    assert score_of(outcome) == 43.0
+    assert isinstance(outcome.fallback_from, BackendUnavailable)
+    (row,) = stage.rows
+    assert (row.assigned_version_id, row.model_version_id, row.status) == (2, 1, Status.FALLBACK)
 
 
 @in_virtual_time
