@@ -18,7 +18,7 @@ from understudy.core.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.policy import Role
 from understudy.core.rollout_actions import PolicySeen
 from understudy.core.rollout_state import Phase, WarmUpResult, begin, state_to_json
-from understudy.core.windows import WINDOW_SECONDS, Window, window_to_json
+from understudy.core.windows import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
@@ -103,12 +103,28 @@ class PastRollout:
         await self._date_events()
         return record
 
+    async def served_before(self, minutes: int) -> None:
+        """Let the champion have served alone, outside of any rollout and without a threshold, before this one."""
+        traffic = Traffic(replace(self._traffic.world, error_factor=1.0, latency_factor=1.0), 4)
+        windows = traffic.windows(-minutes * int(LOOK_SECONDS) // WINDOW_SECONDS, minutes * 4, 0.0)
+        alone = [
+            replace(window, key=window.key._replace(shipper="before"), slow_low=0, slow_high=0)
+            for window in windows
+            if window.key.role is Role.CHAMPION
+        ]
+        for window in alone:
+            window.buckets[:, [BucketColumn.SLOW_LOW, BucketColumn.SLOW_HIGH]] = 0
+        view = await self.store.view(self.id)
+        await self._database.executemany(_ADD_WINDOW, [self._row(window, view, 0) for window in alone])
+
     async def go_on(self, minutes: int) -> None:
         """Let minutes pass, with a look of the monitor at the end of each."""
         for _ in range(minutes):
             view = await self.store.view(self.id)
             weight = view.policy.weight_percent if view.policy and view.policy.rollout_id else 0
-            if view.record.state.promoted_at is None and weight:
+            if view.record.state.promoted_at is not None and not view.record.state.phase.is_final:
+                await self._ship(view, 100)
+            elif view.record.state.promoted_at is None and weight:
                 await self._ship(view, weight)
             else:
                 self._generated += int(LOOK_SECONDS) // WINDOW_SECONDS
@@ -121,9 +137,10 @@ class PastRollout:
         generation = view.policy.generation if view.policy else 0
         windows = self._traffic.windows(self._generated, count, weight_percent, generation)
         self._generated += count
-        await self._database.executemany(_ADD_WINDOW, [self._row(window, view) for window in windows])
+        called = [window for window in windows if window.volume]
+        await self._database.executemany(_ADD_WINDOW, [self._row(window, view, self.id) for window in called])
 
-    def _row(self, window: Window, view: RolloutView) -> Sequence[object]:
+    def _row(self, window: Window, view: RolloutView, rollout_id: int) -> Sequence[object]:
         key = window.key
         is_challenger = key.role is Role.CHALLENGER
         version_id = view.record.challenger_id if is_challenger else view.record.champion_id
@@ -131,7 +148,8 @@ class PastRollout:
         counts = window_to_json(replace(window, scores=Histogram.of(scores.tolist())))
         start = float(self._first + key.start)
         generation = key.policy_generation
-        return (version_id, start, key.role, self.id, generation, key.shipper, window.calls, window.errors, counts)
+        role = Role.CHAMPION if view.record.state.promoted_at is not None else key.role
+        return (version_id, start, role, rollout_id, generation, key.shipper, window.calls, window.errors, counts)
 
     async def _date_events(self) -> None:
         await self._database.execute(

@@ -15,7 +15,7 @@ from understudy.core.spool_format import FRAME_BYTES, encode_row
 from understudy.core.window_builder import WindowBuilder
 from understudy.core.windows import Window, window_to_json
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
-from understudy.ports.window_log import WindowLog
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, block_of
 
 BEGAN = 1_763_661_000
 
@@ -96,25 +96,52 @@ async def test_the_latest_windows_of_a_rollout_are_given_back_alone(opened):
         await opened.ship(7, BEGAN + 15 * place, calls=1)
 
     windows = await opened.log.of_rollout(7, BEGAN + 15)
+    between = await opened.log.of_rollout(7, BEGAN, BEGAN + 30)
 
     assert [window.key.start for window in windows] == [BEGAN + 15, BEGAN + 30]
+    assert [window.key.start for window in between] == [BEGAN, BEGAN + 15]
 
 
-async def test_a_mark_changes_with_what_is_written_before_its_moment_and_with_nothing_else(opened):
-    await opened.ship(7, BEGAN, calls=2)
-    first = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
+BLOCK = block_of(BEGAN)
 
-    await opened.ship(7, BEGAN + 15, calls=1)
-    await opened.ship(8, BEGAN, calls=1)
-    later = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
-    await opened.ship(7, BEGAN, calls=1)
-    late = await opened.log.latest_of_rollout(7, BEGAN + 15, BEGAN + 30)
-    moved = await opened.log.latest_of_rollout(7, BEGAN + 30, BEGAN + 45)
 
-    assert first.mark_before == first.mark_settled == later.mark_before != late.mark_before
-    assert later.mark_settled != later.mark_before
-    assert moved.mark_before == moved.mark_settled == late.mark_settled
-    assert [len(latest.windows) for latest in (first, later, late, moved)] == [0, 1, 1, 0]
+async def test_the_mark_of_a_block_changes_with_what_is_written_in_it_and_with_nothing_else(opened):
+    settled = BLOCK + 2 * BLOCK_SECONDS
+    await opened.ship(7, BLOCK, calls=2)
+    await opened.ship(7, BLOCK + BLOCK_SECONDS, calls=2)
+    first = await opened.log.latest_of_rollout(7, 0, settled)
+
+    await opened.ship(7, settled, calls=1)
+    await opened.ship(8, BLOCK, calls=1)
+    later = await opened.log.latest_of_rollout(7, 0, settled)
+    await opened.ship(7, BLOCK + 15, calls=1)
+    late = await opened.log.latest_of_rollout(7, 0, settled)
+
+    assert first.marks == later.marks
+    assert list(later.marks.marks) == [BLOCK, BLOCK + BLOCK_SECONDS]
+    assert late.marks.marks[BLOCK] != later.marks.marks[BLOCK]
+    assert late.marks.marks[BLOCK + BLOCK_SECONDS] == later.marks.marks[BLOCK + BLOCK_SECONDS]
+    assert [[window.key.start for window in latest.windows] for latest in (first, late)] == [[], [settled]]
+
+
+async def test_marks_are_of_a_day_at_most_from_the_first_window_on(opened):
+    for start in (BLOCK, BLOCK + MARKED_SECONDS - 15, BLOCK + MARKED_SECONDS, BLOCK + 2 * MARKED_SECONDS):
+        await opened.ship(7, start, calls=1)
+    settled = BLOCK + 2 * MARKED_SECONDS
+
+    first = await opened.log.latest_of_rollout(7, 0, settled)
+    second = await opened.log.latest_of_rollout(7, first.marks.until, settled)
+    alone = await opened.log.marks_of_rollout(7, 0, BLOCK + MARKED_SECONDS)
+    none = await opened.log.marks_of_rollout(7, BLOCK + 2 * MARKED_SECONDS + BLOCK_SECONDS, 2 * BEGAN)
+
+    assert (list(first.marks.marks), first.marks.until) == (
+        [BLOCK, BLOCK + MARKED_SECONDS - BLOCK_SECONDS],
+        BLOCK + MARKED_SECONDS,
+    )
+    assert (list(second.marks.marks), second.marks.until) == ([BLOCK + MARKED_SECONDS], settled)
+    assert ([*first.windows], [window.key.start for window in second.windows]) == ([], [settled])
+    assert alone == first.marks
+    assert none == ({}, 2 * BEGAN)
 
 
 async def test_old_windows_are_forgotten_a_bounded_number_at_a_time(opened):

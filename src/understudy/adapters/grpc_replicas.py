@@ -534,7 +534,7 @@ class ReplicaSet:
     async def _why_not_ready(self, replica: Replica, timeout_seconds: float) -> str:
         """Return why a replica does not serve the version; empty when it says that it does."""
         try:
-            return "" if await self._probe_once(replica, timeout_seconds) else "it says that it does not serve the version"
+            is_ready = await self._probe_once(replica, timeout_seconds)
         except BackendUnavailable as problem:
             return problem.detail
         except TimeoutError:
@@ -545,6 +545,7 @@ class ReplicaSet:
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                 return f"the question ended with {error.code().name}: {_said(error)}"
             return await self._why_silent(replica, timeout_seconds)
+        return "" if is_ready else "it says that it does not serve the version"
 
     async def _why_silent(self, replica: Replica, timeout_seconds: float) -> str:
         if replica.is_connected:

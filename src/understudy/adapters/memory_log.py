@@ -1,6 +1,7 @@
 """The in-memory twins of the spool and of ``PredictionLog``: same outcomes, same fencing, no disk and no server."""
 
 from collections.abc import Callable, Generator, Sequence
+from math import inf
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ from understudy.core.prediction import PredictionRow
 from understudy.core.spool_format import encode_header, encode_row, follows, read_header, read_records
 from understudy.core.windows import Window, WindowKey
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
-from understudy.ports.window_log import LatestWindows
+from understudy.ports.window_log import MARKED_SECONDS, LatestWindows, Marks, block_of
 
 
 class MemorySpool:
@@ -142,14 +143,26 @@ class MemoryPredictionStore:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         """See :class:`understudy.ports.window_log.WindowLog`."""
-        return [window for key, window in self._in_order() if key.rollout_id == rollout_id and key.start >= since]
+        return [w for key, w in self._in_order() if key.rollout_id == rollout_id and since <= key.start < until]
 
-    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
+    async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         """See :class:`understudy.ports.window_log.WindowLog`."""
-        marks = (self._mark(rollout_id, moment) for moment in (since, max(since, settled)))
-        return LatestWindows(await self.of_rollout(rollout_id, since), *marks)
+        held = await self.of_rollout(rollout_id, since, until)
+        if not held:
+            return Marks({}, until)
+        until = min(until, block_of(held[0].key.start) + MARKED_SECONDS)
+        blocks: dict[int, list[Window]] = {}
+        for window in held:
+            if window.key.start < until:
+                blocks.setdefault(block_of(window.key.start), []).append(window)
+        return Marks({start: f"{len(own)}:{sum(w.volume for w in own)}" for start, own in blocks.items()}, until)
+
+    async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        marks = await self.marks_of_rollout(rollout_id, since, settled)
+        return LatestWindows(await self.of_rollout(rollout_id, settled) if marks.until == settled else [], marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """See :class:`understudy.ports.window_log.WindowLog`."""
@@ -165,10 +178,6 @@ class MemoryPredictionStore:
         for key in old:
             del self.windows[key]
         return len(old)
-
-    def _mark(self, rollout_id: int, before: float) -> str:
-        held = [w for key, w in self._in_order() if key.rollout_id == rollout_id and key.start < before]
-        return f"{len(held)}:{sum(window.volume for window in held)}"
 
     def _in_order(self) -> list[tuple[WindowKey, Window]]:
         return sorted(self.windows.items(), key=lambda item: (item[0].start, item[0]))

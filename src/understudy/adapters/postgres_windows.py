@@ -1,14 +1,16 @@
 """``WindowLog`` over ``PredictionWindow``, which the proxies' log shippers write."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 
 import asyncpg
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.policy import Role
 from understudy.core.windows import Window, WindowKey, window_from_json
-from understudy.ports.window_log import LatestWindows
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
 
 _COLUMNS = """
     shipper, epoch, model_version_id, role, rollout_id, policy_generation,
@@ -18,14 +20,19 @@ _ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, ship
 # Said as the partial index says it, so that the planner sees that it may use it.
 _WHERE_ROLLOUT = "WHERE rollout_id = $1 AND rollout_id <> 0"
 _OF_ROLLOUT = f"""
-    SELECT {_COLUMNS} FROM predictionwindow {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) {_ORDER}
+    SELECT {_COLUMNS} FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
+"""  # noqa: S608 - constants
+_FIRST = f"""
+    SELECT extract(epoch FROM min(window_start))::bigint FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3)
 """  # noqa: S608 - constants
 # A row that is replaced gets another xmin, the transaction that wrote it.
 _MARKS = f"""
-    SELECT count(*) FILTER (WHERE window_start < to_timestamp($2))
-               || ':' || coalesce(sum(xmin::text::bigint) FILTER (WHERE window_start < to_timestamp($2)), 0),
-           count(*) || ':' || coalesce(sum(xmin::text::bigint), 0)
-    FROM predictionwindow {_WHERE_ROLLOUT} AND window_start < to_timestamp(greatest($2::float8, $3::float8))
+    SELECT floor(extract(epoch FROM window_start) / $4::int)::bigint * $4::int AS block,
+           count(*) || ':' || sum(xmin::text::bigint) AS mark
+    FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) GROUP BY 1
 """  # noqa: S608 - constants
 _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM predictionwindow
@@ -59,23 +66,27 @@ class PostgresWindowLog:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
 
-    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         """See :class:`understudy.ports.window_log.WindowLog`."""
-        return [_window(row) for row in await self._fetch(_OF_ROLLOUT, rollout_id, since)]
+        return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
 
-    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
+    async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         """See :class:`understudy.ports.window_log.WindowLog`."""
-        async with (
-            self._connection("windows cannot be read") as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
-            rows = await connection.fetch(_OF_ROLLOUT, rollout_id, since)
-            (marks,) = await connection.fetch(_MARKS, rollout_id, since, settled)
-        return LatestWindows([_window(row) for row in rows], *marks)
+        async with self._snapshot() as connection:
+            return await _marks(connection, rollout_id, since, until)
+
+    async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        rows: list[asyncpg.Record] = []
+        async with self._snapshot() as connection:
+            marks = await _marks(connection, rollout_id, since, settled)
+            if marks.until == settled:
+                rows = await connection.fetch(_OF_ROLLOUT, rollout_id, float(settled), inf)
+        return LatestWindows(await asyncio.to_thread(_windows, rows), marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """See :class:`understudy.ports.window_log.WindowLog`."""
-        return [_window(row) for row in await self._fetch(_OF_VERSIONS, list(version_ids), since, until)]
+        return await self._fetch(_OF_VERSIONS, list(version_ids), since, until)
 
     async def forget(self, before: float, at_most: int) -> int:
         """See :class:`understudy.ports.window_log.WindowLog`."""
@@ -83,10 +94,18 @@ class PostgresWindowLog:
             done: str = await connection.execute(_FORGET, before, at_most)
         return int(done.rpartition(" ")[2])
 
-    async def _fetch(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+    async def _fetch(self, query: str, *arguments: object) -> list[Window]:
         async with self._connection("windows cannot be read") as connection:
             rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
-        return rows
+        return await asyncio.to_thread(_windows, rows)
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[asyncpg.Connection]:
+        async with (
+            self._connection("windows cannot be read") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
 
     @asynccontextmanager
     async def _connection(self, what: str) -> AsyncIterator[asyncpg.Connection]:
@@ -98,6 +117,21 @@ class PostgresWindowLog:
                 yield connection
             finally:
                 connection.terminate()
+
+
+async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int) -> Marks:
+    first = await connection.fetchval(_FIRST, rollout_id, float(since), float(until))
+    if first is None:
+        return Marks({}, until)
+    begin = max(since, block_of(first))
+    until = min(until, begin + MARKED_SECONDS)
+    rows = await connection.fetch(_MARKS, rollout_id, float(begin), float(until), BLOCK_SECONDS)
+    return Marks({row["block"]: row["mark"] for row in rows}, until)
+
+
+def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
+    """Parse rows; 50 µs each, so not on the loop that also renews the lease."""
+    return [_window(row) for row in rows]
 
 
 def _window(row: asyncpg.Record) -> Window:

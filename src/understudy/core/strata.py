@@ -33,6 +33,7 @@ _COLUMNS = (
 _sums_of = attrgetter(*_COLUMNS)
 _IN_MILLIONTHS = ("log_latency", "log_latency_squares", "score", "score_squares")
 _UNITS = np.array([1 / MICRO if name in _IN_MILLIONTHS else 1.0 for name in _COLUMNS])
+_SLOW = (("slow_low", BucketColumn.SLOW_LOW), ("slow_high", BucketColumn.SLOW_HIGH))
 _BUCKET_UNITS = np.ones((len(BucketColumn), 1, 1))
 _BUCKET_UNITS[[BucketColumn.LOG_LATENCY, BucketColumn.SCORE]] = 1 / MICRO
 
@@ -67,6 +68,14 @@ class Side:
     def cut(self, first: int, end: int) -> "Side":
         """Return the windows from ``first`` to before ``end``."""
         return Side(self.sums[first:end], self.buckets[:, first:end])
+
+    def without_slow(self, chosen: NDArray[np.bool_]) -> "Side":
+        """Return the same, as if in the chosen windows (shape (windows,)) no answer had been slow."""
+        sums, buckets = self.sums.copy(), self.buckets.copy()
+        for name, column in _SLOW:
+            sums[chosen, _COLUMNS.index(name)] = 0
+            buckets[column, chosen] = 0
+        return Side(sums, buckets)
 
 
 class Arrivals(NamedTuple):
@@ -112,6 +121,12 @@ class Strata:
         arrivals = self.arrivals.where(self.arrivals.start <= moment)
         return Strata(self.starts[:end], self.champion.cut(0, end), self.challenger.cut(0, end), arrivals)
 
+    def between(self, since: int, until: int) -> "Strata":
+        """Return the windows that start in ``[since, until)``, as a part of these without a copy of their numbers."""
+        first, end = (int(place) for place in np.searchsorted(self.starts, [since, until]))
+        arrivals = self.arrivals.where((self.arrivals.start >= since) & (self.arrivals.start < until))
+        return Strata(self.starts[first:end], self.champion.cut(first, end), self.challenger.cut(first, end), arrivals)
+
     def first_at(self, moment: float) -> int:
         """Return the index of the first window that ends after a moment."""
         return int(np.searchsorted(self.starts, moment - WINDOW_SECONDS, side="right"))
@@ -153,9 +168,11 @@ def _joined(sides: Sequence[Side], side_starts: Sequence[NDArray[np.int64]], sta
     own_starts = np.concatenate(side_starts)
     if not len(own_starts):
         return _no_calls(len(starts))
-    order = np.argsort(own_starts, kind="stable")
     sums = np.concatenate([side.sums for side in sides])
     buckets = np.concatenate([side.buckets for side in sides], axis=1)
+    if len(own_starts) == len(starts) and (np.diff(own_starts) > 0).all():  # one after the other: nothing to add up
+        return Side(sums, buckets)
+    order = np.argsort(own_starts, kind="stable")
     return _summed(Side(sums[order], buckets[:, order]), own_starts[order], starts)
 
 

@@ -1,31 +1,56 @@
 """Counted windows of fifteen seconds, by version."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 from understudy.core.windows import Window
 
+BLOCK_SECONDS = 900
+"""Windows are marked by blocks of this length, the starts of which are its multiples."""
+MARKED_SECONDS = 86_400
+"""The longest time of which the marks are read at once."""
+
+
+def block_of(start: float) -> int:
+    """Return the start of the block in which a window starts."""
+    return int(start // BLOCK_SECONDS) * BLOCK_SECONDS
+
+
+class Marks(NamedTuple):
+    """What was written of a rollout. A mark is a text that is another one once a window of its block was written."""
+
+    marks: Mapping[int, str]
+    """By the start of the block; blocks without windows have none."""
+    until: int
+    """Those of blocks that start later were not read."""
+
 
 class LatestWindows(NamedTuple):
-    """Windows of a rollout at one moment. A mark is a text that is another one once such a window was written."""
+    """What may have changed of a rollout, at one moment."""
 
     windows: Sequence[Window]
-    """From ``since`` on, oldest first."""
-    mark_before: str
-    """Of those before ``since``."""
-    mark_settled: str
+    """From ``settled`` on, oldest first; none while there are older marks that were not read."""
+    marks: Marks
     """Of those before ``settled``."""
 
 
 class WindowLog(Protocol):
     """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
 
-    async def of_rollout(self, rollout_id: int, since: float = 0.0) -> Sequence[Window]:
-        """Return the windows of a rollout that start at ``since`` or later, oldest first."""
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
+        """Return the windows of a rollout that start in ``[since, until)``, oldest first."""
         ...
 
-    async def latest_of_rollout(self, rollout_id: int, since: float, settled: float) -> LatestWindows:
-        """Return the same with the marks of what starts before ``since`` and before ``settled``."""
+    async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
+        """Return the marks of the windows that start in ``[since, until)``, of :data:`MARKED_SECONDS` at most.
+
+        ``since`` is the start of a block. The time counts from the first window on.
+        """
+        ...
+
+    async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
+        """Return the same up to ``settled``, and when it has come there, the windows from ``settled`` on."""
         ...
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:

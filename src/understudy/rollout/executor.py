@@ -1,7 +1,7 @@
 """Carries out what the state machine decides, for every open rollout, at every tick of the monitor."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from understudy.core.rollout_moves import abreast, others_resolved
 from understudy.core.rollout_state import Look, Observation, Phase, Transition, WarmUpResult
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.strata import Strata, stratify
-from understudy.core.strata_text import strata_to_text
+from understudy.core.strata_text import strata_digest, strata_to_text
 from understudy.core.windows import Window
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
@@ -28,7 +28,7 @@ from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.gauges import RolloutGauges, Trigger
-from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
+from understudy.rollout.look import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
 from understudy.rollout.sight import RolloutSight
 from understudy.rollout.starting import slow_us_of
 from understudy.rollout.turns import Turns
@@ -41,6 +41,13 @@ DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
 WARM_UP_LOOK_SECONDS = 10.0
 """Longest warm-up of one tick: while a version hangs, the other rollouts are looked at this much later at most."""
+
+READ_SECONDS = 5.0
+"""How long a tick reads windows of one rollout: after a restart of the monitor a long one takes several ticks."""
+MOST_STORED_WINDOWS = 5_760
+"""A day of windows is stored with a verdict, some megabytes; of more only a digest: callers wait for the rollback."""
+PACK_SECONDS = 5.0
+"""Longest time in which a decision waits for what is stored with it."""
 
 
 class _Seen(NamedTuple):
@@ -118,6 +125,9 @@ class RolloutExecutor:
             await self._announce(view, epoch)
             return None
         seen = await self._see(view, epoch)
+        if seen is None:
+            _log.info("rollout.still_reading", rollout_id=rollout_id)
+            return None
         self._gauges.show(view, seen.decision or seen.after_promotion)
         observation = _observation(view, seen)
         transition = next_step(view.record.state, observation)
@@ -157,20 +167,25 @@ class RolloutExecutor:
         if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
-    async def _see(self, view: RolloutView, epoch: Epoch) -> _Seen:
-        """Read as many windows as it takes and judge them: a processor's work, so not on the event loop."""
+    async def _see(self, view: RolloutView, epoch: Epoch) -> _Seen | None:
+        """Read as many windows as it takes and judge them: a processor's work, so not on the event loop.
+
+        ``None`` while there are more than can be read in a tick; what was read is kept.
+        """
         record = view.record
         state = record.state
         if not state.step_starts:
             return _Seen()
         if state.promoted_at is not None:
-            windows = await self._windows.of_rollout(record.id, remembered_since(state))
-            return await asyncio.to_thread(_after_promotion, view, windows)
+            since_promotion = await read_after_promotion(self._windows, view)
+            return await asyncio.to_thread(_after_promotion, view, since_promotion)
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
             return await asyncio.to_thread(_seen_in_windows, view, windows, self._outcome_of(record.id))
-        strata = await self._sight.strata(record.id, view.read_at)
+        strata = await self._sight.strata(record.id, view.read_at, seconds=READ_SECONDS)
+        if strata is None:
+            return None
         return await asyncio.to_thread(_seen_in_strata, view, strata, self._outcome_of(record.id))
 
     async def _learn_threshold(self, view: RolloutView, windows: Sequence[Window], epoch: Epoch) -> None:
@@ -185,7 +200,8 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         if seen.decision is not None and seen.strata is not None:
-            event = _judged(view, seen.decision, seen.strata, seen.outcome)
+            stored = await _stored(seen.strata)
+            event = _judged(view, seen.decision, stored, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
@@ -299,8 +315,27 @@ def _is_to_be_done(transition: Transition) -> bool:
     return any(not isinstance(action, WarmUp) for action in transition.actions)
 
 
-def _judged(view: RolloutView, decision: Decision, strata: Strata, outcome: Difference | None) -> NewRolloutEvent:
-    """Return the event of a decision with everything that it takes to make it again."""
+async def _stored(strata: Strata) -> dict[str, object]:
+    """Return what is stored of the strata; the decision waits for it a bounded time, and is made without it as well."""
+    try:
+        async with asyncio.timeout(PACK_SECONDS):
+            return await asyncio.to_thread(_packed, strata)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, callers of a bad version wait for the rollback
+        said = f"{type(problem).__name__}: {problem}"
+        _log.warning("rollout.verdict_not_stored", windows=len(strata.starts), problem=said)
+        return {"strata_windows": len(strata.starts)}
+
+
+def _packed(strata: Strata) -> dict[str, object]:
+    if len(strata.starts) <= MOST_STORED_WINDOWS:
+        return {"strata": strata_to_text(strata)}
+    return {"strata_windows": len(strata.starts), "strata_sha256": strata_digest(strata)}
+
+
+def _judged(
+    view: RolloutView, decision: Decision, stored: Mapping[str, object], outcome: Difference | None
+) -> NewRolloutEvent:
+    """Return the event of a decision with ``stored``, everything that it takes to make it again."""
     return NewRolloutEvent(
         ACTOR,
         decision.verdict,
@@ -308,7 +343,7 @@ def _judged(view: RolloutView, decision: Decision, strata: Strata, outcome: Diff
         {
             "now": view.read_at,
             "stage": asdict(stage_of(view)),
-            "strata": strata_to_text(strata),
+            **stored,
             "outcome": None if outcome is None else outcome._asdict(),
             "decision": decision.reason,
         },

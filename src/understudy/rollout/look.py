@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from understudy.core.ab import Difference
-from understudy.core.after_promotion import REMEMBERED_WINDOWS, judge_after_promotion
+from understudy.core.after_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary import evaluate
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
 from understudy.core.plan import RolloutPlan, Step
-from understudy.core.rollout_state import RolloutState
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.seed_canary import evaluate_seed
-from understudy.core.windows import WINDOW_SECONDS, Window
+from understudy.core.windows import Window
 from understudy.ports.rollout_store import RolloutView
+from understudy.ports.window_log import WindowLog
 
 DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)
@@ -32,20 +32,27 @@ def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: D
     return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
 
 
+async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window]:
+    """Return what the watch over a new champion rests on: an hour of the old one's windows, and the rollout's since.
+
+    The old champion's need not be of the rollout: one that changes champions at once has none before its promotion.
+    """
+    record = view.record
+    promoted_at = record.state.promoted_at or record.state.started_at
+    before = await log.of_versions([record.champion_id], promoted_at - REMEMBERED_SECONDS, promoted_at)
+    return [*before, *await log.of_rollout(record.id, promoted_at)]
+
+
 def look_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Decision | None:
     """Return what the old champion's last hour says about the new champion; ``None`` without such an hour.
 
     Args:
         view: The rollout, after its promotion.
-        windows: Its windows from :func:`remembered_since` on.
+        windows: What :func:`read_after_promotion` returns.
     """
-    record = view.record
-    return judge_after_promotion(windows, stage_of(view), record.champion_id, record.challenger_id, view.read_at)
-
-
-def remembered_since(state: RolloutState) -> float:
-    """Return from when on windows are looked at after the promotion."""
-    return (state.promoted_at or state.started_at) - REMEMBERED_WINDOWS * WINDOW_SECONDS
+    record, stage = view.record, stage_of(view)
+    past = past_of(windows, stage, record.champion_id)
+    return judge_after_promotion(past, windows, stage, record.challenger_id, view.read_at)
 
 
 def policy_of(view: RolloutView) -> CanaryPolicy:

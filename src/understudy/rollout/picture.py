@@ -15,7 +15,7 @@ from understudy.core.windows import WINDOW_SECONDS
 from understudy.errors import NotRegistered
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.look import look_after_promotion, look_at, policy_of, remembered_since, stage_of
+from understudy.rollout.look import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
 from understudy.rollout.outcome_guard import Measure, wants_outcome
 from understudy.rollout.past import course_of
 from understudy.rollout.sight import RolloutSight
@@ -118,6 +118,8 @@ class Onlooker:
             windows = await self._windows.of_rollout(view.record.id)
             return _Seen(await asyncio.to_thread(look_at, view, windows, view.read_at))
         strata = await self._sight.strata(view.record.id, view.read_at)
+        if strata is None:
+            return _Seen()
         return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))
 
     async def _outcome_of(self, view: RolloutView) -> Difference | None:
@@ -130,7 +132,7 @@ class Onlooker:
         state = view.record.state
         looked_at = (state.promoted_at, view.read_at // WINDOW_SECONDS)
         if self._after[0] != looked_at:
-            windows = await self._windows.of_rollout(view.record.id, remembered_since(state))
+            windows = await read_after_promotion(self._windows, view)
             self._after = looked_at, await asyncio.to_thread(look_after_promotion, view, windows)
         return self._after[1]
 

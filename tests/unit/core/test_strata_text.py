@@ -1,4 +1,6 @@
+from base64 import b64decode, b85encode
 from typing import Any
+from zlib import compress, decompress
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from understudy.core.policy import Role
 from understudy.core.prediction import COLUMNS, Status
 from understudy.core.spool_format import FRAME_BYTES, encode_row
 from understudy.core.strata import Strata, stratify
-from understudy.core.strata_text import strata_from_text, strata_to_text
+from understudy.core.strata_text import strata_digest, strata_from_text, strata_to_text
 from understudy.core.window_builder import WindowBuilder
 
 
@@ -45,6 +47,21 @@ def test_strata_come_back_to_the_last_bit(calls):
     assert found.arrivals.shippers == strata.arrivals.shippers
 
 
+def test_strata_that_an_earlier_release_stored_can_still_be_read():
+    strata = some_strata(500)
+    packed = decompress(b64decode(strata_to_text(strata).removeprefix("b64:")))
+
+    found = strata_from_text(b85encode(compress(packed)).decode())
+
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))
+
+
+def test_a_digest_tells_strata_apart_and_stays_with_equal_ones():
+    one, same, other = some_strata(500), some_strata(500), some_strata(499)
+
+    assert strata_digest(one) == strata_digest(same) != strata_digest(other)
+
+
 def test_a_further_arms_rows_are_in_no_rollouts_windows():
     rows = [
         a_row(number, version_id=version)._replace(
@@ -63,7 +80,7 @@ def test_a_further_arms_rows_are_in_no_rollouts_windows():
     assert (strata.champion["calls"].sum(), strata.challenger["calls"].sum()) == (20, 20)
 
 
-@pytest.mark.parametrize("text", ["", "x", 'not base 85: "', strata_to_text(some_strata(1))[:-5]])
+@pytest.mark.parametrize("text", ["", "x", 'not base 85: "', "b64:x", "b64:eJw=", strata_to_text(some_strata(1))[:-5]])
 def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="not stored strata"):
         strata_from_text(text)
