@@ -118,7 +118,7 @@ def judge_roles(without_rights: Sequence[str]) -> Finding:
 
 def judge_partitions(last_month: str | None, this_month: str) -> Finding:
     """Judge how far ahead PredictionLog has partitions; both months are ``YYYY-MM``, in UTC."""
-    make = "SELECT understudy_ensure_partitions() makes them."
+    make = "understudy db partitions makes them."
     if last_month is None:
         return Finding("partitions", State.PROBLEM, "PredictionLog has none: nothing can be logged", make)
     ahead = _months(last_month) - _months(this_month)

@@ -96,7 +96,7 @@ async def test_a_call_is_freed_as_soon_as_it_is_answered(start, lane):
 @pytest.mark.parametrize("failure", FAILED.values(), ids=FAILED)
 async def test_a_call_that_its_model_fails_is_freed(start, lane, failure, cache_seconds):
     behaviour, status = failure
-    changes = {"cache_ttl_seconds": cache_seconds, "timeout_ms": 300}
+    changes = {"cache_ttl_seconds": cache_seconds, "timeout_ms": 300 if behaviour.delay_seconds else 20_000}
     async with running(behaviour) as servers, a_proxy(start, lane, a_model(servers, version=changes)) as port:
         assert await left_by(port, PREDICT, GOOD, status) == []
 
