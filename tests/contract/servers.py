@@ -41,6 +41,8 @@ class Behaviour:
     """How many calls end with ``code``; ``None``: all."""
     ready: bool = True
     probes_hang: bool = False
+    has_probes: bool = True
+    """Whether it knows the question if it is ready, which servers of one's own may leave out."""
     extra_output: bool = False
     rename_output: str | None = None
     answer: bytes | None = None
@@ -133,9 +135,11 @@ class ModelServer:
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def _tells(self, answer: Callable[[], Any]) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        async def handle(_request: bytes, _context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        async def handle(_request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
             if self.behaviour.probes_hang:
                 await asyncio.sleep(3_600)
+            if not self.behaviour.has_probes:
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             return bytes(answer().SerializeToString())
 
         return grpc.unary_unary_rpc_method_handler(handle)

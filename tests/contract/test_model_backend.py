@@ -789,6 +789,47 @@ async def test_a_replica_in_doubt_gets_calls_again_once_it_says_that_it_serves_t
         assert await eventually(all_serve, LOAD_SECONDS)
 
 
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_an_only_replica_without_a_readiness_call_is_used_again_after_a_freeze(adapter: str):
+    async with (
+        running(Behaviour(delay_seconds=3_600, probes_hang=True, has_probes=False)) as (server,),
+        connected(a_version(server.endpoint, adapter=adapter)) as backend,
+    ):
+        async with asyncio.timeout(LOAD_SECONDS):
+            while not backend.replicas._healths[0].is_doubted:  # noqa: SLF001 - seen by nobody else
+                with suppress(DeadlineExceeded):
+                    await backend.infer([ROW], 0.05)
+        with pytest.raises(BackendUnavailable):  # while it is frozen callers are told at once
+            await backend.infer([ROW], LOAD_SECONDS)
+        server.behaviour.delay_seconds, server.behaviour.probes_hang = 0, False
+
+        async def answers() -> bool:
+            with suppress(BackendUnavailable):
+                await backend.infer([ROW], LOAD_SECONDS)
+                return True
+            return False
+
+        assert await eventually(answers, LOAD_SECONDS)
+        assert not await backend.ready(LOAD_SECONDS)  # nobody says so of a server that was never called
+
+
+async def test_an_ejected_replica_without_a_readiness_call_comes_back():
+    async with (
+        running(Behaviour(), Behaviour(has_probes=False, code=grpc.StatusCode.NOT_FOUND)) as servers,
+        connected(a_version(*(server.endpoint for server in servers))) as backend,
+    ):
+        async with asyncio.timeout(LOAD_SECONDS):
+            while not backend.replicas.ejected:
+                await backend.infer([ROW], LOAD_SECONDS)
+        servers[1].behaviour.code = None
+
+        async def both_serve() -> bool:
+            await backend.infer([ROW], LOAD_SECONDS)
+            return bool(servers[1].completed)
+
+        assert await eventually(both_serve, LOAD_SECONDS)
+
+
 async def test_callers_with_tiny_deadlines_eject_no_replica_that_is_well():
     async with (
         running(*(Behaviour(delay_seconds=0.02) for _ in range(2))) as servers,

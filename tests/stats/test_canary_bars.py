@@ -26,9 +26,10 @@ from stats.worlds import (
 from understudy.core.canary import judge
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Check
+from understudy.core.evidence import RESTART_SECONDS
 from understudy.core.histogram import Histogram, merged
 from understudy.core.seed_canary import evaluate_seed
-from understudy.core.strata import stratify
+from understudy.core.strata import join_strata, stratify
 from understudy.core.verdict import Verdict
 from understudy.core.windows import WINDOW_SECONDS
 
@@ -134,6 +135,66 @@ def test_a_late_regression_is_caught_within_half_an_hour():
     say("errors x3 from minute 120 on (bar minute 150)", f"median minute {median(minutes):.0f}")
     assert median(minutes) <= 150
     assert min(minutes) > 120
+
+
+DAY_MINUTES = 1_440
+LONG_STEP = (Step(10, 2 * DAY_MINUTES),)
+"""In which it stays for days: nobody goes on, and nothing begins anew with a stage."""
+
+
+@pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[:1])
+@pytest.mark.parametrize("world", [*EQUAL_WORLDS, *UNEQUAL_ENTITIES], ids=named)
+def test_an_equal_challenger_stays_for_a_day_in_one_step(world, volume):
+    policy = CanaryPolicy(min_entities=1)
+
+    outcomes = [
+        roll_out(at(world, volume), seed, policy=policy, steps=LONG_STEP, minutes=DAY_MINUTES, look_seconds=300)
+        for seed in runs(short=1, full=20)
+    ]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    say(f"A/A of a day in one step, {world.name}, {volume}/min (bar 1 %)", f"{false} of {len(outcomes)} rolled back")
+    assert false <= 0.01 * len(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("world", "bar"),
+    [
+        (World("every request fails", error_factor=1e6), 10),
+        (World("half of the requests fail", error_factor=100), 15),
+        (World("errors x10", error_factor=10), 30),
+        (World("latency x2", latency_factor=2), 15),
+        (World("every request fails, 2,000 entities", error_factor=1e6, entities=2_000), 10),
+        (
+            World("every request fails, 30 tenants", error_factor=1e6, zipf=0.8, entities=300, own_errors=1.0),
+            10,
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, World) else "",
+)
+def test_a_challenger_that_turns_bad_after_a_day_in_one_step_is_taken_back_within_minutes(world, bar):
+    # A minute after evidence began anew: two more have to pass until it does again.
+    late = replace(world, requests_per_minute=VOLUMES[0], onset_minute=DAY_MINUTES + 1)
+
+    minutes = [minutes_from_onset(late, seed) for seed in runs(short=2, full=50)]
+
+    say(f"{world.name} after a day in one step (bar {bar} min)", f"median {median(minutes):.1f}, most {max(minutes)}")
+    assert median(minutes) <= bar
+
+
+def minutes_from_onset(world: World, seed: int) -> float:
+    """Return how long after its onset a regression takes traffic back, looking every 15 seconds for two hours."""
+    traffic, step = Traffic(world, seed), LONG_STEP[0]
+    hours = [stratify(traffic.windows(240 * hour, 240, step.weight_percent), ROLLOUT) for hour in range(26)]
+    strata, policy = join_strata(hours), CanaryPolicy(min_entities=1)
+    weights = {1: step.weight_percent}
+    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, weights, restart_seconds=RESTART_SECONDS)
+    onset = 60 * world.onset_minute
+    for look in range(480):
+        decision = judge(strata, policy, stage, onset + WINDOW_SECONDS * look + policy.watermark_seconds)
+        if decision.verdict is Verdict.ROLL_BACK:
+            return WINDOW_SECONDS * look / 60
+    return float("inf")
 
 
 def test_a_challenger_that_fails_every_call_is_rolled_back_within_ninety_seconds():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from understudy.core.canary import judge
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
+from understudy.core.evidence import RESTART_SECONDS
 from understudy.core.histogram import GAMMA, Histogram, cell_of
 from understudy.core.policy import Role
 from understudy.core.strata import join_strata, stratify
@@ -293,7 +294,16 @@ def roll_out(
             strata = join_strata([strata, stratify(more, ROLLOUT)])
             known += BLOCK_WINDOWS
         weights = {number: step.weight_percent for number, step in enumerate(steps, 1)}
-        stage = Stage("fraud", "42", ROLLOUT, tuple(starts), len(steps), step.weight_percent, weights)
+        stage = Stage(
+            "fraud",
+            "42",
+            ROLLOUT,
+            tuple(starts),
+            len(steps),
+            step.weight_percent,
+            weights,
+            restart_seconds=RESTART_SECONDS,
+        )
         decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
         is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD
         goes_on = is_over or decision.verdict is Verdict.ADVANCE

@@ -474,7 +474,7 @@ class ReplicaSet:
 
     async def _probe_ejected(self, index: int) -> None:
         try:
-            ready = await self._says_ready(self._open()[index], PROBE_SECONDS)
+            ready = await self._says_ready(self._open()[index], PROBE_SECONDS, without_a_question=True)
             self._healths[index] = health_after_probe(self._healths[index], ready, self._now())
         finally:
             del self._probes[index]
@@ -489,7 +489,7 @@ class ReplicaSet:
     async def _hear_from(self, index: int) -> bool:
         """Return whether a replica that gets calls says that it serves; one that does not is late once more."""
         try:
-            is_serving = await self._says_ready(self._open()[index], PROBE_SECONDS)
+            is_serving = await self._says_ready(self._open()[index], PROBE_SECONDS, without_a_question=True)
         finally:
             del self._questions[index]
         if is_serving:
@@ -498,7 +498,8 @@ class ReplicaSet:
             self._record(index, Outcome.LATE)
         return is_serving
 
-    async def _says_ready(self, replica: Replica, timeout_seconds: float) -> bool:
+    async def _says_ready(self, replica: Replica, timeout_seconds: float, *, without_a_question: bool = False) -> bool:
+        """Whether a replica says that it serves; ``without_a_question`` is what holds of a server that has none."""
         try:
             return await self._probe_once(replica, timeout_seconds)
         except asyncio.CancelledError:
@@ -506,9 +507,14 @@ class ReplicaSet:
             if self._closed and not _is_cancelled():
                 return False
             raise
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
-            replica.look_again()
-            return False
+        except grpc.aio.AioRpcError as error:
+            # Such a server lives, and whether it serves is for a call to find out; else it would stay out for ever.
+            if without_a_question and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return True
+        except (grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
+            pass
+        replica.look_again()
+        return False
 
     async def _probe_once(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
         if not replica.is_open:

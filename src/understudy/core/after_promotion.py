@@ -86,7 +86,9 @@ def judge_after_promotion(
         and window.key.start >= promoted_at
     ]
     side_by_side = _beside(past, stratify(own, stage.rollout_id), now)
-    return judge(side_by_side, LIMITS, replace(stage, starts=(promoted_at,), weights_percent={}), now)
+    # Later rounds add to windows that were judged before, so that nothing begins anew in them.
+    own_stage = replace(stage, starts=(promoted_at,), weights_percent={}, restart_seconds=None)
+    return judge(side_by_side, LIMITS, own_stage, now)
 
 
 def _under(window: Window, stage: Stage, role: Role) -> Window:

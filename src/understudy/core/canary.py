@@ -13,6 +13,7 @@ import numpy as np
 from understudy.core import canary_words as words
 from understudy.core.ab import Difference
 from understudy.core.canary_first_calls import first_calls
+from understudy.core.canary_lately import suspicions
 from understudy.core.canary_look import Keys, Look
 from understudy.core.canary_means import judge_score_shift, judge_typical_latency
 from understudy.core.canary_outcome import judge_outcome
@@ -20,6 +21,7 @@ from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
 from understudy.core.canary_rates import error_rate, judge_rate, judge_sample_ratio, slow_tail
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
+from understudy.core.evidence import MOST_RESTARTS, Restarts
 from understudy.core.strata import Strata, stratify
 from understudy.core.verdict import Verdict
 from understudy.core.windows import Window
@@ -40,7 +42,8 @@ def evaluate(
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
-        ``ADVANCE`` when the stage's time is over and the regression that the policy asks for would have been seen;
+        ``ADVANCE`` when the stage's time is over, the regression that the policy asks for would have been seen, and the
+        last minute looks like the time before;
         ``HOLD`` otherwise, no traffic included, with what is missing.
 
     Source:
@@ -54,7 +57,7 @@ def judge(
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side."""
     needed = needed_of(policy)
-    look = _look(strata.begun_by(now), policy, stage)
+    begun = look = _look(strata.begun_by(now), policy, stage)
     keys = first_calls(look, error_rate(look), needed[Check.ERROR_RATE], now)
     if keys is None:
         look = _look(strata.until(now - policy.watermark_seconds), policy, stage)
@@ -71,6 +74,7 @@ def judge(
         reason = words.invalid_reason(stage, now, split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human)
     missing = [no_traffic] if no_traffic is not None else _missing(look, now, evidence, seen)
+    missing = missing or _suspicious(begun, now)
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, seen.missing_requests, needs_human)
@@ -89,7 +93,18 @@ class _Seen(NamedTuple):
 
 def _look(strata: Strata, policy: CanaryPolicy, stage: Stage) -> Look:
     firsts = tuple(strata.first_at(start) for start in stage.starts)
-    return Look(strata, policy, stage, firsts, strata.first_at(stage.starts[0] + policy.warm_up_seconds))
+    warm = strata.first_at(stage.starts[0] + policy.warm_up_seconds)
+    return Look(strata, policy, stage, firsts, warm, _restarts(strata, stage))
+
+
+def _restarts(strata: Strata, stage: Stage) -> Restarts | None:
+    """Return which processes have begun within stages: by the clock, whatever the windows hold."""
+    if stage.restart_seconds is None:
+        return None
+    passed = float(strata.starts[-1]) - stage.starts[0] if len(strata.starts) else 0.0
+    begun = max(0, int(passed // stage.restart_seconds))
+    newest = np.arange(max(0, begun - MOST_RESTARTS), begun, dtype=np.float64) + 1
+    return Restarts(strata.firsts_at(stage.starts[0] + stage.restart_seconds * newest), begun)
 
 
 def _seen(look: Look, log_needed: float) -> _Seen:
@@ -153,6 +168,13 @@ def _missing(look: Look, now: float, evidence: Sequence[Evidence], seen: _Seen) 
         parts.append(f"{entities:,} of {policy.min_entities:,} challenger entities")
     dwell = words.dwell_words(policy, stage, now)
     return [*parts, dwell] if dwell is not None else parts
+
+
+def _suspicious(begun: Look, now: float) -> list[str]:
+    """Return in words what looks worse since a minute ago; verdicts of earlier releases did not ask."""
+    if begun.stage.restart_seconds is None:
+        return []
+    return [words.suspicion_words(found.check, found.champion, found.challenger) for found in suspicions(begun, now)]
 
 
 def _holds(row: Evidence) -> bool:

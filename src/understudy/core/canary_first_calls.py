@@ -11,8 +11,8 @@ from math import inf, log
 import numpy as np
 
 from understudy.core.canary_look import Keys, Look
-from understudy.core.canary_rates import FIRST_CALLS_STAKE, RateCheck
-from understudy.core.evidence import Rates, log_rate_evidence, rate_gains
+from understudy.core.canary_rates import FIRST_CALLS_STAKE, RateCheck, by_bucket
+from understudy.core.evidence import log_rate_evidence, rate_gains
 
 FAILED_RATIO = 0.8
 """Of the entities that met the challenger, those that it failed: after a quarter of a minute in which it served well it
@@ -38,11 +38,8 @@ def first_calls(look: Look, errors: RateCheck, log_needed: float, now: float) ->
     has_lasted = now - look.stage.starts[0] >= LEAST_SECONDS
     if not has_lasted or buckets < FEWEST_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
         return None
-    # An entity is in each window it calls in. For the second key all of a bucket's are one, and the champion's are not.
-    once = Rates(*(np.array([column.sum()]) for column in rates))._replace(bad_challenger=np.array([float(buckets)]))
-    against_chance, across_entities = (
-        log_rate_evidence(rate_gains(counted, errors.tolerated_ratio, inf)) for counted in (rates, once)
-    )
+    against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
+    across_entities = float(by_bucket(errors, np.array([look.firsts[0]]))[0])
     keys = Keys(log(FIRST_CALLS_STAKE) + against_chance, log_needed, across_entities)
     is_enough = keys.against_chance >= log_needed and across_entities >= -log(look.policy.across_entities_alpha)
     return keys if is_enough else None

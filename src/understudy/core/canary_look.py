@@ -1,10 +1,12 @@
 """What a check of a canary analysis is given, and the row of evidence that it comes to."""
 
+from collections.abc import Callable
 from math import exp, log
 from typing import NamedTuple
 
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Check, CheckState, Evidence, is_beyond
+from understudy.core.evidence import MOST_RESTARTS, Processes, Restarts, processes_of
 from understudy.core.strata import Strata
 
 INTERVAL_ALPHA = 0.05
@@ -23,6 +25,8 @@ class Look(NamedTuple):
     """Index of the first window of each stage."""
     warm: int
     """Index of the first window in which latency is judged."""
+    restarts: Restarts | None = None
+    """Processes that have begun within stages; ``None`` where none ever does."""
 
     @property
     def requests(self) -> tuple[int, int]:
@@ -34,6 +38,10 @@ class Look(NamedTuple):
         """Whether so many challenger requests were judged that a difference would mean something."""
         return self.requests[1] >= self.policy.min_requests
 
+    def processes(self, most_restarts: int = MOST_RESTARTS) -> Processes:
+        """Return where evidence begins."""
+        return processes_of(self.firsts, self.stage.planned, self.restarts, most_restarts)
+
 
 class Keys(NamedTuple):
     """Logarithms of the evidence against chance, of what it needs, and of the evidence across entities."""
@@ -41,6 +49,8 @@ class Keys(NamedTuple):
     against_chance: float
     needed: float
     across_entities: float
+    telling: int | None = None
+    """The first window of the process against chance that says the most, if it began within a stage."""
 
 
 class Comparison(NamedTuple):
@@ -74,6 +84,24 @@ def evidence_row(
         finite_exp(second_needed),
         *look.requests,
     )
+
+
+def told_since(look: Look, row: Evidence, keys: Keys, comparison: Callable[[int], Comparison]) -> Evidence:
+    """Return a failing row with the figures of the windows that tell, where these are the rollout's last ones.
+
+    Of a challenger that was fine for days the figures of all its days would say that it is. The windows were chosen by
+    what is in them, so no interval holds.
+
+    Args:
+        look: What is looked at.
+        row: Of all windows.
+        keys: Its evidence.
+        comparison: Returns what is compared from a window on.
+    """
+    if row.state is not CheckState.FAIL or keys.telling is None:
+        return row
+    found = comparison(keys.telling)._replace(change_low=None, change_high=None)
+    return row._replace(**found._asdict(), since=float(look.strata.starts[keys.telling]))
 
 
 def finite_exp(logarithm: float) -> float:

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite, log
 from typing import Any, NamedTuple, Self
 
+from understudy.core.windows import WINDOW_SECONDS
+
 
 class _Bounds(NamedTuple):
     """What a field may be, both ends included."""
@@ -168,10 +170,15 @@ class Stage:
     """The challenger's weight under each policy generation of the rollout."""
     split_from: float = 0.0
     """The split is judged from here on, in seconds since the epoch: a person has seen to what was wrong before."""
+    restart_seconds: float | None = None
+    """Evidence also begins anew this often, and a stage's last minute is looked at by itself; ``None``, neither: as it
+    was with verdicts of earlier releases, and is after a promotion."""
 
     def __post_init__(self) -> None:
         if not self.starts:
             raise ValueError("stage: starts: expected at least one")
+        if self.restart_seconds is not None and self.restart_seconds < WINDOW_SECONDS:
+            raise ValueError(f"stage: restart_seconds: expected {WINDOW_SECONDS} or more, got {self.restart_seconds!r}")
 
 
 def needed_of(policy: CanaryPolicy) -> dict[str, float]:

@@ -1,19 +1,24 @@
 """The checks of shares: errors, slow answers, and the split itself."""
 
-from collections.abc import Sequence
-from math import log
+from math import inf, log
 from typing import NamedTuple
 
-from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
+import numpy as np
+
+from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp, told_since
 from understudy.core.clusters import BucketSums, cluster_z, expected_rates
 from understudy.core.decision import Check, CheckState, Evidence
 from understudy.core.evidence import (
+    FloatArray,
+    IntArray,
+    Processes,
     Rates,
     half_normal_log_evidence,
-    log_rate_evidence,
+    log_mean_exp,
+    log_rate_evidence_since,
     rate_gains,
     ratio_interval,
-    restarted,
+    sums_since,
 )
 from understudy.core.sample_ratio import ratios_of, split_evidence
 from understudy.core.windows import BucketColumn
@@ -33,7 +38,7 @@ class RateCheck(NamedTuple):
     check: Check
     rates: Rates
     buckets: BucketSums
-    firsts: Sequence[int]
+    processes: Processes
     tolerated_ratio: float
     stake: float = 1.0
     """Share of the evidence that is staked on the windows."""
@@ -48,7 +53,7 @@ def error_rate(look: Look) -> RateCheck:
         BucketSums(
             *(side.bucket(c) for side in (champion, challenger) for c in (BucketColumn.ERRORS, BucketColumn.CALLS))
         ),
-        look.firsts,
+        look.processes(),
         look.policy.tolerated_error_ratio,
         1 - FIRST_CALLS_STAKE,
     )
@@ -66,7 +71,7 @@ def slow_tail(look: Look) -> RateCheck:
             challenger.bucket(BucketColumn.SLOW_HIGH),
             challenger.bucket_answered,
         ),
-        [max(first, look.warm) for first in look.firsts],
+        look.processes().after(look.warm),
         look.policy.tolerated_slow_ratio,
     )
 
@@ -83,14 +88,16 @@ def judge_rate(
         is_enough: Whether a regression that matters would have been seen, so that none means something.
         keys: The evidence, where it is not that of the windows.
     """
-    keys = keys or Keys(
-        _rate_evidence(look, compared, log_needed), log_needed, _rate_evidence_across_entities(look, compared)
-    )
-    rates = compared.rates.cut(min(compared.firsts))
-    champion, challenger = _standardised(rates)
-    interval = ratio_interval(rates, INTERVAL_ALPHA)
-    comparison = Comparison(champion, challenger, _ratio(champion, challenger), *interval)
-    return evidence_row(look, compared.check, comparison, compared.tolerated_ratio, keys, is_enough=is_enough)
+    keys = keys or _keys(look, compared, log_needed)
+
+    def comparison(first: int) -> Comparison:
+        rates = compared.rates.cut(first)
+        champion, challenger = _standardised(rates)
+        return Comparison(champion, challenger, _ratio(champion, challenger), *ratio_interval(rates, INTERVAL_ALPHA))
+
+    whole = comparison(compared.processes.first)
+    row = evidence_row(look, compared.check, whole, compared.tolerated_ratio, keys, is_enough=is_enough)
+    return told_since(look, row, keys, comparison)
 
 
 def judge_sample_ratio(look: Look) -> Evidence:
@@ -117,24 +124,43 @@ def judge_sample_ratio(look: Look) -> Evidence:
     )
 
 
-def _rate_evidence(look: Look, compared: RateCheck, log_needed: float) -> float:
+def _keys(look: Look, compared: RateCheck, log_needed: float) -> Keys:
     gains = rate_gains(compared.rates, compared.tolerated_ratio, log_needed / FEWEST_WINDOWS)
-    evidence = restarted([log_rate_evidence(gains[first:]) for first in compared.firsts], look.stage.planned)
-    return evidence + log(compared.stake)
-
-
-def _rate_evidence_across_entities(look: Look, compared: RateCheck) -> float:
-    expected = expected_rates(compared.buckets, compared.tolerated_ratio)
-    scores = cluster_z(compared.buckets, expected, compared.firsts)
-    windows = len(look.strata.starts)
-    alpha = look.policy.across_entities_alpha
-    return restarted(
-        [
-            half_normal_log_evidence(z, max(windows - first, 1), alpha)
-            for z, first in zip(scores, compared.firsts, strict=True)
-        ],
-        look.stage.planned,
+    against_chance = log_rate_evidence_since(gains, compared.processes.firsts)
+    return Keys(
+        log(compared.stake) + compared.processes.together(against_chance),
+        log_needed,
+        _across_entities(look, compared),
+        compared.processes.telling(against_chance),
     )
+
+
+def _across_entities(look: Look, compared: RateCheck) -> float:
+    """Return the second key's evidence.
+
+    Some thirty entities that all fail are little to a z-score and much to a count, so processes within the present
+    stage, of which little is staked on each, are the mean of both.
+    """
+    processes = compared.processes
+    expected = expected_rates(compared.buckets, compared.tolerated_ratio)
+    scores = cluster_z(compared.buckets, expected, processes.firsts)
+    windows = np.maximum(len(look.strata.starts) - processes.firsts, 1).astype(np.float64)
+    evidence = half_normal_log_evidence(scores, windows, look.policy.across_entities_alpha)
+    is_recent = processes.firsts >= look.firsts[-1]
+    is_recent[: processes.stages] = False
+    evidence[is_recent] = np.logaddexp(evidence[is_recent], by_bucket(compared, processes.firsts[is_recent])) - log(2)
+    return processes.together(evidence)
+
+
+def by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
+    """Return the evidence since each of ``firsts`` if all bad events of the challenger's in a bucket are one.
+
+    An entity is in each window it calls in, and all of a bucket's entities may be alike. The champion's are not made
+    one, which only lowers the evidence. The split has to be the same in all windows since.
+    """
+    failing = np.count_nonzero(sums_since(compared.buckets.value_challenger, firsts), axis=1).astype(np.float64)
+    since = Rates(*sums_since(np.column_stack(compared.rates), firsts).T)
+    return log_mean_exp(rate_gains(since._replace(bad_challenger=failing), compared.tolerated_ratio, inf).T)
 
 
 def _standardised(rates: Rates) -> tuple[float | None, float | None]:

@@ -37,7 +37,9 @@ def without_place(reason: str) -> str:
 
 def roll_back_reason(stage: Stage, now: float, failing: Sequence[Evidence]) -> str:
     """Say which checks failed and by how much."""
-    checks = "; ".join(f"{comparison_of(row)}, evidence {_evidence_of(row)} needed" for row in failing)
+    checks = "; ".join(
+        f"{comparison_of(row)}{_lately(row, now)}, evidence {_evidence_of(row)} needed" for row in failing
+    )
     return f"ROLL BACK {place_of(stage, now)}: {checks}, {failing[0].challenger_requests:,} challenger requests"
 
 
@@ -107,6 +109,12 @@ def unproven_words(row: Evidence) -> str:
     return f"{comparison_of(row)} looks worse; evidence {_evidence_of(row)} needed"
 
 
+def suspicion_words(check: Check, champion: float, challenger: float) -> str:
+    """Say that the last minute looks worse, which is not proven and no moment to go on."""
+    sides = f"{value_words(check, challenger)} vs {value_words(check, champion)}"
+    return f"{NAMES[check]} {sides} in the last minute: it goes on when that has passed, or back when it is proven"
+
+
 def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
     """Say that the typical latency alone is worse, but not by enough to roll back."""
     return f"{comparison_of(row)}; below {lone_ratio:g}x that alone does not roll back"
@@ -131,6 +139,10 @@ def value_words(check: Check, value: float | None) -> str:
     if check in RATES:
         return f"{100 * value:.3g} %"
     return f"{1000 * value:.3g} ms" if check in _IN_SECONDS else f"{value:.3g}"
+
+
+def _lately(row: Evidence, now: float) -> str:
+    return "" if row.since is None else f" in the last {duration_words(now - row.since)}"
 
 
 def _is_unproven(row: Evidence) -> bool:

@@ -6,13 +6,12 @@ analysis buckets, which are independent of each other whatever happens inside on
 sum over them can be trusted.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.evidence import t_to_z
+from understudy.core.evidence import IntArray, sums_since, t_to_z
 from understudy.core.windows import ANALYSIS_BUCKETS
 
 FloatArray = NDArray[np.float64]
@@ -58,7 +57,7 @@ def expected_means(sums: BucketSums, shift: float) -> Expected:
     return Expected(_divided(challenger, champion + challenger), mean, mean + shift)
 
 
-def cluster_z(sums: BucketSums, expected: Expected, firsts: Sequence[int]) -> list[float]:
+def cluster_z(sums: BucketSums, expected: Expected, firsts: IntArray) -> FloatArray:
     """Return for each start ``first`` how far the challenger is above what is expected, over all windows from there on.
 
     The score of a bucket is ``(1 - share) (value - expected)`` of its challenger's trials minus ``share (value -
@@ -69,21 +68,15 @@ def cluster_z(sums: BucketSums, expected: Expected, firsts: Sequence[int]) -> li
         Liang and Zeger 1986 (sums over clusters); t with 63 degrees of freedom for the estimated scatter, turned to z.
     """
     is_compared = (expected.share > 0) & (expected.share < 1)
-    windows = np.arange(len(is_compared))
-    since = (windows >= np.array(firsts)[:, None]) & is_compared
-    to_challenger, to_champion = since * (1 - expected.share), since * expected.share
-    scores = (
-        to_challenger @ sums.value_challenger
-        - (to_challenger * expected.challenger) @ sums.challenger
-        - to_champion @ sums.value_champion
-        + (to_champion * expected.champion) @ sums.champion
-    )
-    return [_z(row) for row in scores]
-
-
-def _z(scores: FloatArray) -> float:
-    variance = ANALYSIS_BUCKETS * float(np.var(scores, ddof=1))
-    return t_to_z(float(scores.sum()) / variance**0.5, ANALYSIS_BUCKETS - 1) if variance > 0 else 0.0
+    to_challenger, to_champion = is_compared * (1 - expected.share), is_compared * expected.share
+    scores = to_challenger[:, None] * sums.value_challenger
+    scores -= (to_challenger * expected.challenger)[:, None] * sums.challenger
+    scores -= to_champion[:, None] * sums.value_champion
+    scores += (to_champion * expected.champion)[:, None] * sums.champion
+    since = sums_since(scores, firsts)
+    variance = ANALYSIS_BUCKETS * np.var(since, axis=1, ddof=1)
+    t: FloatArray = np.divide(since.sum(axis=1), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+    return t_to_z(t, ANALYSIS_BUCKETS - 1)
 
 
 def _divided(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

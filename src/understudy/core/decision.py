@@ -61,6 +61,8 @@ class Evidence(NamedTuple):
     evidence_across_entities_needed: float | None
     champion_requests: int
     challenger_requests: int
+    since: float | None = None
+    """Both values and the change are of the windows from here on, in seconds since the epoch; ``None``: of all."""
 
     @property
     def is_beyond_limit(self) -> bool:
@@ -68,8 +70,12 @@ class Evidence(NamedTuple):
         return is_beyond(self.check, self.change_low, self.change_high, self.limit)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object; infinity becomes ``null``, and :meth:`from_json` knows it from the unknown."""
-        return {name: None if value == inf else value for name, value in self._asdict().items()}
+        """Return it as a JSON object; infinity becomes ``null``, and :meth:`from_json` knows it from the unknown.
+
+        ``since`` is there only if it says something.
+        """
+        document = {name: None if value == inf else value for name, value in self._asdict().items()}
+        return {name: value for name, value in document.items() if name != "since" or value is not None}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Evidence":

@@ -7,20 +7,27 @@ is wrong, so every look is legal and no look has to be planned. All functions re
 
 from collections.abc import Sequence
 from math import log, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri, stdtr
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 RATIOS: FloatArray = np.geomspace(1.25, 50.0, 24)
 """Rate ratios that are bet on, each with the same stake (statistics page, §8)."""
 TUNED_WINDOWS = 60.0
 """Windows at which the mixtures over z are sharpest; between 10 and 1,000 they lose little (statistics page, §8)."""
-FIRST_STAKE = 0.5
-"""Share of the evidence that is staked on the rollout's first stage; the later ones share the rest."""
+FIRST_STAKE = 0.4
+"""Share of the evidence that is staked on the rollout's first stage."""
+RESTART_STAKE = 0.2
+"""Share that is staked on processes that begin within stages; the later stages share the rest."""
+RESTART_SECONDS = 180.0
+"""Such a process begins this often."""
+MOST_RESTARTS = 480
+"""Of them so many are looked at, a day; what was staked on older ones is lost, and nothing that old is news."""
 
 _LOG_RATIOS = np.log(RATIOS)
 _GRID = np.linspace(log(1e-3), log(1e3), 121)
@@ -83,36 +90,128 @@ def log_rate_evidence(gains: FloatArray) -> float:
     return float(log_mean_exp(gains.sum(axis=0)))
 
 
-def restarted(log_evidence: Sequence[float], planned: int) -> float:
-    """Return the evidence of processes that were started at the stages' beginnings.
+def log_rate_evidence_since(gains: FloatArray, firsts: IntArray) -> FloatArray:
+    """Return the evidence of the windows from each of ``firsts`` on, shape (firsts,)."""
+    return log_mean_exp(sums_since(gains, firsts).T)
 
-    A process that ran through healthy stages has lost what it needs to notice a change; a fresh one has not. Their
-    stakes are fixed before the rollout starts, and a process that has not started yet is still worth its stake.
+
+def sums_since(values: FloatArray, firsts: IntArray) -> FloatArray:
+    """Return the sums over the windows from each of ``firsts`` on.
 
     Args:
-        log_evidence: One per stage begun; stages beyond the planned ones are left out.
-        planned: How many stages the rollout has.
+        values: Shape (windows, any).
+        firsts: Indices of windows, in any order; beyond the last one the sum is 0.
+
+    Returns:
+        Shape (firsts, any). They are added up from the last window on, so that what is recent is not what is left of
+        large numbers.
     """
-    rest = (1 - FIRST_STAKE) / max(planned - 1, 1)
-    stakes = np.full(max(planned, 1), rest)
-    stakes[0] = FIRST_STAKE if planned > 1 else 1.0
-    values = np.zeros(len(stakes))
-    begun = list(log_evidence)[: len(stakes)]
-    values[: len(begun)] = begun
-    return float(log_mean_exp(values + np.log(stakes * len(stakes))))
+    ends = len(values)
+    borders, places = np.unique(np.append(np.minimum(firsts, ends), ends), return_inverse=True)
+    sums = np.zeros((len(borders), *values.shape[1:]))
+    if len(borders) > 1:
+        sums[:-1] = np.cumsum(np.add.reduceat(values, borders[:-1], axis=0)[::-1], axis=0)[::-1]
+    found: FloatArray = sums[places[:-1]]
+    return found
 
 
-def half_normal_log_evidence(z: float, windows: float, alpha: float) -> float:
-    """Return the evidence of a z-score after so many windows that its mean is above 0.
+class Processes(NamedTuple):
+    """Where the processes of one kind of evidence begin, and what is staked on each.
+
+    One that ran through healthy windows has lost what it needs to notice a change; a fresh one has not. So one begins
+    with each stage, and others within stages, for a challenger that turns bad days after its step began.
+    """
+
+    firsts: IntArray
+    """Index of the first window of each: of the stages, then of those within stages."""
+    stakes: FloatArray
+    """Their shares, fixed before the rollout starts."""
+    resting: float
+    """The share of those that have not begun: it is still there."""
+    stages: int
+    """How many are of stages."""
+
+    @property
+    def first(self) -> int:
+        """The first window that any of them sees."""
+        return int(self.firsts.min())
+
+    def after(self, warm: int) -> "Processes":
+        """Return the same, of which none sees a window before ``warm``."""
+        return self._replace(firsts=np.maximum(self.firsts, warm))
+
+    def together(self, log_evidence: FloatArray) -> float:
+        """Return the evidence of all of them, given that of each."""
+        values, stakes = log_evidence, self.stakes
+        if self.resting > 0:
+            values, stakes = np.append(values, 0.0), np.append(stakes, self.resting)
+        largest = float(values.max())
+        return largest + log(float(stakes @ np.exp(values - largest)))
+
+    def telling(self, log_evidence: FloatArray) -> int | None:
+        """Return the first window of the process within stages that says the most; ``None`` when a stage's does."""
+        most = int(np.argmax(np.log(self.stakes) + log_evidence))
+        return int(self.firsts[most]) if most >= self.stages else None
+
+
+class Restarts(NamedTuple):
+    """Processes that have begun within stages."""
+
+    newest: IntArray
+    """Index of the first window of the newest ones, oldest first."""
+    begun: int
+    """How many have begun in all."""
+
+
+def processes_of(
+    stages: Sequence[int], planned: int, restarts: Restarts | None = None, most: int = MOST_RESTARTS
+) -> Processes:
+    """Return the processes of a rollout.
+
+    Args:
+        stages: Index of the first window of each stage begun; stages beyond the planned ones are left out.
+        planned: How many stages the rollout has.
+        restarts: Processes begun within stages; ``None`` where none ever does.
+        most: How many of these are looked at, the newest ones; what was staked on older ones is lost.
+
+    Returns:
+        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_STAKE`, which for all k
+        comes to 1: a month after the start a fresh process still has a ten-millionth of the whole.
+    """
+    begun = min(len(stages), planned)
+    later = (1 - FIRST_STAKE - RESTART_STAKE) / max(planned - 1, 1)
+    stakes = np.full(begun, later)
+    stakes[0] = FIRST_STAKE if planned > 1 else 1 - RESTART_STAKE
+    resting = later * (planned - begun)
+    if restarts is None:
+        share = 1 - RESTART_STAKE
+        return Processes(np.array(stages[:begun], np.int64), stakes / share, resting / share, begun)
+    fresh = restarts.newest[max(0, len(restarts.newest) - most) :]
+    numbers = np.arange(restarts.begun - len(fresh) + 1, restarts.begun + 1)
+    return Processes(
+        np.append(np.array(stages[:begun], np.int64), fresh),
+        np.append(stakes, RESTART_STAKE * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))),
+        resting + RESTART_STAKE / float(np.log2(restarts.begun + 2)),
+        begun,
+    )
+
+
+@overload
+def half_normal_log_evidence(z: float, windows: float, alpha: float) -> float: ...
+@overload
+def half_normal_log_evidence(z: FloatArray, windows: FloatArray, alpha: float) -> FloatArray: ...
+def half_normal_log_evidence(z: float | FloatArray, windows: float | FloatArray, alpha: float) -> float | FloatArray:
+    """Return the evidence of a z-score after so many windows that its mean is above 0; of one, or of each of several.
 
     The mixture over drifts of one sign, tuned to :data:`TUNED_WINDOWS` and ``alpha``.
 
     Source:
         Robbins 1970; tuning: Waudby-Smith et al., arXiv 2103.06476, appendix B.2 (with alpha doubled for one side).
     """
-    spread = windows * _density(2 * alpha) / TUNED_WINDOWS
+    spread = windows * (_density(2 * alpha) / TUNED_WINDOWS)
     shrunk = spread / (1 + spread)
-    return float(log(2) - log(1 + spread) / 2 + z * z * shrunk / 2 + log_ndtr(z * sqrt(shrunk)))
+    found: FloatArray = log(2) - np.log1p(spread) / 2 + z * z * shrunk / 2 + log_ndtr(z * np.sqrt(shrunk))
+    return found
 
 
 def mixture_radius(windows: float, alpha: float) -> float:
@@ -130,12 +229,15 @@ def _density(alpha: float) -> float:
     return doubled + log(doubled + 1)
 
 
-def t_to_z(t: float, degrees: float) -> float:
-    """Return the z-score that is as improbable as a t-score with so many degrees of freedom."""
-    if t == 0:
-        return 0.0
-    tail = max(float(stdtr(degrees, -abs(t))), 1e-300)
-    return float(-ndtri(tail)) * (1 if t > 0 else -1)
+@overload
+def t_to_z(t: float, degrees: float) -> float: ...
+@overload
+def t_to_z(t: FloatArray, degrees: float) -> FloatArray: ...
+def t_to_z(t: float | FloatArray, degrees: float) -> float | FloatArray:
+    """Return the z-score that is as improbable as a t-score with so many degrees of freedom; of one, or of several."""
+    tail = np.maximum(stdtr(degrees, -np.abs(t)), 1e-300)
+    found: FloatArray = -ndtri(tail) * np.sign(t)
+    return found
 
 
 def ratio_interval(rates: Rates, alpha: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.clusters import BucketSums, cluster_z, expected_means
-from understudy.core.evidence import t_to_z
+from understudy.core.evidence import IntArray, t_to_z
 
 FloatArray = NDArray[np.float64]
 
@@ -71,28 +71,39 @@ def mean_shift(moments: Moments) -> Shift | None:
     return Shift(champion, challenger, max(errors), len(weights)) if errors else None
 
 
-def shift_z(moments: Moments, buckets: BucketSums, limit: float, first: int, sign: int) -> tuple[float, int]:
+def shift_z(
+    moments: Moments, buckets: BucketSums, limit: float, firsts: IntArray, sign: int
+) -> tuple[FloatArray, FloatArray]:
     """Return how significantly the difference is beyond a limit, and how many windows say so.
 
     Args:
         moments: All windows.
         buckets: The same values by analysis bucket.
         limit: In the values' unit; 0 or more.
-        first: The window from which on they count.
+        firsts: The windows from which on they count, one after the other.
         sign: 1 when higher is worse, -1 when lower is.
 
     Returns:
-        The smallest z-score of all estimates of the variance: within windows, jackknifes over blocks of windows, and
-        over analysis buckets; 0 while none can be made.
+        For each of ``firsts`` the smallest z-score of all estimates of the variance: within windows, jackknifes over
+        blocks of windows, and over analysis buckets; 0 while none can be made. Then the windows in which both sides
+        have values.
     """
-    used = moments.cut(first).compared()
+    clustered = sign * cluster_z(buckets, expected_means(buckets, sign * limit), firsts)
+    found = [
+        _least_z(moments.cut(first).compared(), limit, sign, across)
+        for first, across in zip(firsts.tolist(), clustered.tolist(), strict=True)
+    ]
+    scores, windows = np.array(found, np.float64).reshape(-1, 2).T
+    return scores, windows
+
+
+def _least_z(used: Moments, limit: float, sign: int, across_entities: float) -> tuple[float, int]:
     shift = mean_shift(used)
     if shift is None:
         return 0.0, 0
     beyond = sign * shift.difference - limit
     scores = [t_to_z(beyond / error, degrees) for error, degrees in _standard_errors(used, shift.difference)]
-    clustered = cluster_z(buckets, expected_means(buckets, sign * limit), [first])[0]
-    return min([sign * clustered, *scores]), shift.windows
+    return min([across_entities, *scores]), shift.windows
 
 
 def _standard_errors(used: Moments, difference: float) -> Iterator[tuple[float, float]]:

@@ -129,7 +129,11 @@ class Strata:
 
     def first_at(self, moment: float) -> int:
         """Return the index of the first window that ends after a moment."""
-        return int(np.searchsorted(self.starts, moment - WINDOW_SECONDS, side="right"))
+        return int(self.firsts_at(np.array([moment]))[0])
+
+    def firsts_at(self, moments: FloatArray) -> NDArray[np.int64]:
+        """Return for each moment the index of the first window that ends after it, shape (moments,)."""
+        return np.searchsorted(self.starts, moments - WINDOW_SECONDS, side="right").astype(np.int64)
 
 
 def stratify(windows: Iterable[Window], rollout_id: int) -> Strata:

@@ -7,6 +7,7 @@ from understudy.core.after_promotion import REMEMBERED_SECONDS, judge_after_prom
 from understudy.core.canary import evaluate
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Decision
+from understudy.core.evidence import RESTART_SECONDS
 from understudy.core.plan import RolloutPlan, Step
 from understudy.core.seed_canary import POLICY_NAME as SEED
 from understudy.core.seed_canary import evaluate_seed
@@ -88,4 +89,5 @@ def stage_of(view: RolloutView) -> Stage:
         weight_percent=state.weight_percent,
         weights_percent=view.weights_percent,
         split_from=state.split_from,
+        restart_seconds=RESTART_SECONDS,
     )

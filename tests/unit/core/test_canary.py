@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
@@ -13,8 +14,9 @@ from understudy.core.canary import evaluate, judge
 from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
 from understudy.core.canary_words import without_place
 from understudy.core.decision import Check, CheckState, Decision, Evidence
+from understudy.core.evidence import RESTART_SECONDS
 from understudy.core.policy import Role
-from understudy.core.strata import join_strata, stratify
+from understudy.core.strata import Side, Strata, join_strata, stratify
 from understudy.core.verdict import Verdict
 from understudy.core.windows import MICRO, WINDOW_SECONDS, BucketColumn, Window
 
@@ -327,6 +329,124 @@ def test_a_late_regression_is_found_by_the_process_that_began_with_its_stage():
 
     evidence = [row_of(decision, Check.ERROR_RATE).evidence or 0 for decision in (since_start, restarted)]
     assert evidence[1] > 10 * evidence[0]
+
+
+DAY = 24 * 3_600 // WINDOW_SECONDS
+ONE_STEP = replace(STAGE, planned=1, restart_seconds=RESTART_SECONDS)
+
+
+def after_a_day(minutes: int, **changes) -> Strata:
+    """Return an hour of equal versions, 24 times over, and then what was changed."""
+    hour = stratify(traffic(DAY // 24), 1)
+    champion, challenger = (
+        Side(np.tile(side.sums, (24, 1)), np.tile(side.buckets, (1, 24, 1)))
+        for side in (hour.champion, hour.challenger)
+    )
+    healthy = Strata(np.arange(DAY) * WINDOW_SECONDS, champion, challenger, hour.arrivals)
+    count = minutes * 60 // WINDOW_SECONDS
+    return join_strata([healthy, stratify(Traffic(replace(WORLD, **changes), 2).windows(DAY, count, WEIGHT), 1)])
+
+
+def minutes_until_taken_back(strata: Strata, stage: Stage, step: int = 1) -> tuple[float, Decision]:
+    """Look after each window, or each of several, that comes after the day; infinite if it stays."""
+    for start in strata.starts[DAY::step].tolist():
+        decision = judge(strata, POLICY, stage, start + WINDOW_SECONDS + POLICY.watermark_seconds)
+        if decision.verdict is Verdict.ROLL_BACK:
+            return (start + WINDOW_SECONDS - DAY * WINDOW_SECONDS) / 60, decision
+    return inf, decision
+
+
+def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minutes_after_it_begins_to_fail():
+    minutes, decision = minutes_until_taken_back(after_a_day(10, error_factor=1e6), ONE_STEP)
+
+    errors = row_of(decision, Check.ERROR_RATE)
+    assert minutes <= 7
+    assert errors.state is CheckState.FAIL
+    # The figures are of the windows that tell: of the whole day hardly anybody failed.
+    assert (errors.challenger or 0) > 0.5
+    assert (errors.since or 0) >= (DAY - 2 * RESTART_SECONDS // WINDOW_SECONDS) * WINDOW_SECONDS
+    assert (errors.change_low, errors.change_high) == (None, None)
+    assert re.search(
+        r": error rate [\d.]+ % vs [\d.]+ % = [\d.]+x in the last \d+ m( \d+ s)?, evidence", decision.reason
+    )
+
+
+def test_without_processes_that_begin_within_a_step_it_would_stay():
+    minutes, _ = minutes_until_taken_back(
+        after_a_day(30, error_factor=1e6), replace(ONE_STEP, restart_seconds=None), 20
+    )
+
+    assert minutes == inf
+
+
+def test_a_challenger_that_is_suddenly_slow_after_a_day_is_taken_back_as_well():
+    minutes, decision = minutes_until_taken_back(after_a_day(15, latency_factor=3.0), ONE_STEP)
+
+    assert minutes <= 12
+    assert {row.check for row in decision.evidence if row.state is CheckState.FAIL} & {
+        Check.TYPICAL_LATENCY,
+        Check.SLOW_TAIL,
+    }
+
+
+def test_after_a_day_an_incident_of_two_minutes_takes_nothing_back_and_the_rest_of_the_day_neither():
+    incident = after_a_day(2, error_factor=1e6)
+    fine = stratify(Traffic(WORLD, 3).windows(DAY + 8, 120, WEIGHT), 1)
+
+    minutes, _ = minutes_until_taken_back(join_strata([incident, fine]), ONE_STEP, 5)
+
+    assert minutes == inf
+
+
+def test_evidence_begins_anew_by_the_clock_and_not_more_often_than_there_are_windows():
+    with pytest.raises(ValueError, match="restart_seconds: expected 15 or more, got 1"):
+        replace(STAGE, restart_seconds=1.0)
+
+    late = evaluate(traffic(4), POLICY, replace(ONE_STEP, starts=(10_000.0,)), 20_000.0)
+
+    assert late.verdict is not Verdict.ROLL_BACK
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"error_factor": 1e6}, r"^HOLD: error rate [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
+        ({"latency_factor": 3.0}, r"^HOLD: slow answers [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
+    ],
+)
+def test_a_step_does_not_end_in_the_minute_in_which_the_challenger_begins_to_fail(changes, words):
+    stage = replace(STAGE, restart_seconds=RESTART_SECONDS)
+    fine = traffic()
+    broken = Traffic(replace(WORLD, **changes), 2).windows(COUNT, 1, WEIGHT)
+    now = (COUNT + 1) * WINDOW_SECONDS - 1.0  # the window is open still
+
+    before = evaluate(fine, POLICY, stage, now)
+    decision = evaluate([*fine, *broken], POLICY, stage, now)
+    passed = evaluate([*fine, *broken], POLICY, stage, now + 60.0 + WINDOW_SECONDS)
+
+    assert (before.verdict, decision.verdict) == (Verdict.ADVANCE, Verdict.HOLD)
+    assert "in the last minute" not in passed.reason
+    assert re.match(words, decision.reason)
+
+
+def test_errors_of_one_entity_in_the_last_minute_hold_nothing_up():
+    stage = replace(STAGE, restart_seconds=RESTART_SECONDS)
+    broken = [
+        of_one_entity(window) for window in Traffic(replace(WORLD, error_factor=20.0), 2).windows(COUNT, 1, WEIGHT)
+    ]
+
+    decision = evaluate([*traffic(), *broken], POLICY, stage, (COUNT + 1) * WINDOW_SECONDS - 1.0)
+
+    assert decision.verdict is Verdict.ADVANCE
+
+
+def test_a_row_says_since_when_only_if_it_is_not_all_windows():
+    row = row_of(evaluate(traffic(), POLICY, STAGE, LATER), Check.ERROR_RATE)
+
+    assert "since" not in row.to_json()
+    assert Evidence.from_json(row.to_json()) == row
+    later = row._replace(since=120.0)
+    assert Evidence.from_json(orjson.loads(orjson.dumps(later.to_json()))) == later
 
 
 def test_a_decision_is_json_infinity_included():

@@ -10,15 +10,21 @@ from scipy.stats import hypergeom, norm, t
 from understudy.core.clusters import BucketSums, cluster_z, expected_means, expected_rates
 from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
 from understudy.core.evidence import (
+    FIRST_STAKE,
     RATIOS,
+    RESTART_STAKE,
+    IntArray,
     Rates,
+    Restarts,
     half_normal_log_evidence,
     log_mean_exp,
     log_rate_evidence,
+    log_rate_evidence_since,
     mixture_radius,
+    processes_of,
     rate_gains,
     ratio_interval,
-    restarted,
+    sums_since,
     t_to_z,
 )
 from understudy.core.mean_shift import Moments, mean_shift, shift_z
@@ -80,16 +86,98 @@ def test_the_mean_of_exponentials_is_right_where_they_overflow():
     assert float(log_mean_exp(np.log(np.array([1.0, 3.0])))) == pytest.approx(log(2))
 
 
+def at(*indices: int) -> IntArray:
+    return np.array(indices, np.int64)
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.one_of(st.none(), st.integers(0, 400)),
+    st.integers(0, 60),
+)
+def test_what_is_staked_was_fixed_beforehand_and_comes_to_one(planned, begun, restarts, most):
+    stages = list(range(begun))
+    again = None if restarts is None else Restarts(np.arange(1, restarts + 1), restarts)
+
+    processes = processes_of(stages, planned, again, most)
+    all_of_them = processes_of(stages, planned, again, 1_000)
+
+    expected = [1.0] if planned == 1 else [0.5] + [0.5 / (planned - 1)] * (planned - 1)
+    share = 1.0 if restarts is None else 0.8
+    number = min(begun, planned)
+    assert processes.stakes[:number] == pytest.approx([share * stake for stake in expected[:number]])
+    assert processes.firsts[:number].tolist() == stages[:number]
+    # What was staked on processes that are not looked at is lost, which only lowers the evidence.
+    assert all_of_them.stakes.sum() + all_of_them.resting == pytest.approx(1.0)
+    assert all_of_them.firsts[number:].tolist() == list(range(1, (restarts or 0) + 1))
+    newest = max(number, len(all_of_them.stakes) - most)
+    assert processes.resting == pytest.approx(all_of_them.resting)
+    assert processes.stakes[number:].tolist() == pytest.approx(all_of_them.stakes[newest:].tolist())
+    assert processes.firsts[number:].tolist() == all_of_them.firsts[newest:].tolist()
+
+
 @settings(max_examples=25)
-@given(st.lists(st.floats(-50, 50), min_size=1, max_size=8), st.integers(1, 6))
-def test_restarts_average_over_stakes_that_are_fixed_beforehand(evidence, planned):
-    begun = evidence[:planned]
-    stakes = [1.0] if planned == 1 else [0.5] + [0.5 / (planned - 1)] * (planned - 1)
-    values = [exp(value) for value in begun] + [1.0] * (planned - len(begun))
+@given(st.lists(st.floats(-800, 50), min_size=1, max_size=8), st.integers(0, 3))
+def test_processes_are_averaged_over_their_stakes_and_those_that_have_not_begun_are_worth_theirs(evidence, more):
+    processes = processes_of(range(len(evidence)), len(evidence) + more)
 
-    together = restarted(evidence, planned)
+    together = processes.together(np.array(evidence))
 
-    assert exp(together) == pytest.approx(sum(s * v for s, v in zip(stakes, values, strict=True)))
+    expected = processes.resting + sum(s * exp(v) for s, v in zip(processes.stakes, evidence, strict=True))
+    assert together >= max(evidence) + log(processes.stakes.min()) - 1e-9
+    assert expected == 0 or together == pytest.approx(log(expected), abs=1e-9)
+
+
+def test_the_telling_process_is_the_one_that_says_the_most_for_its_stake_if_it_began_within_a_stage():
+    processes = processes_of([0], 1, Restarts(at(12, 24), 2))
+
+    assert processes.telling(np.array([0.0, 1.0, 9.0])) == 24
+    assert processes.telling(np.array([0.0, 9.0, 9.0])) == 12
+    assert processes.telling(np.array([8.0, 9.0, 9.0])) is None
+
+
+def test_a_month_later_a_fresh_process_still_has_a_ten_millionth():
+    month = processes_of([0], 5, Restarts(at(99), 30 * 480))
+
+    assert month.stakes[-1] > 1e-7
+    assert FIRST_STAKE + RESTART_STAKE < 1
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 30), st.lists(st.integers(0, 40), max_size=10), st.integers(0, 1_000))
+def test_sums_since_a_window_are_the_sums_from_there_on(windows, firsts, seed):
+    values = np.random.default_rng(seed).normal(0, 1, (windows, 3))
+
+    sums = sums_since(values, at(*firsts))
+
+    assert sums == pytest.approx(np.array([values[first:].sum(axis=0) for first in firsts]).reshape(-1, 3))
+
+
+def test_what_is_recent_is_not_what_is_left_of_large_numbers():
+    values = np.array([[1e17], [1.0], [2.0]])
+
+    assert sums_since(values, at(1, 2, 0)).ravel().tolist() == [3.0, 2.0, 1e17]
+
+
+def test_each_process_has_the_evidence_of_its_own_windows():
+    gains = rate_gains(some_rates(np.random.default_rng(11), ratio=2.0), 1.0, NO_CAP)
+
+    since = log_rate_evidence_since(gains, at(150, 0, 200))
+
+    assert since.tolist() == pytest.approx([log_rate_evidence(gains[150:]), log_rate_evidence(gains), 0.0])
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.floats(-30, 30), st.integers(1, 5_000)), min_size=1, max_size=6))
+def test_several_scores_come_to_what_each_comes_to(pairs):
+    scores, windows = np.array(pairs, np.float64).T
+
+    together = half_normal_log_evidence(scores, windows, ALPHA)
+
+    assert together.tolist() == pytest.approx([half_normal_log_evidence(z, n, ALPHA) for z, n in pairs])
+    assert t_to_z(scores, 63.0).tolist() == pytest.approx([t_to_z(z, 63.0) for z, _ in pairs])
 
 
 @settings(max_examples=8)
@@ -162,7 +250,7 @@ def test_across_entities_equal_rates_come_to_a_standard_normal():
     scores = []
     for _ in range(400):
         sums = spread(rng, Rates(np.full(50, 4.0), np.full(50, 200.0), np.full(50, 1.0), np.full(50, 50.0)))
-        scores.append(cluster_z(sums, expected_rates(sums, 1.0), [0])[0])
+        scores.append(cluster_z(sums, expected_rates(sums, 1.0), at(0))[0])
 
     # Standard errors of a mean and of a standard deviation of 400: 0.05 and 0.035; four of them.
     assert abs(np.mean(scores)) < 0.2
@@ -176,8 +264,8 @@ def test_one_busy_entity_is_no_evidence_across_entities_and_many_are():
     busy = many._replace(value_challenger=np.zeros_like(many.value_challenger))
     busy.value_challenger[:, 7] = 10.0
 
-    assert cluster_z(many, expected_rates(many, 1.0), [0])[0] > 8
-    assert cluster_z(busy, expected_rates(busy, 1.0), [0])[0] < 1.2
+    assert cluster_z(many, expected_rates(many, 1.0), at(0))[0] > 8
+    assert cluster_z(busy, expected_rates(busy, 1.0), at(0))[0] < 1.2
 
 
 def test_a_later_start_leaves_earlier_windows_out():
@@ -185,7 +273,7 @@ def test_a_later_start_leaves_earlier_windows_out():
     bad = np.repeat([10.0, 1.0], 50)
     sums = spread(rng, Rates(np.full(100, 4.0), np.full(100, 200.0), bad, np.full(100, 50.0)))
 
-    since_start, since_middle = cluster_z(sums, expected_rates(sums, 1.0), [0, 50])
+    since_start, since_middle = cluster_z(sums, expected_rates(sums, 1.0), at(0, 50))
 
     assert since_start > 5
     assert abs(since_middle) < 4
@@ -212,20 +300,22 @@ def test_a_difference_of_means_is_found_with_its_size():
     moments, buckets = moments_of(np.random.default_rng(6), shift=0.5)
 
     shift = mean_shift(moments)
-    z, windows = shift_z(moments, buckets, 0.1, 0, 1)
+    (z, later_z), (windows, later) = shift_z(moments, buckets, 0.1, at(0, 30), 1)
 
     # Standard error of 1,200 values against 12,000: 0.03; four of them.
     assert shift is not None
     assert shift.difference == pytest.approx(0.5, abs=0.12)
-    assert (windows, z > 6) == (60, True)
-    assert shift_z(moments, buckets, 0.1, 0, -1)[0] < -6
-    assert abs(shift_z(moments, buckets, 0.5, 0, 1)[0]) < 4
+    assert (windows, later) == (60, 30)
+    assert z > 6
+    assert 3 < later_z < z
+    assert shift_z(moments, buckets, 0.1, at(0), -1)[0][0] < -6
+    assert abs(shift_z(moments, buckets, 0.5, at(0), 1)[0][0]) < 4
 
 
 def test_pods_that_wander_together_are_not_taken_for_a_difference():
     rng = np.random.default_rng(7)
 
-    scores = [shift_z(*moments_of(rng, 0.0, windows=200, wobble=0.5), 0.0, 0, 1)[0] for _ in range(40)]
+    scores = [shift_z(*moments_of(rng, 0.0, windows=200, wobble=0.5), 0.0, at(0), 1)[0][0] for _ in range(40)]
 
     # Twenty stretches with a standard deviation of 0.7 move the mean by 0.16, five times what independent values would.
     assert max(scores) < 4
@@ -234,8 +324,8 @@ def test_pods_that_wander_together_are_not_taken_for_a_difference():
 def test_the_mean_over_buckets_expects_the_shift_that_is_tolerated():
     _, buckets = moments_of(np.random.default_rng(8), shift=0.3)
 
-    assert cluster_z(buckets, expected_means(buckets, 0.0), [0])[0] > 4
-    assert abs(cluster_z(buckets, expected_means(buckets, 0.3), [0])[0]) < 4
+    assert cluster_z(buckets, expected_means(buckets, 0.0), at(0))[0] > 4
+    assert abs(cluster_z(buckets, expected_means(buckets, 0.3), at(0))[0]) < 4
 
 
 def test_without_values_on_both_sides_there_is_no_difference():
@@ -243,8 +333,8 @@ def test_without_values_on_both_sides_there_is_no_difference():
     alone = Moments(*moments[:3], *(np.zeros(60) for _ in range(3)))
 
     assert mean_shift(alone) is None
-    assert shift_z(alone, buckets, 0.0, 0, 1) == (0.0, 0)
-    assert shift_z(moments, buckets, 0.0, 60, 1) == (0.0, 0)
+    for scores, windows in (shift_z(alone, buckets, 0.0, at(0), 1), shift_z(moments, buckets, 0.0, at(60), 1)):
+        assert (scores.tolist(), windows.tolist()) == ([0.0], [0.0])
 
 
 def arrivals_of(rows) -> Arrivals:
@@ -334,7 +424,7 @@ def test_a_process_is_charged_for_the_stake_that_it_starts_with():
 
     rates = one_window(rate * 9_000, 9_000, rate * ratio * 1_000, 1_000)
     evidence = log_rate_evidence(rate_gains(rates, 1.0, NO_CAP))
-    assert log(2 * 200) <= evidence < log(2 * 200) + 1.5
+    assert log(200 / FIRST_STAKE) <= evidence < log(200 / FIRST_STAKE) + 1.5
 
 
 def test_the_smallest_visible_regression_is_about_what_simulations_find():

@@ -1,6 +1,7 @@
 """The checks of an analysis as people read them: both sides, the change, its limit, and what follows."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import isinf, log
 
 from rich.table import Table
@@ -69,13 +70,19 @@ def change_words(row: Evidence) -> str:
     if row.change is None:
         return _DASH
     if row.check is Check.SCORE_SHIFT:
+        if row.since is not None:
+            return f"{row.change:+.2f}".replace("-", _MINUS) + _since(row)
         change, low, high = (
             "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
             for value in (row.change, row.change_low, row.change_high)
         )
         return f"{change} ({low}…{high})"
     interval = f" ({_number(row.change_low)}{_NDASH}{_number(row.change_high)})" if row.change_low is not None else ""
-    return f"{_number(row.change)}x{interval}"
+    return f"{_number(row.change)}x{interval}{_since(row)}"
+
+
+def _since(row: Evidence) -> str:
+    return "" if row.since is None else f" since {datetime.fromtimestamp(row.since, UTC):%H:%M}"
 
 
 def limit_words(row: Evidence) -> str:
