@@ -81,3 +81,35 @@ async def test_logged_inputs_come_by_entity_and_of_more_than_are_wanted_those_of
     assert some == everything[:300]
     assert len({sample.entity_id for sample in some}) == 100
     assert await history.inputs(2, NOW - 60, NOW + 3_600, 10_000) == []
+
+
+async def test_calls_with_inputs_come_newest_first_with_as_much_of_the_answer_as_can_be_compared(history, database):
+    await database.execute("UPDATE PredictionLog SET inputs = '{\"age\": 41.0}' WHERE score < 1200")
+    for score, change in {
+        0: """prediction = '{"score": 0.5}'""",
+        1: """prediction = '{"label": "b", "scores": [0.1, 0.9]}'""",
+        2: """prediction = jsonb_build_object('label', repeat('b', 5000))""",
+        3: "cache_hit = TRUE",
+        4: "status = 'fallback'",
+        5: "status = 'timeout'",
+        6: "prediction_id = NULL",
+        7: "prediction = 'null'",
+    }.items():
+        await database.execute(f"UPDATE PredictionLog SET {change} WHERE score = {score}")
+
+    everything = await history.calls([1, 2], NOW - 60, NOW + 3_600, 10_000)
+    newest = await history.calls([1, 2], NOW - 60, NOW + 3_600, 300)
+
+    found = {call.score: call for call in everything}
+    assert found.keys() == set(range(1_200)) - {5, 6}
+    assert [call.predicted_at for call in everything] == sorted(
+        (call.predicted_at for call in everything), reverse=True
+    )
+    assert newest == everything[:300]
+    assert (found[0].version_id, found[0].inputs, found[0].answer) == (1, '{"age": 41.0}', '{"score": 0.5}')
+    assert found[0].latency_us == 10_000
+    assert found[0].entity_id == "user-0"
+    assert (found[1].answer, found[2].answer, found[7].answer) == ('{"label": "b"}', None, None)
+    assert (found[3].latency_us, found[4].latency_us) == (None, None)
+    assert await history.calls([2], NOW - 60, NOW + 3_600, 10_000) == []
+    assert await history.calls([1], NOW + 100, NOW + 3_600, 10_000) == []

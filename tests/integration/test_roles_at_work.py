@@ -228,6 +228,26 @@ async def test_the_archiver_works_under_the_retention_role_and_a_reader_asks_abo
         assert set((await ids_seen(await login(role))).values()) == {1}
 
 
+async def test_a_reader_may_replay_logged_inputs_and_a_proxys_login_may_not(database, database_url, login, model_port):
+    before = await register(database_url, 1, [])
+    await register(database_url, 2, [model_port("visits:2")])
+    await database.execute(
+        "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, score, latency_ms,"
+        " predicted_at, prediction_id, inputs) VALUES ($1, 'cust-1', repeat('0', 64), '{}', 0.5, 5,"
+        " now() - INTERVAL '1 minute', gen_random_uuid(), $2)",
+        before,
+        orjson.dumps(orjson.loads(PREDICT_BODIES[0])["inputs"]).decode(),
+    )
+
+    reader, proxy = [
+        await CommandLine(await login(role)).beside("log", "replay", "visits", "2", "--json")
+        for role in ("understudy_reader", "understudy_proxy")
+    ]
+
+    assert (reader.code, reader.document["replay"]["replayed"]) == (0, 1), reader.err
+    assert proxy.code == 7
+
+
 def interrupt() -> None:
     raise InterruptedError
 

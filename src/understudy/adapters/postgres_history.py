@@ -1,4 +1,4 @@
-"""``PredictionHistory`` over ``PredictionLog``: bounded answers, each within a time-out."""
+"""``PredictionHistory`` and ``CallHistory`` over ``PredictionLog``: bounded answers, each within a time-out."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.sampling import InputSample
 from understudy.core.windows import ANALYSIS_BUCKETS
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_history import LoggedScores
+from understudy.ports.prediction_history import LoggedCall, LoggedScores
 
 # The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
@@ -29,6 +29,29 @@ _INPUTS = """
       AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
     ORDER BY hashtextextended(entity_id, 30), id LIMIT $4
 """
+# $1 versions, $2 since, $3 until, $4 at most, $5 longest answer. Version by version, so that each is read from its
+# newest call on; the hour is an index's own first column, for a log of which few calls have inputs. An answer's list of
+# scores may be a megabyte long: it is looked at once it is known which calls are wanted.
+_CALLS = """
+    SELECT prediction_id::text AS prediction_id, extract(epoch FROM predicted_at)::float8 AS predicted_at, entity_id,
+           model_version_id AS version_id, inputs, CASE WHEN octet_length(answer) <= $5 THEN answer END AS answer,
+           score, CASE WHEN status = 'ok' AND NOT cache_hit THEN latency_us END AS latency_us
+    FROM (
+        SELECT newest.* FROM unnest($1::bigint[]) AS asked (version_id) CROSS JOIN LATERAL (
+            SELECT * FROM predictionlog
+            WHERE model_version_id = asked.version_id AND inputs IS NOT NULL AND prediction_id IS NOT NULL
+              AND status IN ('ok', 'fallback') AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+              AND date_trunc('hour', predicted_at AT TIME ZONE 'UTC')
+                  >= date_trunc('hour', to_timestamp($2) AT TIME ZONE 'UTC')
+            ORDER BY predicted_at DESC, id DESC LIMIT $4
+        ) AS newest
+        ORDER BY newest.predicted_at DESC, newest.id DESC LIMIT $4
+    ) AS call CROSS JOIN LATERAL (
+        SELECT CASE WHEN jsonb_typeof(prediction) = 'object' THEN (prediction - 'scores')::text END AS answer
+    ) AS kept
+    ORDER BY call.predicted_at DESC, call.id DESC
+"""
+_LONGEST_ANSWER = 4_096
 _SMALLEST_HASH, _LARGEST_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
@@ -58,6 +81,12 @@ class PostgresPredictionHistory:
         async with self._reading() as connection:
             rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
+
+    async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
+        """See :class:`understudy.ports.prediction_history.CallHistory`."""
+        async with self._reading() as connection:
+            rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _LONGEST_ANSWER)
+        return [LoggedCall(*row) for row in rows]
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[asyncpg.Connection]:

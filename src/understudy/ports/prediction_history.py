@@ -15,6 +15,24 @@ class LoggedScores(NamedTuple):
     """How many there were; the groups may hold a sample."""
 
 
+class LoggedCall(NamedTuple):
+    """A call that was answered, with the inputs that were logged of it."""
+
+    prediction_id: str
+    predicted_at: float
+    """In seconds since the epoch."""
+    entity_id: str
+    version_id: int
+    """Who answered."""
+    inputs: str
+    """A JSON object: what may be logged of the inputs, as they were used."""
+    answer: str | None
+    """The prediction's JSON text without its list of scores; ``None`` when it is too long to be compared."""
+    score: float | None
+    latency_us: int | None
+    """In the proxy; ``None`` where it says nothing of one model server: the cache answered, or a champion stood in."""
+
+
 class PredictionHistory(Protocol):
     """What a version was asked and answered, for somebody who waits.
 
@@ -36,4 +54,18 @@ class PredictionHistory(Protocol):
 
     async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
         """Return logged inputs of a version, by entity; of more than ``at_most`` those of entities chosen by hash."""
+        ...
+
+
+class CallHistory(Protocol):
+    """Calls that were answered, to be made again.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
+        """Return the newest calls that these versions answered in ``[since, until)`` and whose inputs were logged.
+
+        The newest one comes first.
+        """
         ...

@@ -19,23 +19,18 @@ from understudy.adapters.archive_stores import load
 from understudy.bootstrap.archive import gather_log
 from understudy.entrypoints.cli.environment import settings_with_demo
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson
+from understudy.entrypoints.cli.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.rendering import Column, a_table, advice_console, advise, nothing_as, show
-from understudy.entrypoints.cli.times import moment_of
+from understudy.entrypoints.cli.times import moment_of, seconds_of
 from understudy.ports.log_archive import LogFiles, WantedRows
 from understudy.settings import Settings
 
 app = typer.Typer(
-    no_args_is_help=True, help="Ask the prediction log, live and archived rows as one.", add_completion=False
+    no_args_is_help=True, help="Ask the prediction log; send logged inputs to another version.", add_completion=False
 )
 _BEGINNING, _END = 0.0, 4_102_444_800.0
 """1970 and 2100: no row is outside."""
 _EXAMPLE = "For example: understudy log query 'SELECT model, count(*) FROM predictionlog GROUP BY ALL' --since 7d"
-
-
-@app.callback()
-def root() -> None:
-    """Make ``query`` a command of a group."""
 
 
 @app.command()
@@ -75,6 +70,47 @@ def query(
         except duckdb_log.QueryRefused as problem:
             raise CommandRefused(ExitCode.USAGE, str(problem), _EXAMPLE) from None
     advise(f"{rows.live:,} live rows and {rows.archived:,} archived ones could be seen")
+
+
+@app.command()
+def replay(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    since: Annotated[str, typer.Option(metavar="TIME", help="Calls from then on: 24h, 2026-11-20.")] = "1d",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many calls, the newest ones.")] = 200,
+    from_version: Annotated[
+        str | None, typer.Option("--from-version", metavar="VERSION", help="Only calls that this version answered.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=64, help="Calls at the same time.")] = 4,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", min=1, max=600_000, help="For one call; by default the version's.")
+    ] = None,
+    within: Annotated[str, typer.Option("--within", metavar="TIME", help="For all of it: 60s, 10m.")] = "60s",
+    as_json: AsJson = False,
+) -> None:
+    """Send logged inputs to a version, and compare what it answers with what was answered then.
+
+    The calls go to the version's model servers directly, and nothing is written: no row of the log, no cache, no
+    metric, no window. Leaves with 1 when a call failed or could not be compared.
+    """
+    # gRPC, scipy and SQLAlchemy: a query of the log needs none of them, and they are a second of its start.
+    from understudy.entrypoints.cli.log_replay import run_replay  # noqa: PLC0415
+    from understudy.experiments.log_replay import ReplayWanted  # noqa: PLC0415
+
+    now = time.time()
+    wanted = ReplayWanted(
+        model,
+        version,
+        from_version,
+        moment_of(since, now, "--since"),
+        now,
+        limit,
+        concurrency,
+        None if timeout_ms is None else timeout_ms / 1_000,
+        seconds_of(within, "--within"),
+    )
+    run_replay(wanted, as_json=as_json)
 
 
 async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFiles:

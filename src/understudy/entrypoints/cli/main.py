@@ -42,7 +42,7 @@ NOUNS = {
     "rollback": Noun(f"{_HERE}.rollback", "Send all traffic of a model back, at once."),
     "predict": Noun(f"{_HERE}.predict", "Make one predict call, and say who answered it."),
     "explain": Noun(f"{_HERE}.explain", "Say why an entity gets its answer, or what an error code means."),
-    "log": Noun(f"{_HERE}.log", "Ask the prediction log, live and archived rows as one."),
+    "log": Noun(f"{_HERE}.log", "Ask the prediction log; send logged inputs to another version."),
     "audit": Noun(f"{_HERE}.audit", "List who changed which policy, when and why."),
     "key": Noun(f"{_HERE}.key", "Create, list and revoke callers' keys."),
     "doctor": Noun(f"{_HERE}.doctor", "Check everything this installation depends on."),

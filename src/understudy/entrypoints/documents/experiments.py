@@ -4,7 +4,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+import orjson
+
+from understudy.core.logged_calls import Answer
+from understudy.core.replay_comparison import ReplayedCall, ReplayReport
+from understudy.core.shadow_comparison import ScoreComparison
 from understudy.experiments.ab_report import AbReport
+from understudy.experiments.log_replay import ReplayFinding
 from understudy.experiments.shadow_report import ShadowFinding
 
 Label: TypeAlias = Callable[[int], str]
@@ -51,6 +57,66 @@ def shadow_document(found: ShadowFinding, model_name: str, label: Label) -> dict
     """Return a report on a shadow."""
     champion, shadow = label(found.champion_id), label(found.shadow_id)
     return {"report": {"model": model_name, "champion": champion, "shadow": shadow, **document_of(found)}}
+
+
+def replay_document(found: ReplayFinding) -> dict[str, Any]:
+    """Return what a version answered to logged inputs; ``then`` is what was logged, ``now`` what it answered."""
+    question, report = found.question, found.report
+    labels = question.labels
+    figures = {name: value for name, value in document_of(report).items() if name not in ("scores", "examples")}
+    return {
+        "replay": {
+            "model": question.wanted.model_name,
+            "version": question.version.version,
+            "since": datetime.fromtimestamp(question.wanted.since, UTC),
+            "until": datetime.fromtimestamp(question.wanted.until, UTC),
+            "answered_by": {labels[version_id]: calls for version_id, calls in found.answered_by.items()},
+            "input_sample_percent": question.sample_percent,
+            **figures,
+            "is_whole": report.is_whole,
+            "classes": _classes_document(report),
+            "scores": None if report.scores is None else _scores_document(report.scores),
+            "left_out": list(found.left_out),
+            "defaulted": list(found.defaulted),
+            "examples": [_example_document(call, labels) for call in report.examples],
+        }
+    }
+
+
+def _classes_document(report: ReplayReport) -> dict[str, Any] | None:
+    found = report.classes
+    return None if found is None else {**found._asdict(), "changed_percent": found.changed_percent}
+
+
+def _scores_document(scores: ScoreComparison) -> dict[str, Any]:
+    return {
+        "pairs": scores.pairs,
+        "then_mean": scores.champion_mean,
+        "now_mean": scores.shadow_mean,
+        "difference_low": scores.difference_low,
+        "difference_high": scores.difference_high,
+        "spearman": scores.spearman,
+        "psi": scores.psi,
+        "ks": scores.ks,
+    }
+
+
+def _example_document(call: ReplayedCall, labels: Mapping[int, str]) -> dict[str, Any]:
+    return {
+        "prediction_id": call.prediction_id,
+        "predicted_at": datetime.fromtimestamp(call.predicted_at, UTC),
+        "entity_id": call.entity_id,
+        "answered_by": labels[call.version_id],
+        "then": _answer_document(call.then),
+        "now": _answer_document(call.now),
+        "difference": call.difference,
+    }
+
+
+def _answer_document(answer: Answer | None) -> dict[str, Any] | None:
+    if answer is None:
+        return None
+    return {"score": answer.score, "label": None if answer.label is None else orjson.loads(answer.label)}
 
 
 def _member_of(name: str, member: Any) -> Any:

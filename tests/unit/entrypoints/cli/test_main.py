@@ -22,7 +22,7 @@ EXPECTED = {
     "modelserver": set(),
     "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
     "examples": {"register", "traffic"},
-    "log": {"query"},
+    "log": {"query", "replay"},
     "version": {"add-endpoint", "register", "list", "show"},
     "model": {"list", "show", "set"},
     "explain": set(),
