@@ -36,6 +36,16 @@ class InputDifferences(NamedTuple):
 NO_DIFFERENCES = InputDifferences()
 
 
+class Names(NamedTuple):
+    """What the words call the two that are compared."""
+
+    before: str = "the champion"
+    after: str = "the version"
+
+
+CHAMPION_AND_VERSION = Names()
+
+
 def input_differences(champion: Mapping[str, Any], version: Mapping[str, Any]) -> InputDifferences:
     """Compare two documents of ``input_schema``; one that cannot be compiled is somebody else's to report."""
     try:
@@ -44,41 +54,44 @@ def input_differences(champion: Mapping[str, Any], version: Mapping[str, Any]) -
         return NO_DIFFERENCES
 
 
-def differences_of(champion: InputSchema, version: InputSchema) -> InputDifferences:
+def differences_of(
+    champion: InputSchema, version: InputSchema, names: Names = CHAMPION_AND_VERSION
+) -> InputDifferences:
     """Compare what two versions take. An input that is optional in the version and unknown to the champion is none."""
     breaking: list[str] = []
     possible: list[str] = []
     for feature in version.features:
         before = champion.by_name.get(feature.name)
         if before is None:
-            _compare_new(feature, breaking, possible)
+            _compare_new(feature, breaking, possible, names)
         else:
-            _compare_both(before, feature, breaking, possible)
+            _compare_both(before, feature, breaking, possible, names)
     for feature in champion.features:
         if feature.name not in version.by_name:
             # Without a default and a store each call has it, and an input that a version does not know is refused.
             always = not (feature.has_default or feature.stored)
-            words = "the champion takes it and the version does not"
+            words = f"{names.before} takes it and {names.after} does not"
             (breaking if always else possible).append(f"{feature.name}: {words}")
     return InputDifferences(tuple(breaking), tuple(possible))
 
 
-def _compare_new(feature: Feature, breaking: list[str], possible: list[str]) -> None:
+def _compare_new(feature: Feature, breaking: list[str], possible: list[str], names: Names) -> None:
     if feature.has_default:
         return
     if feature.stored:
         possible.append(f"{feature.name}: new, and without a default where the feature store has no value")
     else:
-        breaking.append(f"{feature.name}: new and required, and the champion refuses calls that have it")
+        breaking.append(f"{feature.name}: new and required, and {names.before} refuses calls that have it")
 
 
-def _compare_both(before: Feature, after: Feature, breaking: list[str], possible: list[str]) -> None:
-    name, other = after.name, f"{after.name}: {expected(after)}, and of the champion {expected(before)}"
+def _compare_both(before: Feature, after: Feature, breaking: list[str], possible: list[str], names: Names) -> None:
+    name, of_before = after.name, f"of {names.before}"
+    other = f"{name}: {expected(after)}, and {of_before} {expected(before)}"
     same_kind = _kind_of(before) == _kind_of(after)
     if before.per_treatment != after.per_treatment:
         # A predict call has one treatment and fits both; a rank call does not.
         whose = {True: "a treatment's", False: "the entity's"}
-        possible.append(f"{name}: {whose[after.per_treatment]}, and of the champion {whose[before.per_treatment]}")
+        possible.append(f"{name}: {whose[after.per_treatment]}, and {of_before} {whose[before.per_treatment]}")
     elif not same_kind or not _same_shape(before, after):
         # A call fits both that leaves it out, or has a single value where the champion takes a list of one as well.
         is_left_to_callers = same_kind and (before.shape, after.shape) == ((1,), ())
@@ -86,9 +99,9 @@ def _compare_both(before: Feature, after: Feature, breaking: list[str], possible
     elif after.datatype.is_integer and _holds_more(before.datatype, after.datatype):
         possible.append(other)
     elif _is_narrower(before, after):
-        possible.append(f"{name}: fewer values are permitted than of the champion")
+        possible.append(f"{name}: fewer values are permitted than {of_before}")
     elif _is_optional(before) and not _is_optional(after):
-        possible.append(f"{name}: required, and of the champion optional")
+        possible.append(f"{name}: required, and {of_before} optional")
 
 
 def _is_optional(*features: Feature) -> bool:

@@ -203,9 +203,11 @@ def judge_servers(
         return Finding(name, state, "has no model server", advice)
     ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
     away = [
-        f"{server.endpoint}: {server.problem} ({_duration(server.seconds)})" for server in servers if server.problem
+        f"{server.endpoint}: {server.problem} ({short_duration(server.seconds)})"
+        for server in servers
+        if server.problem
     ]
-    answered = [f"{server.endpoint} in {_duration(server.seconds)}" for server in ready]
+    answered = [f"{server.endpoint} in {short_duration(server.seconds)}" for server in ready]
     all_servers = _count(len(servers), "model server")
     if away:
         what = f"served by {'none' if not ready else len(ready)} of its {all_servers}; {_listed(away, '; ')}"
@@ -217,7 +219,7 @@ def judge_servers(
         return Finding(name, State.WARNING if ready else state, what, advice)
     what = f"served by {all_servers}: {_listed(answered)}"
     if ready[0].seconds > timeout_seconds:
-        advice = f"Calls may take {_duration(timeout_seconds)}: what does the slow server wait for?"
+        advice = f"Calls may take {short_duration(timeout_seconds)}: what does the slow server wait for?"
         return Finding(name, State.WARNING, what, advice)
     return Finding(name, State.GOOD, what)
 
@@ -227,7 +229,8 @@ def _listed(words: Sequence[str], between: str = ", ") -> str:
     return between.join([*words[:MOST_SERVERS], *more])
 
 
-def _duration(seconds: float) -> str:
+def short_duration(seconds: float) -> str:
+    """Return how long an answer took, for people: ``3 ms``, ``2.0 s``."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 

@@ -44,12 +44,13 @@ class WarmUpProbe:
         except BackendUnavailable as problem:
             return WarmUpResult(passed=False, detail=str(problem))
         try:
-            return await _asked(version, backend)
+            return await warm_up(version, backend)
         finally:
             await backend.close()
 
 
-async def _asked(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:
+async def warm_up(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:
+    """Say whether the model servers behind ``backend`` answer example calls; never raises for what is their fault."""
     if not await backend.ready(READY_SECONDS):
         return WarmUpResult(passed=False, detail="no model server says that it is ready")
     try:

@@ -8,6 +8,8 @@ from understudy.core.input_differences import (
     MAX_NAMED,
     NO_DIFFERENCES,
     InputDifferences,
+    Names,
+    differences_of,
     input_differences,
 )
 from understudy.core.schema_reader import compile_input_schema
@@ -137,6 +139,20 @@ def test_no_version_is_called_breaking_that_takes_a_call_of_the_champions(champi
 def test_a_schema_that_cannot_be_compiled_is_not_compared():
     assert input_differences({}, schema(AGE)) == NO_DIFFERENCES
     assert input_differences(schema(AGE), {"features": []}) == NO_DIFFERENCES
+
+
+def test_the_words_are_about_the_champion_unless_the_two_have_names_of_their_own():
+    champion, version = schema(AGE, {"name": "tenure", "dtype": "int64"}), schema({**AGE, "min": 0}, PLAN)
+    names = Names("version 7", "version 8")
+
+    champions = input_differences(champion, version)
+    named = differences_of(compile_input_schema(champion), compile_input_schema(version), names)
+
+    said = [line for line in champions.lines() if "champion" in line or "the version" in line]
+    assert said == champions.lines()
+    assert named.lines() == [
+        line.replace("the champion", "version 7").replace("the version", "version 8") for line in said
+    ]
 
 
 def test_what_breaks_is_named_first_and_no_text_grows_without_bound():

@@ -15,11 +15,15 @@ from understudy.entrypoints.cli.inputs_text import input_warnings
 from understudy.entrypoints.cli.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.version_check import check
+from understudy.entrypoints.cli.version_diff import diff
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import problems_of
 from understudy.ports.registry import NewVersion, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
+app.command()(diff)
+app.command()(check)
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
 

@@ -23,7 +23,7 @@ EXPECTED = {
     "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
     "examples": {"register", "traffic"},
     "log": {"query", "replay"},
-    "version": {"add-endpoint", "register", "list", "show"},
+    "version": {"add-endpoint", "check", "diff", "register", "list", "show"},
     "model": {"list", "show", "set"},
     "explain": set(),
     "predict": set(),
@@ -66,6 +66,14 @@ def test_who_archives_nothing_loads_no_library_that_archives(module):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
 
     assert set(done.stdout.split()) & ARCHIVING == set()
+
+
+def test_who_asks_about_versions_and_calls_no_model_server_loads_nothing_that_calls_one():
+    program = "import sys; import understudy.entrypoints.cli.version; print('grpc' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("noun", sorted(EXPECTED))

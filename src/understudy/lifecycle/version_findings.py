@@ -1,0 +1,72 @@
+"""What is found of one version before callers depend on it: its model servers, its inputs, its answers."""
+
+from collections.abc import Sequence
+from shlex import quote
+
+from understudy.core.input_differences import InputDifferences
+from understudy.core.rollout_state import WarmUpResult
+from understudy.lifecycle.findings import Finding, State, short_duration
+from understudy.ports.model_backend import ServerSeen
+
+RETIRED = "retired"
+_INPUTS_ADVICE = "docs/how-to/connect-a-model-server.md has what to do about inputs that differ."
+
+NO_CHAMPION = Finding("inputs", State.GOOD, "not compared: the model has no champion yet; --against names a version")
+IS_CHAMPION = Finding("inputs", State.GOOD, "not compared: it is the champion itself; --against names another version")
+
+
+def judge_status(model: str, status: str) -> list[Finding]:
+    """Judge whether a version may get a role; nothing is found of one that may."""
+    if status != RETIRED:
+        return []
+    advice = f"Name another version: understudy version list {quote(model)}."
+    return [Finding("status", State.PROBLEM, "retired: it gets no role, and no rollout of it starts", advice)]
+
+
+def judge_each_server(model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float) -> list[Finding]:
+    """Judge each model server by itself; one that does not serve is a problem when no other one does.
+
+    Args:
+        model: Its name.
+        version: Its label.
+        servers: All of them, as they were found.
+        timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
+    """
+    if not servers:
+        advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
+        return [Finding("servers", State.PROBLEM, "the version has no model server", advice)]
+    away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
+    return [_judge_server(server, away, timeout_seconds) for server in servers]
+
+
+def _judge_server(server: ServerSeen, away: State, timeout_seconds: float) -> Finding:
+    took = short_duration(server.seconds)
+    if server.problem:
+        advice = "Mend it, or delete its row of ModelEndpoint if it is gone."
+        return Finding("server", away, f"{server.endpoint}: {server.problem} ({took})", advice)
+    what = f"{server.endpoint} says in {took} that it serves the version"
+    if server.seconds > timeout_seconds:
+        advice = f"Calls may take {short_duration(timeout_seconds)}: what does it wait for?"
+        return Finding("server", State.WARNING, what, advice)
+    return Finding("server", State.GOOD, what)
+
+
+def judge_inputs(against: str, version: str, found: InputDifferences) -> Finding:
+    """Judge what a version asks of callers whose calls fit another one, ``against``."""
+    lines = found.lines()
+    if not lines:
+        return Finding("inputs", State.GOOD, f"every call that fits {against} fits {version} too")
+    state, fails = (State.PROBLEM, "fails") if found.breaking else (State.WARNING, "may fail")
+    what = f"a call that fits {against} {fails} at {version} (422): {'; '.join(lines)}"
+    return Finding("inputs", state, what, _INPUTS_ADVICE)
+
+
+def judge_warm_up(result: WarmUpResult | None) -> Finding:
+    """Judge the example calls; ``None`` where no model server was there to be called."""
+    if result is None:
+        advice = "It is called as soon as one of its model servers says that it serves the version."
+        return Finding("warm-up", State.WARNING, "no example call was made", advice)
+    if result.passed:
+        return Finding("warm-up", State.GOOD, result.detail)
+    advice = "The model server's log may say why; no rollout of the version starts until it answers."
+    return Finding("warm-up", State.PROBLEM, result.detail, advice)
