@@ -40,7 +40,7 @@ UnderstudyError
     ├── MigrationBlocked   E211 somebody holds a lock that a migration needs (says who)
     ├── GenerationMoved    E409 somebody else changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
-    │   └── LoginNotAllowed E514 Postgres answers, and the login lacks a right (says which)
+    │   └── LoginNotAllowed E514 Postgres answers, and refuses the login, or the login lacks a right
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: nothing was written

@@ -210,6 +210,40 @@ async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, d
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
+async def test_a_rollout_that_is_shown_says_what_its_challengers_calls_failed_with(understudy, database_url):
+    begun = await asyncio.to_thread(started, understudy)
+    rollout_id = begun.json["rollout"]["rollout_id"]
+    show = ("rollout", "show", "visits", str(rollout_id))
+    none_yet = await understudy.beside(*show)
+    await sql(
+        database_url,
+        "INSERT INTO PredictionLog (model_version_id, assigned_version_id, entity_id, input_hash, prediction, "
+        "latency_ms, role, reason, status, error_code, rollout_id) "
+        "SELECT (SELECT id FROM ModelVersion WHERE version = '1'), (SELECT id FROM ModelVersion WHERE version = '2'), "
+        "'u', '', '{}', 1, 'champion', 'bucket', 'fallback', CASE WHEN n < 3 THEN 'E504' ELSE 'E503' END, $1 "
+        "FROM generate_series(1, 9) AS n",
+        rollout_id,
+    )
+
+    shown = await understudy.beside(*show)
+
+    assert "failing calls" not in none_yet.out
+    assert (
+        "failing calls of 2: E503 BackendUnavailable 7, E504 DeadlineExceeded 2 → understudy explain E503" in shown.said
+    )
+    assert max(map(len, shown.out.splitlines())) <= 80
+
+
+async def test_a_rollout_is_shown_also_while_its_log_does_not_answer(understudy, database_url, database):
+    await asyncio.to_thread(started, understudy)
+    await database.execute("BEGIN; LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+
+    shown = await understudy.beside("rollout", "show", "visits")
+
+    assert shown.code == 0, shown.err
+    assert "failing calls of 2: not known, Postgres did not find the answer within 2 s" in shown.said
+
+
 def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):
     unknown, none_yet = understudy("rollout", "list", "nope"), understudy("rollout", "list", "visits")
 

@@ -1,15 +1,20 @@
 """Scores out of the log: the right ones, no more than wanted, and always the same."""
 
 import time
+from typing import Any
 
 import asyncpg
 import numpy as np
 import pytest
 from logged_traffic import LoggedTraffic, register, scored_rows
+from spooled_rows import a_row
 
 from understudy.adapters.postgres_history import PostgresPredictionHistory
+from understudy.core.policy import Role
+from understudy.core.prediction import PredictionRow, Status
+from understudy.core.routing import Reason
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_history import LoggedScores
+from understudy.ports.prediction_history import LoggedFailures, LoggedScores, TrialAsked
 
 NOW = time.time() - 3_600.0
 
@@ -113,3 +118,64 @@ async def test_calls_with_inputs_come_newest_first_with_as_much_of_the_answer_as
     assert (found[3].latency_us, found[4].latency_us) == (None, None)
     assert await history.calls([2], NOW - 60, NOW + 3_600, 10_000) == []
     assert await history.calls([1], NOW + 100, NOW + 3_600, 10_000) == []
+
+
+CHAMPION, CHALLENGER, ROLLOUT = 1, 2, 7
+TRIAL = TrialAsked(ROLLOUT, CHAMPION, CHALLENGER, NOW - 60, NOW + 3_600)
+
+
+def a_call(number: int, **changes: Any) -> PredictionRow:
+    """Return a call of the rollout that the challenger failed, and the champion answered."""
+    return a_row(number, version_id=CHAMPION)._replace(
+        **{
+            "assigned_version_id": CHALLENGER,
+            "rollout_id": ROLLOUT,
+            "predicted_at": NOW + number,
+            "status": Status.FALLBACK,
+            "error_code": "E503",
+            **changes,
+        }
+    )
+
+
+@pytest.fixture
+async def trial(database: asyncpg.Connection, database_url: str) -> PostgresPredictionHistory:
+    """The history of a rollout whose challenger failed six calls of ten that count."""
+    for version in ("6", "7"):
+        await register(database, "churn", version)
+    own = {"model_version_id": CHALLENGER, "role": Role.CHALLENGER, "status": Status.TIMEOUT, "error_code": "E504"}
+    answered = {"model_version_id": CHALLENGER, "role": Role.CHALLENGER, "status": Status.OK, "error_code": None}
+    elsewhere = {"assigned_version_id": CHAMPION, "status": Status.ERROR, "error_code": "E502"}
+    traffic = LoggedTraffic(database_url)
+    await traffic.ship(
+        [
+            *(a_call(number) for number in range(4)),
+            *(a_call(number, **own) for number in range(4, 6)),
+            *(a_call(number, **answered) for number in range(6, 10)),
+            a_call(10, **elsewhere),  # the champion's own failure
+            a_call(11, rollout_id=ROLLOUT - 1),
+            a_call(12, reason=Reason.FORCED),
+            a_call(13, reason=Reason.CATEGORY),
+            a_call(14, **{**own, "role": Role.SHADOW}),
+            a_call(15, predicted_at=NOW - 61),
+        ]
+    )
+    await traffic.close()
+    return PostgresPredictionHistory(database_url, timeout_seconds=20)
+
+
+async def test_what_a_challengers_calls_failed_with_is_counted_also_where_the_champion_answered(trial):
+    found = await trial.failures(TRIAL, 1_000)
+    nobodys = await trial.failures(TRIAL._replace(rollout_id=99), 1_000)
+
+    assert found == LoggedFailures({"E503": 4, "E504": 2}, is_whole=True)
+    assert list(found.calls_by_code) == ["E503", "E504"]
+    assert nobodys == LoggedFailures({}, is_whole=True)
+
+
+async def test_of_more_calls_than_are_looked_at_the_newest_are_and_it_is_said(trial):
+    newest = TRIAL._replace(until=NOW + 4)
+
+    found = await trial.failures(newest, 3)
+
+    assert found == LoggedFailures({"E503": 3}, is_whole=False)

@@ -1,10 +1,12 @@
 """Connections to Postgres that notice a dead peer; every vendor error becomes ``RegistryUnavailable``."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -23,7 +25,16 @@ _POOLER_HINT = (
     "This looks like a pooler in transaction mode, through which LISTEN is never heard. DATABASE_URL must lead to "
     "Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
 )
+_WRONG_LOGIN_HINT = (
+    "Correct the user or the password in DATABASE_URL, where a character such as @ or / of a password is written as "
+    "%40 or %2F; the server's own log says which of the two was wrong."
+)
+_NO_ENTRY_HINT = (
+    "Name another login or database in DATABASE_URL, or have the server let this one in: CREATE ROLE … LOGIN, and a "
+    "line for it in pg_hba.conf."
+)
 _SCHEMES = ("postgresql://", "postgres://")
+_PORT = "5432"
 
 
 def normal_dsn(database_url: str) -> str:
@@ -53,7 +64,7 @@ async def connect(
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
-        LoginNotAllowed: The login may not connect to this database.
+        LoginNotAllowed: Postgres answers, and refuses the login, or does not let it connect to this database.
     """
     async with translated("Postgres cannot be reached"):
         try:
@@ -70,6 +81,9 @@ async def connect(
             ) from None
         except asyncpg.InsufficientPrivilegeError as problem:
             raise LoginNotAllowed(f"the login may not connect: {problem}") from problem
+        except asyncpg.InvalidAuthorizationSpecificationError as problem:
+            hint = _WRONG_LOGIN_HINT if isinstance(problem, asyncpg.InvalidPasswordError) else _NO_ENTRY_HINT
+            raise LoginNotAllowed(f"{refused_login(database_url)}: {problem}", hint=hint) from problem
         except asyncpg.ProtocolViolationError as problem:
             raise RegistryUnavailable(f"Postgres cannot be reached: {problem}", hint=_POOLER_HINT) from problem
     _keep_alive(connection)
@@ -99,6 +113,24 @@ async def translated(
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
             raise LoginNotAllowed(f"{what}: {said}") from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
+
+
+def refused_login(database_url: str) -> str:
+    """Say which server was reached and which login it refused; whatever else is in the URL may be secret."""
+    parts = urlsplit(database_url)
+    account, _, place = parts.netloc.rpartition("@")
+    asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    hosts = unquote(place) or asked.get("host") or os.environ.get("PGHOST", "")
+    port = asked.get("port") or os.environ.get("PGPORT") or _PORT
+    user = unquote(account.partition(":")[0]) or asked.get("user") or os.environ.get("PGUSER", "")
+    server = f" at {' or '.join(_with_port(host, port) for host in hosts.split(','))}" if hosts else ""
+    return f"Postgres{server} was reached, and refused the login{f' {user}' if user else ''}"
+
+
+def _with_port(host: str, port: str) -> str:
+    # An IPv6 address has colons within its brackets, and the path of a socket has no port of its own.
+    has_port = ":" in host.rpartition("]")[2]
+    return host if has_port or host.startswith("/") else f"{host}:{port}"
 
 
 def asyncpg_error(problem: BaseException) -> BaseException:

@@ -1,15 +1,16 @@
-"""``PredictionHistory`` and ``CallHistory`` over ``PredictionLog``: bounded answers, each within a time-out."""
+"""What ``PredictionLog`` remembers of calls: bounded answers, each within a time-out."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
+import orjson
 
 from understudy.adapters.postgres_connection import connect, translated
 from understudy.core.sampling import InputSample
 from understudy.core.windows import ANALYSIS_BUCKETS
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_history import LoggedCall, LoggedScores
+from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
 
 # The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
@@ -52,6 +53,22 @@ _CALLS = """
     ORDER BY call.predicted_at DESC, call.id DESC
 """
 _LONGEST_ANSWER = 4_096
+_LOOKED_AT = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
+_NEWEST = """
+    AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
+"""
+# There is an index by version and time and none by error: what bounds the work is how many rows are looked at.
+_FAILURES = f"""
+    WITH of_champion AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $2 {_NEWEST}),
+         of_challenger AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $3 {_NEWEST}),
+         failed AS (
+             SELECT error_code, count(*) AS calls FROM (TABLE of_champion UNION ALL TABLE of_challenger) AS looked_at
+             WHERE rollout_id = $1 AND assigned_version_id = $3 AND error_code IS NOT NULL AND reason = 'bucket'
+               AND role <> 'shadow'
+             GROUP BY error_code)
+    SELECT (SELECT coalesce(jsonb_object_agg(error_code, calls), '{{}}') FROM failed)::text AS calls_by_code,
+           greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
+"""  # noqa: S608 - constants
 _SMALLEST_HASH, _LARGEST_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
@@ -87,6 +104,13 @@ class PostgresPredictionHistory:
         async with self._reading() as connection:
             rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _LONGEST_ANSWER)
         return [LoggedCall(*row) for row in rows]
+
+    async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
+        """See :class:`understudy.ports.prediction_history.FailureHistory`."""
+        async with self._reading() as connection:
+            (found,) = await connection.fetch(_FAILURES, *trial, at_most)
+        by_frequency = sorted(orjson.loads(found["calls_by_code"]).items(), key=lambda entry: (-entry[1], entry[0]))
+        return LoggedFailures(dict(by_frequency), is_whole=found["looked_at"] < at_most)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[asyncpg.Connection]:

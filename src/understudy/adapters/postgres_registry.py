@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from shlex import quote
 from typing import Any
 
 import asyncpg
@@ -15,6 +16,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     text,
     update,
@@ -31,14 +33,19 @@ from understudy.adapters.tables import (
     MODEL_VERSION,
     POLICY_AUDIT,
     PROXY_INSTANCE,
+    ROLLOUT,
     SERVING_POLICY,
 )
 from understudy.core.arms import BucketRange
 from understudy.core.baseline import Baselines
 from understudy.core.baseline_changes import with_baselines
 from understudy.core.presence import LIVE_SECONDS
+from understudy.core.rollout_state import Phase
+from understudy.core.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry import (
+    RETIRED,
+    STAGING,
     AuditEntry,
     KeyLimits,
     KeyRecord,
@@ -65,6 +72,8 @@ _ARMS = literal_column(
 )
 _KEY_COLUMNS = [API_KEY.c[name] for name in KeyRecord._fields]
 """Never the hash: who lists keys need not be able to read it."""
+_EMPTY_METRICS = "UPDATE ModelVersion SET metrics = NULL empties them."
+_OPEN_PHASES = [phase.value for phase in Phase if not phase.is_final]
 _LIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{LIVE_SECONDS:.0f} seconds'")
 
 
@@ -153,9 +162,33 @@ class PostgresRegistry:
             try:
                 metrics = with_baselines(before.metrics, baselines, changed)
             except ValueError as problem:
-                raise PolicyRefused(str(problem), hint="UPDATE ModelVersion SET metrics = NULL empties them.") from None
+                raise PolicyRefused(str(problem), hint=_EMPTY_METRICS) from None
             async with _refusals():
                 await connection.execute(update(MODEL_VERSION).where(of_version).values(metrics=metrics))
+            return VersionChange(before, await _version(connection, model_name, version))
+
+    async def set_retired(
+        self, model_name: str, version: str, origin: Origin, *, is_retired: bool, dry_run: bool = False
+    ) -> VersionChange:
+        """See :class:`understudy.ports.registry.Registry`."""
+        status = RETIRED if is_retired else STAGING
+        async with self._transaction(dry_run=dry_run) as connection:
+            of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
+            # As the guards of policies lock it: rows of its calls go on being logged meanwhile.
+            await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update(key_share=True))
+            before = await _version(connection, model_name, version)
+            if is_retired == (before.status == RETIRED):
+                return VersionChange(before, before)
+            if is_retired:
+                await _refuse_in_rollout(connection, before)
+            at = (await connection.execute(select(func.now()))).scalar_one()
+            try:
+                noted = StatusChange(status, at.isoformat(), origin.actor, origin.reason)
+                metrics = with_status_change(before.metrics, noted)
+            except ValueError as problem:
+                raise PolicyRefused(str(problem), hint=_EMPTY_METRICS) from None
+            async with _refusals():
+                await connection.execute(update(MODEL_VERSION).where(of_version).values(status=status, metrics=metrics))
             return VersionChange(before, await _version(connection, model_name, version))
 
     async def list_models(self) -> Sequence[ModelRecord]:
@@ -281,6 +314,25 @@ async def _version(connection: AsyncConnection, model_name: str, version: str) -
     if row is None:
         raise NotRegistered(await _no_such_version(connection, model_name, version))
     return _version_record(row)
+
+
+async def _refuse_in_rollout(connection: AsyncConnection, record: VersionRecord) -> None:
+    """Refuse to retire a version whose rollout is not over, roles or not: a rollout that waits may give them back.
+
+    Raises:
+        PolicyRefused: It has a part in such a rollout.
+    """
+    has_part = ROLLOUT.c.champion_version == record.id, ROLLOUT.c.challenger_version == record.id
+    open_ones = select(ROLLOUT.c.id).where(or_(*has_part), ROLLOUT.c.phase.in_(_OPEN_PHASES))
+    rollout_id = (await connection.execute(open_ones)).scalar()
+    if rollout_id is not None:
+        model = record.model_name
+        raise PolicyRefused(
+            f"version {record.version} of {model} has a part in rollout {rollout_id}, which is not over, and cannot be "
+            "retired",
+            hint=f"understudy rollout wait {quote(model)} --until finished waits for its end, understudy rollout abort "
+            f"{quote(model)} --reason '…' ends it.",
+        )
 
 
 async def _no_such_version(connection: AsyncConnection, model_name: str, version: str) -> str:

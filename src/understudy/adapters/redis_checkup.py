@@ -3,9 +3,12 @@
 import asyncio
 import time
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
 
 
 class RedisCheckup(NamedTuple):
@@ -15,18 +18,31 @@ class RedisCheckup(NamedTuple):
     version: str = ""
     round_trip_seconds: float = 0.0
     eviction_policy: str = ""
+    is_refusal: bool = False
+    """Whether the problem is that the server was reached, and refused the login."""
 
 
 async def examine_redis(redis_url: str, *, timeout_seconds: float = 2.0) -> RedisCheckup:
     """Ask a Redis or Valkey; never raises for one that is away."""
+    once = Retry(NoBackoff(), 0)  # the vendor's own retries, of a wrong password too, take longer than we wait
     try:
-        async with asyncio.timeout(timeout_seconds), Redis.from_url(redis_url) as client:
+        async with asyncio.timeout(timeout_seconds), Redis.from_url(redis_url, retry=once) as client:
             await client.ping()
             began = time.monotonic()
             await client.ping()
             round_trip_seconds = time.monotonic() - began
             server, memory = await client.info("server"), await client.info("memory")
+    except AuthenticationError as problem:
+        return RedisCheckup(f"{_server_of(redis_url)} was reached, and refused the login: {problem}", is_refusal=True)
     except (RedisError, OSError, ValueError) as problem:
         return RedisCheckup(str(problem) or type(problem).__name__)
     version = str(server.get("valkey_version") or server.get("redis_version", "unknown"))
     return RedisCheckup("", version, round_trip_seconds, str(memory.get("maxmemory_policy", "unknown")))
+
+
+def _server_of(redis_url: str) -> str:
+    """Return who was reached, and as whom; the password is nobody's to read."""
+    parts = urlsplit(redis_url)
+    account, _, place = parts.netloc.rpartition("@")
+    user = unquote(account.partition(":")[0])
+    return f"{place or parts.path}{f' as {user}' if user else ''}"

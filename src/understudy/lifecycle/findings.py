@@ -65,8 +65,13 @@ def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
     return Finding("postgres", State.GOOD, what)
 
 
-def judge_redis(problem: str, version: str, round_trip_seconds: float, eviction_policy: str) -> Finding:
-    """Judge the shared cache; ``problem`` is empty when it answers."""
+def judge_redis(
+    problem: str, version: str, round_trip_seconds: float, eviction_policy: str, *, is_refusal: bool = False
+) -> Finding:
+    """Judge the shared cache; ``problem`` is empty when it answers, and ``is_refusal`` says that it refused us."""
+    if is_refusal:
+        advice = "Predictions go on without it, and cost more: correct the user and password in REDIS_URL."
+        return Finding("redis", State.WARNING, problem, advice)
     if problem:
         advice = "Predictions go on without it, and cost more: check REDIS_URL and the server."
         return Finding("redis", State.WARNING, problem, advice)

@@ -7,19 +7,19 @@ from understudy.core.input_differences import InputDifferences
 from understudy.core.rollout_state import WarmUpResult
 from understudy.lifecycle.findings import Finding, State, short_duration
 from understudy.ports.model_backend import ServerSeen
+from understudy.ports.registry import RETIRED
 
-RETIRED = "retired"
 _INPUTS_ADVICE = "docs/how-to/connect-a-model-server.md has what to do about inputs that differ."
 
 NO_CHAMPION = Finding("inputs", State.GOOD, "not compared: the model has no champion yet; --against names a version")
 IS_CHAMPION = Finding("inputs", State.GOOD, "not compared: it is the champion itself; --against names another version")
 
 
-def judge_status(model: str, status: str) -> list[Finding]:
+def judge_status(model: str, version: str, status: str) -> list[Finding]:
     """Judge whether a version may get a role; nothing is found of one that may."""
     if status != RETIRED:
         return []
-    advice = f"Name another version: understudy version list {quote(model)}."
+    advice = f"understudy version restore {quote(model)} {quote(version)} makes it staging again."
     return [Finding("status", State.PROBLEM, "retired: it gets no role, and no rollout of it starts", advice)]
 
 

@@ -1,6 +1,6 @@
 """What a version was asked and answered, for reports."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from understudy.core.sampling import InputSample
@@ -31,6 +31,28 @@ class LoggedCall(NamedTuple):
     score: float | None
     latency_us: int | None
     """In the proxy; ``None`` where it says nothing of one model server: the cache answered, or a champion stood in."""
+
+
+class TrialAsked(NamedTuple):
+    """The calls of a rollout whose route named its challenger, in a stretch of time."""
+
+    rollout_id: int
+    champion_id: int
+    """Whose rows those calls are under that it answered for the challenger."""
+    challenger_id: int
+    since: float
+    """In seconds since the epoch, as ``until``."""
+    until: float
+    """Not included."""
+
+
+class LoggedFailures(NamedTuple):
+    """Failing calls from the log."""
+
+    calls_by_code: Mapping[str, int]
+    """By their error codes, the most frequent first."""
+    is_whole: bool
+    """Whether all calls of the time were looked at; else the newest of each version."""
 
 
 class PredictionHistory(Protocol):
@@ -67,5 +89,23 @@ class CallHistory(Protocol):
         """Return the newest calls that these versions answered in ``[since, until)`` and whose inputs were logged.
 
         The newest one comes first.
+        """
+        ...
+
+
+class FailureHistory(Protocol):
+    """What a challenger's calls failed with, for somebody who waits.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
+        """Return what a challenger's calls failed with, those that the champion answered in its place too.
+
+        Of the calls that windows judge: a call that was forced, or sent by its category, is none of them.
+
+        Args:
+            trial: Which calls.
+            at_most: So many rows of each version are looked at, the newest ones.
         """
         ...

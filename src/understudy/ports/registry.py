@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from understudy.core.arms import BucketRange, Split
 from understudy.core.baseline import Baselines
 
+STAGING, RETIRED = "staging", "retired"
+"""What ``ModelVersion.status`` says of a version without a role; the other three are roles, and follow the policy."""
+
 
 class NewVersion(NamedTuple):
     """A version to be registered; the defaults are those of ``ModelVersion``."""
@@ -213,6 +216,24 @@ class Registry(Protocol):
 
         Raises:
             NotRegistered: There is no such version.
+        """
+        ...
+
+    async def set_retired(
+        self, model_name: str, version: str, origin: Origin, *, is_retired: bool, dry_run: bool = False
+    ) -> VersionChange:
+        """Retire a version, or make a retired one staging again; one that is so already changes nothing.
+
+        Args:
+            model_name: The model.
+            version: The version's text.
+            origin: Kept in the version's metrics (``core.status_changes``).
+            is_retired: What the version shall be; false leaves a version alone that is not retired, whatever it is.
+            dry_run: Return what the version would be, and change nothing.
+
+        Raises:
+            NotRegistered: There is no such version.
+            PolicyRefused: It was to be retired, and has a role, or a part in a rollout that is not over.
         """
         ...
 

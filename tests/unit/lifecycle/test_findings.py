@@ -51,6 +51,13 @@ def test_a_cache_that_is_away_or_never_forgets_is_worth_a_look_and_never_a_probl
     assert finding.what == (problem or f"8.1, 1.0 ms, {eviction_policy}")
 
 
+def test_a_cache_that_refuses_us_wants_another_login_and_no_look_at_the_server():
+    finding = judge_redis("cache:6379 was reached, and refused the login", "", 0.0, "", is_refusal=True)
+
+    assert (finding.state, finding.what) == (State.WARNING, "cache:6379 was reached, and refused the login")
+    assert "correct the user and password in REDIS_URL" in finding.next_step
+
+
 def test_a_policy_that_nobody_can_use_is_a_problem_and_one_used_in_part_a_warning():
     assert judge_rejected("visits", "why", is_served=False).state is State.PROBLEM
     assert judge_rejected("visits", "why", is_served=True).state is State.WARNING

@@ -90,6 +90,7 @@ def test_example_calls_that_are_not_answered_are_a_problem(result, state):
 
 
 def test_only_of_a_retired_version_is_its_status_worth_a_word():
-    assert [judge_status("visits", status) for status in ("staging", "champion", "shadow")] == [[], [], []]
-    (finding,) = judge_status("visits", "retired")
+    assert [judge_status("visits", "2", status) for status in ("staging", "champion", "shadow")] == [[], [], []]
+    (finding,) = judge_status("visits", "2", "retired")
     assert finding.state is State.PROBLEM
+    assert finding.next_step == "understudy version restore visits 2 makes it staging again."

@@ -95,7 +95,13 @@ async def _examine_cache(settings: Settings) -> Finding:
     if settings.redis_url is None:
         return NO_REDIS
     found = await examine_redis(settings.redis_url.get_secret_value())
-    return judge_redis(found.problem, found.version, found.round_trip_seconds, found.eviction_policy)
+    return judge_redis(
+        found.problem,
+        found.version,
+        found.round_trip_seconds,
+        found.eviction_policy,
+        is_refusal=found.is_refusal,
+    )
 
 
 async def _examine_archive(settings: Settings) -> Finding:

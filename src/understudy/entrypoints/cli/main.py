@@ -31,7 +31,7 @@ NOUNS = {
     "serve": Noun(f"{_HERE}.serve", "Run a process of Understudy: the proxy, the monitor."),
     "modelserver": Noun(f"{_HERE}.modelserver", "Run the development model server."),
     "db": Noun(f"{_HERE}.db", "Bring the database's schema up to date, check it, archive, open a SQL prompt."),
-    "version": Noun(f"{_HERE}.version", "Register, list and show model versions."),
+    "version": Noun(f"{_HERE}.version", "Register, compare, check, list, show and retire model versions."),
     "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
     "examples": Noun(f"{_HERE}.examples", "Register the example models, and call them steadily."),
     "ab": Noun(f"{_HERE}.ab", "Plan A/B tests, report on them, bring outcomes in."),

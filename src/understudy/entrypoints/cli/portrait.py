@@ -32,17 +32,20 @@ _WHOLE = 100
 """Calls a second from which on no fraction is said."""
 
 
-def portrait(picture: Picture, width: int | None = None, most_events: int = MOST_EVENTS) -> list[RenderableType]:
+def portrait(
+    picture: Picture, width: int | None = None, most_events: int = MOST_EVENTS, notes: Sequence[Text] = ()
+) -> list[RenderableType]:
     """Return a rollout as the parts of a screen.
 
     Args:
         picture: The rollout.
         width: Of the screen; by default the terminal's.
         most_events: How many of the latest events are told.
+        notes: What else is known of it; said under how it stands.
     """
     width = width or data_console().width
     state = picture.view.record.state
-    parts: list[RenderableType] = [*heading(picture), "", Text(sentence_of(picture))]
+    parts: list[RenderableType] = [*heading(picture), "", Text(sentence_of(picture)), *notes]
     if split := split_lines(picture, width):
         parts += ["", *split]
     if rows := evidence_of(picture):

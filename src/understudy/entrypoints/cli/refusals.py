@@ -39,6 +39,21 @@ _COMMANDS = {
     r"rollout \d+ of (?P<model>.+) is under way, so there are no further arms": (
         "understudy rollout wait {model} waits for its end, understudy rollback {model} --reason '…' takes it back"
     ),
+    r"version .+ of (?P<model>.+) is the champion and cannot be retired": (
+        "understudy model set {model} --champion VERSION --reason '…' gives its role to another version first"
+    ),
+    r"version .+ of (?P<model>.+) is the (?P<role>challenger|shadow) and cannot be retired": (
+        "understudy model set {model} --{role} none --reason '…' takes its role away first"
+    ),
+    r"version (?P<version>.+) of (?P<model>.+) is an arm and cannot be retired": (
+        "understudy model set {model} --arm {version}=0 --reason '…' ends its arm first"
+    ),
+    r"version .+ of (?P<model>.+) is kept warm by rollout \d+ and cannot be retired: .+": (
+        "understudy rollout wait {model} --until finished waits until the monitor retires it"
+    ),
+    r"version (?P<version>.+) of (?P<model>.+) is retired and cannot be .+": (
+        "understudy version restore {model} {version} brings it back first"
+    ),
     r"(?P<model>.+) has no serving policy, so there is nothing to roll back": (
         "understudy model list shows the models there are"
     ),

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.live import Live
+from rich.text import Text
 
 from understudy.bootstrap.backends import connector_of
 from understudy.core.presence import silent_words
 from understudy.core.rollout_state import Command, Order, Phase
 from understudy.entrypoints.cli.experiments import write_page
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.following import WATCH_SECONDS, Reminder, Screen, follow
 from understudy.entrypoints.cli.options import (
     AsJson,
@@ -41,8 +43,9 @@ from understudy.entrypoints.documents.rollouts import (
     rollout_document,
     start_document,
 )
-from understudy.errors import RegistryUnavailable
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.rollout.failures import failures_of
 from understudy.rollout.orders import order as carry_out
 from understudy.rollout.past import Past, past_of
 from understudy.rollout.picture import Onlooker, Picture
@@ -112,22 +115,33 @@ def show_rollout(
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
-    async def look(opened: Opened) -> tuple[Picture, Past | None]:
+    async def look(opened: Opened) -> tuple[Picture, Sequence[Text], Past | None]:
         picture = await onlooker_of(opened, model, rollout_id).picture()
+        # The document is the one that the control plane answers, whose login may not read the log.
+        notes = [] if as_json else await _failures(opened, picture)
         if html is None:
-            return picture, None
+            return picture, notes, None
         windows = await opened.windows.of_rollout(picture.view.record.id)
-        return picture, past_of(picture.view, windows, picture.events)
+        return picture, notes, past_of(picture.view, windows, picture.events)
 
-    picture, past = with_rollouts(look)
+    picture, notes, past = with_rollouts(look)
     if html is not None and past is not None:
         write_page(html, rollout_page(picture, past))
     replays = judged_again(picture.events)
     document = picture_document(picture, replays)
     began_at = picture.view.record.state.started_at
-    show(document, *portrait(picture), *replay_lines(replays, began_at), as_json=as_json)
+    show(document, *portrait(picture, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
+
+
+async def _failures(opened: Opened, picture: Picture) -> Sequence[Text]:
+    """Say what the challenger's calls failed with, or why nobody can tell: a picture is worth showing without it."""
+    challenger = picture.view.record.state.challenger
+    try:
+        return failures_line(challenger, await failures_of(opened.history, picture.view))
+    except (RegistryUnavailable, MigrationNeeded) as problem:
+        return [unknown_failures(challenger, problem.detail)]
 
 
 @app.command("list")

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from understudy.adapters.postgres_history import PostgresPredictionHistory
 from understudy.adapters.postgres_rollouts import PostgresRolloutStore
 from understudy.adapters.postgres_windows import PostgresWindowLog
 from understudy.entrypoints.cli.environment import settings_with_demo
@@ -13,12 +14,15 @@ from understudy.settings import Settings
 
 if TYPE_CHECKING:
     from understudy.ports.policy import PolicySource
+    from understudy.ports.prediction_history import FailureHistory
     from understudy.ports.registry import Registry
     from understudy.ports.rollout_store import RolloutStore
     from understudy.ports.window_log import WindowLog
     from understudy.rollout.outcome_guard import Measure
 
 T = TypeVar("T")
+HISTORY_SECONDS = 2.0
+"""Longest wait for what the log adds to a picture that is there without it."""
 
 
 class Opened:
@@ -46,6 +50,11 @@ class Opened:
     def windows(self) -> "WindowLog":
         """What versions did."""
         return PostgresWindowLog(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def history(self) -> "FailureHistory":
+        """What calls failed with."""
+        return PostgresPredictionHistory(self._url, timeout_seconds=HISTORY_SECONDS)
 
     @cached_property
     def registry(self) -> "Registry":

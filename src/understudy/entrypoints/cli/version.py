@@ -1,6 +1,7 @@
 """``understudy version``: the trained artifacts of a model."""
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -10,20 +11,26 @@ import typer
 from rich.text import Text
 
 from understudy.core.input_differences import NO_DIFFERENCES, InputDifferences, input_differences
+from understudy.core.status_changes import status_change_of
 from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.inputs_text import input_warnings
 from understudy.entrypoints.cli.options import AsJson, DryRun, ModelName, VersionLabel
+from understudy.entrypoints.cli.origin import origin_of_command
 from understudy.entrypoints.cli.registry import with_registry
 from understudy.entrypoints.cli.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.tensors_text import tensors_text
 from understudy.entrypoints.cli.version_check import check
 from understudy.entrypoints.cli.version_diff import diff
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import problems_of
-from understudy.ports.registry import NewVersion, Registry, VersionRecord
+from understudy.ports.registry import RETIRED, NewVersion, Registry, VersionChange, VersionRecord
 
-app = typer.Typer(no_args_is_help=True, help="Register, list and show model versions.", add_completion=False)
+app = typer.Typer(
+    no_args_is_help=True, help="Register, compare, check, list, show and retire model versions.", add_completion=False
+)
 app.command()(diff)
 app.command()(check)
+WhyNoted = Annotated[str | None, typer.Option("--reason", help="Why; kept with the version, where show has it.")]
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
 
@@ -72,7 +79,7 @@ def register(
         "dry_run": dry_run,
     }
     warnings = [] if champion is None else input_warnings(champion.version, version, found)
-    show(document, head, facts(_facts_of(made)), *warnings, then, as_json=as_json)
+    show(document, head, facts(_facts_of(made)), *tensors_text(made), *warnings, then, as_json=as_json)
 
 
 async def _champion_of(registry: Registry, model: str) -> VersionRecord | None:
@@ -152,7 +159,75 @@ def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = F
     """Show one version."""
     record = with_registry(lambda registry: registry.show_version(model, version))
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
-    show({"version": version_document(record)}, head, facts(_facts_of(record)), as_json=as_json)
+    parts = [facts([*_facts_of(record), *status_facts(record)]), *tensors_text(record)]
+    show({"version": version_document(record)}, head, *parts, as_json=as_json)
+
+
+@app.command()
+def retire(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    reason: WhyNoted = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Retire a version without a role, and without a part in an open rollout: it gets none, and no call may name it.
+
+    Its row and its logged calls stay; one that is retired already changes nothing.
+    """
+    changed = _set_retired(model, version, reason, is_retired=True, dry_run=dry_run)
+    named = f"{quote(model)} {quote(version)}"
+    if changed.before == changed.after:
+        head = Text(f"nothing changed: {model} {version} is retired already", "bold")
+    elif dry_run:
+        head = Text(f"Would retire {model} {version}; nothing was written.", "bold")
+    else:
+        said = f"{model} {version} is retired: it gets no role, and no call may name it"
+        head = Text("✔ ", "green").append(said, "bold")
+    then = f"→ to undo it: understudy version restore {named}; then it is staging, and may get a role again"
+    if dry_run and changed.before != changed.after:
+        then = "Run again without --dry-run to retire it."
+    show(_change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
+
+
+@app.command()
+def restore(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    reason: WhyNoted = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a retired version staging again; nothing is sent to it until a policy names it."""
+    changed = _set_retired(model, version, reason, is_retired=False, dry_run=dry_run)
+    named = f"{quote(model)} {quote(version)}"
+    then = f"→ understudy rollout start {named} --reason '…' gives it traffic step by step"
+    if changed.before == changed.after:
+        head = Text(f"nothing changed: {model} {version} is {changed.after.status}, not retired", "bold")
+        then = f"→ understudy version show {named}"
+    elif dry_run:
+        head = Text(f"Would make {model} {version} staging again; nothing was written.", "bold")
+        then = "Run again without --dry-run to restore it."
+    else:
+        head = Text("✔ ", "green").append(f"{model} {version} is staging again", "bold")
+    show(_change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
+
+
+def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bool, dry_run: bool) -> VersionChange:
+    origin = origin_of_command(reason)
+    return with_registry(
+        lambda registry: registry.set_retired(model, version, origin, is_retired=is_retired, dry_run=dry_run)
+    )
+
+
+def _change_document(changed: VersionChange, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "version": version_document(changed.after),
+        "changed": changed.before != changed.after and not dry_run,
+        "dry_run": dry_run,
+    }
 
 
 def version_document(record: VersionRecord) -> dict[str, Any]:
@@ -197,8 +272,20 @@ def _facts_of(record: VersionRecord) -> list[tuple[str, str]]:
         ("protocol", record.protocol),
         ("servers", ", ".join(record.endpoints) or "none yet"),
         ("inputs", f"{len(features)}: {names}"),
-        ("output", orjson.dumps(record.output_schema).decode()),
         ("metrics", nothing_as(metrics)),
         ("cached for", caching),
         ("time-out", f"{record.timeout_ms} ms"),
     ]
+
+
+def status_facts(record: VersionRecord) -> list[tuple[str, str]]:
+    """Return who retired a version or brought it back; nothing where its status is another one since."""
+    noted = status_change_of(record.metrics)
+    if noted is None or (noted.status == RETIRED) != (record.status == RETIRED):
+        return []
+    try:
+        when = ago(datetime.fromisoformat(noted.at))
+    except (ValueError, TypeError):  # somebody else has written it
+        return []
+    word = "retired" if noted.status == RETIRED else "restored"
+    return [(word, f"{when} by {noted.by}" + (f": {noted.reason}" if noted.reason else ""))]

@@ -89,7 +89,7 @@ async def _asked(opened: Opened, model_name: str, version: str, against: str | N
 async def checked(settings: Settings, asked: Asked) -> Checked:
     """Look at a version; what it does is a finding, never an error."""
     record = asked.version
-    findings = judge_status(record.model_name, record.status)
+    findings = judge_status(record.model_name, record.version, record.status)
     try:
         version = version_from_row(record.model_name, record._asdict())
     except SchemaInvalid as problem:

@@ -23,7 +23,7 @@ EXPECTED = {
     "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
     "examples": {"register", "traffic"},
     "log": {"query", "replay"},
-    "version": {"add-endpoint", "check", "diff", "register", "list", "show"},
+    "version": {"add-endpoint", "check", "diff", "register", "list", "show", "retire", "restore"},
     "model": {"list", "show", "set"},
     "explain": set(),
     "predict": set(),
