@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -707,6 +708,13 @@ def hung() -> Behaviour:
     return Behaviour(delay_seconds=3_600, probes_hang=True)
 
 
+async def is_answering(backend: Any) -> bool:
+    with suppress(BackendUnavailable):
+        await backend.infer([ROW], LOAD_SECONDS)
+        return True
+    return False
+
+
 async def until_one_is_in_doubt(backend: Any) -> None:
     """Call servers of which two hang, until one of these is ejected and the other, which may not be, is in doubt."""
     async with asyncio.timeout(LOAD_SECONDS):
@@ -727,13 +735,7 @@ async def test_a_replica_that_stays_frozen_when_the_other_is_back_costs_no_call(
         back = next(index for index, health in enumerate(backend.replicas._healths) if health.ejected)  # noqa: SLF001
         servers[back].behaviour.delay_seconds, servers[back].behaviour.probes_hang = 0, False
 
-        async def answers() -> bool:
-            with suppress(BackendUnavailable):
-                await backend.infer([ROW], LOAD_SECONDS)
-                return True
-            return False
-
-        assert await eventually(answers, LOAD_SECONDS)
+        assert await eventually(partial(is_answering, backend), LOAD_SECONDS)
         outcomes = [await backend.infer([ROW], LOAD_SECONDS) for _ in range(40)]
 
         async def other_is_ejected() -> bool:
@@ -803,13 +805,7 @@ async def test_an_only_replica_without_a_readiness_call_is_used_again_after_a_fr
             await backend.infer([ROW], LOAD_SECONDS)
         server.behaviour.delay_seconds, server.behaviour.probes_hang = 0, False
 
-        async def answers() -> bool:
-            with suppress(BackendUnavailable):
-                await backend.infer([ROW], LOAD_SECONDS)
-                return True
-            return False
-
-        assert await eventually(answers, LOAD_SECONDS)
+        assert await eventually(partial(is_answering, backend), LOAD_SECONDS)
         assert not await backend.ready(LOAD_SECONDS)  # nobody says so of a server that was never called
 
 
