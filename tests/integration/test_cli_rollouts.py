@@ -67,6 +67,15 @@ def test_a_plans_own_salt_is_used_unless_another_is_named(understudy, tmp_path):
     assert again.json["rollout"]["salt"] is None
 
 
+def test_a_rollback_while_a_rollout_warms_up_says_that_it_is_not_over(understudy):
+    rollout_id = started(understudy).json["rollout"]["rollout_id"]
+
+    said = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+
+    assert said.code == 1
+    assert f"rollout {rollout_id} is not over. → understudy rollout abort visits" in " ".join(said.out.split())
+
+
 def test_a_rollout_is_shown_within_80_columns(understudy):
     rollout_id = started(understudy).json["rollout"]["rollout_id"]
 

@@ -141,6 +141,21 @@ async def test_what_is_not_registered_is_not_found(served, understudy: CommandLi
         done = await understudy.beside("version", "check", *arguments)
 
         assert (done.code, "→" in done.err) == (4, True), done
+    itself = await understudy.beside("version", "check", "visits", "2", "--against", "2")
+    assert (itself.code, "version 2 of visits is compared with itself" in itself.said) == (2, True)
+
+
+async def test_its_output_is_its_finding_alone_whatever_its_parts_log(served, database_url, understudy: CommandLine):
+    await register(database_url, 4, [])
+    await sql(
+        database_url,
+        "INSERT INTO ModelEndpoint (model_version_id, target)"
+        " SELECT id, 'nowhere.invalid:8001' FROM ModelVersion WHERE model_name = 'visits' AND version = '4'",
+    )
+
+    done = await understudy.beside("version", "check", "visits", "4", "--json")
+
+    assert (done.code, len(done.out.splitlines())) == (1, 1)
 
 
 async def test_a_retired_version_gets_no_role_however_well_it_answers(served, database_url, understudy: CommandLine):

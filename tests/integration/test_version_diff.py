@@ -73,8 +73,10 @@ async def test_what_cannot_be_compared_says_why_and_what_next(database_url, unde
     nobody = await understudy.beside("version", "diff", "nobody", "1")
     no_champion = await understudy.beside("version", "diff", "digits", "1")
     itself = await understudy.beside("version", "diff", "visits", "1")
+    twice = await understudy.beside("version", "diff", "visits", "2", "2")
 
-    assert [done.code for done in (unknown, nobody, no_champion, itself)] == [4, 4, 4, 2]
+    assert [done.code for done in (unknown, nobody, no_champion, itself, twice)] == [4, 4, 4, 2, 2]
+    assert "version 2 of visits is compared with itself" in twice.said
     assert "visits has no version '9'; it has: 1, 2" in unknown.said
     assert "→ Name two versions: understudy version diff digits OLD NEW" in no_champion.said
     assert "version 1 is the champion of visits, so there is nothing to compare it with" in itself.said

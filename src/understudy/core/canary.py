@@ -21,7 +21,7 @@ from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
 from understudy.core.canary_rates import error_rate, judge_rate, judge_sample_ratio, slow_tail
 from understudy.core.decision import Check, CheckState, Decision, Evidence
 from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
-from understudy.core.evidence import MOST_RESTARTS, Restarts
+from understudy.core.evidence import MOST_RESTARTS, Restarts, first_stake
 from understudy.core.strata import Strata, stratify
 from understudy.core.verdict import Verdict
 from understudy.core.windows import Window
@@ -119,7 +119,13 @@ def _seen(look: Look, log_needed: float) -> _Seen:
     if not (trials and champion.sum()):
         return _Seen(float("inf"), asked_ratio, None)
     rate = max(float(compared.bad_champion.sum() / champion.sum()), look.policy.error_rate_floor)
-    asked = Asked(log_needed, look.policy.across_entities_alpha, look.policy.tolerated_error_ratio, rate)
+    asked = Asked(
+        log_needed,
+        look.policy.across_entities_alpha,
+        look.policy.tolerated_error_ratio,
+        rate,
+        first_stake(has_restarts=look.restarts is not None),
+    )
     ratio = smallest_detectable(exposure, asked)
     missing = 0 if ratio <= asked_ratio else missing_trials(exposure, asked, asked_ratio)
     return _Seen(ratio, asked_ratio, round(missing * requests / trials) or None)

@@ -18,7 +18,7 @@ from understudy.core.evidence import log_rate_evidence, rate_gains
 
 LATELY_SECONDS = 60.0
 EVIDENCE_NEEDED = 20.0
-"""Equal versions have it at 5 % of looks at most, and are held by it for a minute."""
+"""Of each of two checks equal versions have it at 5 % of looks at most, and are held by it for a minute."""
 LEAST_Z = 2.33
 """Across entities; one of them that always fails would hold a rollout for ever."""
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from understudy.core.canary_policy import CanaryPolicy, Stage
 from understudy.core.decision import Check, CheckState, Evidence, is_beyond
-from understudy.core.evidence import MOST_RESTARTS, Processes, Restarts, processes_of
+from understudy.core.evidence import Processes, Restarts, processes_of
 from understudy.core.strata import Strata
 
 INTERVAL_ALPHA = 0.05
@@ -38,9 +38,17 @@ class Look(NamedTuple):
         """Whether so many challenger requests were judged that a difference would mean something."""
         return self.requests[1] >= self.policy.min_requests
 
-    def processes(self, most_restarts: int = MOST_RESTARTS) -> Processes:
+    def processes(self) -> Processes:
         """Return where evidence begins."""
-        return processes_of(self.firsts, self.stage.planned, self.restarts, most_restarts)
+        return processes_of(self.firsts, self.stage.planned, self.restarts)
+
+    def processes_of_stages(self) -> Processes:
+        """Return where evidence about latency and scores begins: with stages alone.
+
+        The pods of one side have a bad few minutes, and of a few windows the variance between them cannot be told:
+        anew every three minutes, equal versions on pods that wander were taken back (ADR 51).
+        """
+        return processes_of(self.firsts, self.stage.planned)
 
 
 class Keys(NamedTuple):

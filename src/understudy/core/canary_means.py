@@ -6,16 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp, told_since
+from understudy.core.canary_look import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
 from understudy.core.clusters import BucketSums
 from understudy.core.decision import Check, Evidence
 from understudy.core.evidence import Processes, half_normal_log_evidence, mixture_radius
 from understudy.core.mean_shift import Moments, Shift, mean_shift, shift_z
 from understudy.core.windows import BucketColumn
-
-MOST_RESTARTS = 5
-"""Processes within stages that are looked at, a quarter of an hour: each costs a look of its own. A longer one has too
-few blocks to leave out for the little that is staked on it."""
 
 
 class MeanCheck(NamedTuple):
@@ -32,13 +28,10 @@ def judge_typical_latency(look: Look, log_needed: float) -> Evidence:
     limit_ratio = look.policy.tolerated_latency_ratio
     keys = _keys(look, compared, log(limit_ratio), 1, log_needed)
 
-    def comparison(first: int) -> Comparison:
-        return _comparison(mean_shift(compared.moments.cut(first)), lambda mean: exp(mean) / 1e6, finite_exp)
-
-    whole = comparison(compared.processes.first)
-    is_enough = whole.change is not None and look.has_enough_requests
-    row = evidence_row(look, Check.TYPICAL_LATENCY, whole, limit_ratio, keys, is_enough=is_enough)
-    return told_since(look, row, keys, comparison)
+    shift = mean_shift(compared.moments.cut(compared.processes.first))
+    comparison = _comparison(shift, lambda mean: exp(mean) / 1e6, finite_exp)
+    is_enough = shift is not None and look.has_enough_requests
+    return evidence_row(look, Check.TYPICAL_LATENCY, comparison, limit_ratio, keys, is_enough=is_enough)
 
 
 def judge_score_shift(look: Look, limit: float, log_needed: float) -> Evidence:
@@ -46,17 +39,11 @@ def judge_score_shift(look: Look, limit: float, log_needed: float) -> Evidence:
     compared = _scores(look)
     deviation = _deviation(compared.moments)
     # Two one-sided checks: each needs twice the evidence, or what both need is one logarithm of 2 more.
-    sided = [_keys(look, compared, limit * deviation, sign, log_needed + log(2)) for sign in (1, -1)]
-    keys = max(sided, key=lambda keys: keys[:3])
-
-    def comparison(first: int) -> Comparison:
-        shift = mean_shift(compared.moments.cut(first))
-        return _comparison(shift, float, lambda difference: difference / deviation if deviation > 0 else 0.0)
-
-    whole = comparison(0)
-    is_enough = whole.change is not None and look.has_enough_requests
-    row = evidence_row(look, Check.SCORE_SHIFT, whole, limit, keys, is_enough=is_enough)
-    return told_since(look, row, keys, comparison)
+    keys = max(_keys(look, compared, limit * deviation, sign, log_needed + log(2)) for sign in (1, -1))
+    shift = mean_shift(compared.moments)
+    comparison = _comparison(shift, float, lambda difference: difference / deviation if deviation > 0 else 0.0)
+    is_enough = shift is not None and look.has_enough_requests
+    return evidence_row(look, Check.SCORE_SHIFT, comparison, limit, keys, is_enough=is_enough)
 
 
 def _keys(look: Look, compared: MeanCheck, limit: float, sign: int, log_needed: float) -> Keys:
@@ -67,12 +54,7 @@ def _keys(look: Look, compared: MeanCheck, limit: float, sign: int, log_needed: 
         half_normal_log_evidence(scores, np.maximum(windows, 1.0), alpha)
         for alpha in (exp(-log_needed), look.policy.across_entities_alpha)
     )
-    return Keys(
-        processes.together(against_chance),
-        log_needed,
-        processes.together(across_entities),
-        processes.telling(against_chance),
-    )
+    return Keys(processes.together(against_chance), log_needed, processes.together(across_entities))
 
 
 def _latency(look: Look) -> MeanCheck:
@@ -84,7 +66,7 @@ def _latency(look: Look) -> MeanCheck:
         BucketSums(
             *(column for side in sides for column in (side.bucket(BucketColumn.LOG_LATENCY), side.bucket_answered))
         ),
-        look.processes(MOST_RESTARTS).after(look.warm),
+        look.processes_of_stages().after(look.warm),
     )
 
 
@@ -94,7 +76,7 @@ def _scores(look: Look) -> MeanCheck:
     return MeanCheck(
         Moments(*(side[name] for side in sides for name in ("score_calls", "score", "score_squares"))),
         BucketSums(*(side.bucket(column) for side in sides for column in columns)),
-        look.processes(MOST_RESTARTS),
+        look.processes_of_stages(),
     )
 
 

@@ -71,7 +71,7 @@ def slow_tail(look: Look) -> RateCheck:
             challenger.bucket(BucketColumn.SLOW_HIGH),
             challenger.bucket_answered,
         ),
-        look.processes().after(look.warm),
+        look.processes_of_stages().after(look.warm),
         look.policy.tolerated_slow_ratio,
     )
 
@@ -146,10 +146,19 @@ def _across_entities(look: Look, compared: RateCheck) -> float:
     scores = cluster_z(compared.buckets, expected, processes.firsts)
     windows = np.maximum(len(look.strata.starts) - processes.firsts, 1).astype(np.float64)
     evidence = half_normal_log_evidence(scores, windows, look.policy.across_entities_alpha)
-    is_recent = processes.firsts >= look.firsts[-1]
+    is_recent = processes.firsts >= max(look.firsts[-1], _first_of_split(look))
     is_recent[: processes.stages] = False
     evidence[is_recent] = np.logaddexp(evidence[is_recent], by_bucket(compared, processes.firsts[is_recent])) - log(2)
     return processes.together(evidence)
+
+
+def _first_of_split(look: Look) -> int:
+    """Return the first window that is wholly under the newest policy."""
+    arrivals = look.strata.arrivals
+    if not len(arrivals.start):
+        return len(look.strata.starts)
+    begins = arrivals.start[arrivals.policy_generation == arrivals.policy_generation.max()].min()
+    return int(np.searchsorted(look.strata.starts, begins, side="right"))
 
 
 def by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
@@ -158,9 +167,12 @@ def by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
     An entity is in each window it calls in, and all of a bucket's entities may be alike. The champion's are not made
     one, which only lowers the evidence. The split has to be the same in all windows since.
     """
-    failing = np.count_nonzero(sums_since(compared.buckets.value_challenger, firsts), axis=1).astype(np.float64)
-    since = Rates(*sums_since(np.column_stack(compared.rates), firsts).T)
-    return log_mean_exp(rate_gains(since._replace(bad_challenger=failing), compared.tolerated_ratio, inf).T)
+    is_compared = ((compared.rates.champion > 0) & (compared.rates.challenger > 0))[:, None]
+    failing = np.count_nonzero(sums_since(compared.buckets.value_challenger * is_compared, firsts), axis=1)
+    since = Rates(*sums_since(np.column_stack(compared.rates) * is_compared, firsts).T)
+    return log_mean_exp(
+        rate_gains(since._replace(bad_challenger=failing.astype(np.float64)), compared.tolerated_ratio, inf).T
+    )
 
 
 def _standardised(rates: Rates) -> tuple[float | None, float | None]:

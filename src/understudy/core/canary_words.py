@@ -37,9 +37,7 @@ def without_place(reason: str) -> str:
 
 def roll_back_reason(stage: Stage, now: float, failing: Sequence[Evidence]) -> str:
     """Say which checks failed and by how much."""
-    checks = "; ".join(
-        f"{comparison_of(row)}{_lately(row, now)}, evidence {_evidence_of(row)} needed" for row in failing
-    )
+    checks = "; ".join(f"{comparison_of(row)}, evidence {_evidence_of(row)} needed" for row in failing)
     return f"ROLL BACK {place_of(stage, now)}: {checks}, {failing[0].challenger_requests:,} challenger requests"
 
 
@@ -129,7 +127,15 @@ def comparison_of(row: Evidence) -> str:
         return f"{sides} = {row.change or 0:.3g}x ({row.change_low:.3g} to {row.change_high:.3g}x)"
     ratio = f" = {row.change:.3g}x" if row.change is not None and isfinite(row.change) else ""
     least = f" (at least {row.change_low:.3g}x)" if row.change_low else ""
-    return f"{sides}{ratio}{least}"
+    return f"{sides}{ratio}{least}{since_words(row)}"
+
+
+def since_words(row: Evidence) -> str:
+    """Say since when a row's figures are counted, where that is not the rollout's start: `` since 01:23``, in UTC."""
+    if row.since is None:
+        return ""
+    minutes = int(row.since) // 60
+    return f" since {minutes // 60 % 24:02d}:{minutes % 60:02d} UTC"
 
 
 def value_words(check: Check, value: float | None) -> str:
@@ -139,10 +145,6 @@ def value_words(check: Check, value: float | None) -> str:
     if check in RATES:
         return f"{100 * value:.3g} %"
     return f"{1000 * value:.3g} ms" if check in _IN_SECONDS else f"{value:.3g}"
-
-
-def _lately(row: Evidence, now: float) -> str:
-    return "" if row.since is None else f" in the last {duration_words(now - row.since)}"
 
 
 def _is_unproven(row: Evidence) -> bool:

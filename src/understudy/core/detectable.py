@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.evidence import FIRST_STAKE, RATIOS, half_normal_log_evidence, log_mean_exp, t_to_z
+from understudy.core.evidence import RATIOS, first_stake, half_normal_log_evidence, log_mean_exp, t_to_z
 from understudy.core.windows import ANALYSIS_BUCKETS
 
 FloatArray = NDArray[np.float64]
@@ -31,6 +31,8 @@ class Asked(NamedTuple):
     across_entities_alpha: float
     tolerated_ratio: float
     champion_rate: float
+    stake: float = first_stake(has_restarts=True)
+    """Share of the evidence that is staked on the process that would find it."""
 
 
 def smallest_detectable(exposure: Exposure, asked: Asked) -> float:
@@ -77,10 +79,10 @@ def _is_detectable(exposure: Exposure, asked: Asked, ratio: float) -> bool:
         bad_champion + bad_challenger
     )
     first_key = float(log_mean_exp(gains))
-    if first_key < asked.needed - log(FIRST_STAKE):
+    if first_key < asked.needed - log(asked.stake):
         return False
     score = float((1 - share) @ bad_challenger - share @ bad_champion)
     variance = float((1 - share) ** 2 @ bad_challenger + share**2 @ bad_champion)
     z = t_to_z(score / sqrt(variance), ANALYSIS_BUCKETS - 1) if variance > 0 else 0.0
     second_key = half_normal_log_evidence(z, max(exposure.windows, 1), asked.across_entities_alpha)
-    return second_key >= -log(asked.across_entities_alpha) - log(FIRST_STAKE)
+    return second_key >= -log(asked.across_entities_alpha) - log(asked.stake)

@@ -163,6 +163,11 @@ class Restarts(NamedTuple):
     """How many have begun in all."""
 
 
+def first_stake(*, has_restarts: bool) -> float:
+    """Return the share that is staked on the first stage."""
+    return FIRST_STAKE if has_restarts else FIRST_STAKE / (1 - RESTART_STAKE)
+
+
 def processes_of(
     stages: Sequence[int], planned: int, restarts: Restarts | None = None, most: int = MOST_RESTARTS
 ) -> Processes:
@@ -178,6 +183,7 @@ def processes_of(
         The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_STAKE`, which for all k
         comes to 1: a month after the start a fresh process still has a ten-millionth of the whole.
     """
+    planned = max(planned, 1)
     begun = min(len(stages), planned)
     later = (1 - FIRST_STAKE - RESTART_STAKE) / max(planned - 1, 1)
     stakes = np.full(begun, later)

@@ -47,3 +47,11 @@ def log_as_json(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
+
+
+def keep_log_off_output() -> None:
+    """Let warnings of what a command uses not stand among its output: what it finds says them."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

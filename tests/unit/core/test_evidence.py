@@ -10,12 +10,11 @@ from scipy.stats import hypergeom, norm, t
 from understudy.core.clusters import BucketSums, cluster_z, expected_means, expected_rates
 from understudy.core.detectable import Asked, Exposure, missing_trials, smallest_detectable
 from understudy.core.evidence import (
-    FIRST_STAKE,
     RATIOS,
-    RESTART_STAKE,
     IntArray,
     Rates,
     Restarts,
+    first_stake,
     half_normal_log_evidence,
     log_mean_exp,
     log_rate_evidence,
@@ -142,7 +141,11 @@ def test_a_month_later_a_fresh_process_still_has_a_ten_millionth():
     month = processes_of([0], 5, Restarts(at(99), 30 * 480))
 
     assert month.stakes[-1] > 1e-7
-    assert FIRST_STAKE + RESTART_STAKE < 1
+
+
+def test_without_restarts_their_share_is_on_the_stages():
+    for restarts in (None, Restarts(at(), 0)):
+        assert processes_of([0], 5, restarts).stakes[0] == pytest.approx(first_stake(has_restarts=restarts is not None))
 
 
 @settings(max_examples=25)
@@ -424,7 +427,7 @@ def test_a_process_is_charged_for_the_stake_that_it_starts_with():
 
     rates = one_window(rate * 9_000, 9_000, rate * ratio * 1_000, 1_000)
     evidence = log_rate_evidence(rate_gains(rates, 1.0, NO_CAP))
-    assert log(200 / FIRST_STAKE) <= evidence < log(200 / FIRST_STAKE) + 1.5
+    assert log(200 / lenient.stake) <= evidence < log(200 / lenient.stake) + 1.5
 
 
 def test_the_smallest_visible_regression_is_about_what_simulations_find():

@@ -1,13 +1,12 @@
 """The checks of an analysis as people read them: both sides, the change, its limit, and what follows."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import isinf, log
 
 from rich.table import Table
 from rich.text import Text
 
-from understudy.core.canary_words import NAMES, value_words
+from understudy.core.canary_words import NAMES, since_words, value_words
 from understudy.core.decision import Check, Evidence
 from understudy.core.rollout_history import Looked, rows_of
 from understudy.entrypoints.cli.rendering import Column, a_table
@@ -70,19 +69,13 @@ def change_words(row: Evidence) -> str:
     if row.change is None:
         return _DASH
     if row.check is Check.SCORE_SHIFT:
-        if row.since is not None:
-            return f"{row.change:+.2f}".replace("-", _MINUS) + _since(row)
         change, low, high = (
             "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
             for value in (row.change, row.change_low, row.change_high)
         )
         return f"{change} ({low}…{high})"
     interval = f" ({_number(row.change_low)}{_NDASH}{_number(row.change_high)})" if row.change_low is not None else ""
-    return f"{_number(row.change)}x{interval}{_since(row)}"
-
-
-def _since(row: Evidence) -> str:
-    return "" if row.since is None else f" since {datetime.fromtimestamp(row.since, UTC):%H:%M}"
+    return f"{_number(row.change)}x{interval}{since_words(row)}"
 
 
 def limit_words(row: Evidence) -> str:

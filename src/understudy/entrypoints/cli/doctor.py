@@ -19,6 +19,7 @@ from understudy.entrypoints.cli.failure import ExitCode
 from understudy.entrypoints.cli.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.options import AsJson
 from understudy.entrypoints.cli.rendering import show
+from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.findings import (
     NO_MONITOR,
@@ -50,6 +51,7 @@ VERSIONS_AT_ONCE = 64
 @app.command()
 def doctor(*, as_json: AsJson = False) -> None:
     """Check the configuration, Postgres, Redis, model servers, the monitor and proxies; leaves with 1 for a problem."""
+    keep_log_off_output()
     settings = settings_with_demo()
     findings = asyncio.run(examine(settings))
     found = Counter(finding.state for finding in findings)

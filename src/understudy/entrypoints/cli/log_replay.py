@@ -13,6 +13,7 @@ from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.log_replay_text import replay_texts
 from understudy.entrypoints.cli.rendering import advice_console, show
 from understudy.entrypoints.documents.experiments import replay_document
+from understudy.entrypoints.logs import keep_log_off_output
 from understudy.experiments.log_replay import ReplayWanted
 
 MOST_WITHIN_SECONDS = 3_600.0
@@ -26,6 +27,7 @@ def run_replay(wanted: ReplayWanted, *, as_json: bool) -> None:
     """
     if wanted.within_seconds > MOST_WITHIN_SECONDS:
         raise CommandRefused(ExitCode.USAGE, "--within: a replay may take an hour", "Name 1h, or less.")
+    keep_log_off_output()
     settings = settings_with_demo()
     with _progress_bar() as on_calls:
         found = asyncio.run(replay_log(settings, wanted, on_calls))

@@ -15,6 +15,7 @@ from understudy.core.shadow_comparison import DEFAULT_THRESHOLD
 from understudy.entrypoints.cli.rendering import Column, a_table
 from understudy.entrypoints.cli.shadow_text import signed
 from understudy.experiments.log_replay import ReplayFinding
+from understudy.ports.registry import STAGING
 
 Row = tuple[str, str, str, str]
 NOTHING_WRITTEN = "Nothing was written: a replay leaves no row in the log, and nothing in cache, metrics and windows."
@@ -82,9 +83,13 @@ def next_step(found: ReplayFinding) -> str:
     if report.failed:
         return f"understudy explain {report.failed[0].code} says what that means, and what to do"
     if report.unsent:
-        return f"understudy log replay {name} {version} --within 10m gives it more time, --concurrency sends faster"
+        asks = f"understudy version check {name} {version} says whether its model servers answer, and how fast"
+        more = f"understudy log replay {name} {version} --within 10m gives it more time, --concurrency sends faster"
+        return more if report.replayed else asks
     if report.incomparable:
         return f"understudy version show {name} {version} shows which inputs it takes, and what it answers"
+    if question.version.status != STAGING:
+        return f"understudy version show {name} {version} shows what it is"
     return f"understudy plan {name} {version} says how risky it is to roll it out, and how long that takes"
 
 

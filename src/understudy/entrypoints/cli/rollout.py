@@ -63,7 +63,9 @@ PlanSource = Annotated[
     typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
 ]
 Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
-RolloutId = Annotated[int | None, typer.Argument(metavar="[ID]", help="By default the model's newest one.")]
+RolloutId = Annotated[
+    int | None, typer.Argument(metavar="[ID]", min=1, max=2**63 - 1, help="By default the model's newest one.")
+]
 
 
 @app.command()

@@ -99,13 +99,7 @@ def _change_picture(
     times: Sequence[tuple[float, str]],
     moments: Sequence[Mark],
 ) -> str:
-    points = [
-        Point(
-            at, row.change, -float("inf") if row.change_low is None else row.change_low, _or_infinity(row.change_high)
-        )
-        for at, row in rows
-        if row.change is not None
-    ]
+    points = [Point(at, row.change, *_whisker(row, row.change)) for at, row in rows if row.change is not None]
     name, last = NAMES[check], rows[-1][1]
     if not points or last.limit is None:
         return charts.heading(f"{name}: nothing to compare yet")
@@ -129,6 +123,13 @@ def _change_picture(
         moments=moments,
         is_logarithmic=True,
     )
+
+
+def _whisker(row: Evidence, change: float) -> tuple[float, float]:
+    """Return an interval's ends; figures of chosen windows have none."""
+    if row.since is not None:
+        return change, change
+    return -float("inf") if row.change_low is None else row.change_low, _or_infinity(row.change_high)
 
 
 def _evidence_picture(

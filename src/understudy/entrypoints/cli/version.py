@@ -116,7 +116,8 @@ def add_endpoint(
     if dry_run:
         head = Text(f"{model} {version} would be served by {', '.join(made.endpoints)}; nothing was written.", "bold")
     document = {"version": version_document(made), "dry_run": dry_run}
-    show(document, head, "→ understudy doctor asks the model servers of every version with a role", as_json=as_json)
+    asks = f"→ understudy version check {quote(model)} {quote(version)} asks its model servers"
+    show(document, head, asks, as_json=as_json)
 
 
 @app.command("list")
@@ -216,7 +217,7 @@ def restore(
 
 
 def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bool, dry_run: bool) -> VersionChange:
-    origin = origin_of_command(reason)
+    origin = origin_of_command((reason or "").strip() or None)
     return with_registry(
         lambda registry: registry.set_retired(model, version, origin, is_retired=is_retired, dry_run=dry_run)
     )

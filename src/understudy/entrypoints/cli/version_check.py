@@ -13,11 +13,12 @@ from understudy.core.input_differences import InputDifferences, Names, differenc
 from understudy.core.policy import ModelVersion, version_from_row
 from understudy.core.rollout_state import WarmUpResult
 from understudy.core.schema_reader import compile_input_schema
-from understudy.entrypoints.cli.failure import ExitCode
+from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
 from understudy.entrypoints.cli.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.rendering import show
 from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
+from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
 from understudy.lifecycle.findings import Finding, State
 from understudy.lifecycle.version_findings import (
@@ -67,6 +68,10 @@ def check(*, model: ModelName, version: VersionLabel, against: Against = None, a
 
     Nothing is changed, and no caller's answer comes from it.
     """
+    if against == version:
+        what = f"version {version} of {model} is compared with itself"
+        raise CommandRefused(ExitCode.USAGE, what, "Name another one with --against, or none for the champion.")
+    keep_log_off_output()
 
     async def ask(opened: Opened) -> Checked:
         return await checked(opened.settings, await _asked(opened, model, version, against))

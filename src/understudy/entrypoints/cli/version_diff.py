@@ -45,6 +45,9 @@ class Compared(NamedTuple):
 
 def diff(*, model: ModelName, old: FirstVersion, new: SecondVersion = None, as_json: AsJson = False) -> None:
     """Say what differs between two versions, or a version and the champion; leaves with 1 when calls would fail."""
+    if new == old:
+        what = f"version {old} of {model} is compared with itself"
+        raise CommandRefused(ExitCode.USAGE, what, f"Name two versions: understudy version diff {quote(model)} OLD NEW")
 
     async def read(registry: Registry) -> tuple[VersionRecord, VersionRecord]:
         if new is not None:
