@@ -143,9 +143,7 @@ LONG_STEP = (Step(10, 2 * DAY_MINUTES),)
 
 
 @pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[:1])
-@pytest.mark.parametrize(
-    "world", [*EQUAL_WORLDS, *UNEQUAL_ENTITIES, World("pods that wander by a fifth", pod_noise=0.2)], ids=named
-)
+@pytest.mark.parametrize("world", [*EQUAL_WORLDS, *UNEQUAL_ENTITIES], ids=named)
 def test_an_equal_challenger_stays_for_a_day_in_one_step(world, volume):
     policy = CanaryPolicy(min_entities=1)
 
