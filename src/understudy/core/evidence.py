@@ -168,16 +168,14 @@ def first_stake(*, has_restarts: bool) -> float:
     return FIRST_STAKE if has_restarts else FIRST_STAKE / (1 - RESTART_STAKE)
 
 
-def processes_of(
-    stages: Sequence[int], planned: int, restarts: Restarts | None = None, most: int = MOST_RESTARTS
-) -> Processes:
+def processes_of(stages: Sequence[int], planned: int, restarts: Restarts | None = None) -> Processes:
     """Return the processes of a rollout.
 
     Args:
         stages: Index of the first window of each stage begun; stages beyond the planned ones are left out.
         planned: How many stages the rollout has.
-        restarts: Processes begun within stages; ``None`` where none ever does.
-        most: How many of these are looked at, the newest ones; what was staked on older ones is lost.
+        restarts: Processes begun within stages; ``None`` where none ever does. What was staked on older ones than the
+            newest is lost.
 
     Returns:
         The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_STAKE`, which for all k
@@ -192,10 +190,9 @@ def processes_of(
     if restarts is None:
         share = 1 - RESTART_STAKE
         return Processes(np.array(stages[:begun], np.int64), stakes / share, resting / share, begun)
-    fresh = restarts.newest[max(0, len(restarts.newest) - most) :]
-    numbers = np.arange(restarts.begun - len(fresh) + 1, restarts.begun + 1)
+    numbers = np.arange(restarts.begun - len(restarts.newest) + 1, restarts.begun + 1)
     return Processes(
-        np.append(np.array(stages[:begun], np.int64), fresh),
+        np.append(np.array(stages[:begun], np.int64), restarts.newest),
         np.append(stakes, RESTART_STAKE * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))),
         resting + RESTART_STAKE / float(np.log2(restarts.begun + 2)),
         begun,

@@ -98,10 +98,11 @@ def at(*indices: int) -> IntArray:
 )
 def test_what_is_staked_was_fixed_beforehand_and_comes_to_one(planned, begun, restarts, most):
     stages = list(range(begun))
-    again = None if restarts is None else Restarts(np.arange(1, restarts + 1), restarts)
+    begun_anew = np.arange(1, (restarts or 0) + 1)
+    newest_ones = begun_anew[max(0, len(begun_anew) - most) :]
 
-    processes = processes_of(stages, planned, again, most)
-    all_of_them = processes_of(stages, planned, again, 1_000)
+    processes = processes_of(stages, planned, None if restarts is None else Restarts(newest_ones, restarts))
+    all_of_them = processes_of(stages, planned, None if restarts is None else Restarts(begun_anew, restarts))
 
     expected = [1.0] if planned == 1 else [0.5] + [0.5 / (planned - 1)] * (planned - 1)
     share = 1.0 if restarts is None else 0.8
