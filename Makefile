@@ -42,13 +42,13 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not followed" tests/unit tests/architecture tests/docs
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not followed" tests/unit tests/architecture tests/docs tests/test_rigs/faults tests/test_rigs/fuzz
 
 .PHONY: test
 test: check $(VENV)/.deploy ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@# One worker more than cores: the longest tests wait for rollouts. What is measured runs alone.
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations tests/deploy
-	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration tests/deploy
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations tests/test_rigs/deploycheck
+	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration tests/test_rigs
 	@$(BIN)/pytest -q -m "not slow" tests/faults
 
 # Not a part of `test`: it needs the history of git, which a shallow clone has not, and the time of a second suite.
@@ -63,7 +63,7 @@ $(VENV)/.deploy: requirements/deploy.txt | $(VENV)/.dev
 
 .PHONY: check-deploy
 check-deploy: $(VENV)/.deploy ## Judge image, compose, manifests, pipelines and rules, offline (seconds; STRICT=1: nothing may be left out)
-	@$(BIN)/python -m deploycheck $(if $(STRICT),--strict)
+	@$(BIN)/python -m rigs.deploycheck $(if $(STRICT),--strict)
 
 IMAGE ?= understudy:0.1.0
 export IMAGE BASE BUILDER
@@ -86,11 +86,11 @@ k8s-rules: $(VENV)/.dev ## Write deploy/prometheus' rules as the Prometheus oper
 .PHONY: faults
 faults: $(VENV)/.dev ## Break everything the product depends on, under load, and print what it cost (FAULTS="--quick --only PG RD-01")
 	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
-	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
+	@PYTHONPATH=tests $(BIN)/python -m rigs.faults $(FAULTS)
 
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
-	@PYTHONPATH=tests $(BIN)/python -m faults.figures $(FIGURES)
+	@PYTHONPATH=tests $(BIN)/python -m rigs.faults.figures $(FIGURES)
 
 .PHONY: stats
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)
@@ -161,7 +161,7 @@ loadtest: $(VENV)/.dev ## Five scenarios of load against loadtests/slo.toml, wit
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
-	@PYTHONPATH=tests nice $(BIN)/python -m fuzz.run $(FUZZ)
+	@PYTHONPATH=tests nice $(BIN)/python -m rigs.fuzz.run $(FUZZ)
 
 .PHONY: dashboards
 dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/dashboards

@@ -21,12 +21,12 @@ from typing import NamedTuple
 import asyncpg
 from archive_world import fill, month_ago, versions_of
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.folder_archive import FolderArchive
+from understudy.adapters.archive.folder import FolderArchive
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres_archive import open_ledger
-from understudy.adapters.postgres_log_rows import reading_rows
-from understudy.core.archive import Step
+from understudy.adapters.postgres.archive_ledger import open_ledger
+from understudy.adapters.postgres.archive_rows import reading_rows
+from understudy.core.prediction_log.archive_plan import Step
 from understudy.retention.archiver import Ages, Archiver, Progress
 
 MONTHS = 4

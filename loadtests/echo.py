@@ -4,8 +4,8 @@ import sys
 
 import uvicorn
 
-from understudy.entrypoints.proxy.lane import Receive, Scope, Send, read_body
-from understudy.entrypoints.proxy.single import BACKLOG, UVICORN_OPTIONS
+from understudy.entrypoints.proxy.api.predict_route import Receive, Scope, Send, read_body
+from understudy.entrypoints.proxy.processes.uvicorn_process import BACKLOG, UVICORN_OPTIONS
 
 _LIMIT_BYTES = 1_048_576
 _RECEIVE_SECONDS = 10.0

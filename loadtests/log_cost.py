@@ -27,12 +27,12 @@ from loadtests.rounds import Contender, Ledger, details, take_turns
 from loadtests.scene import BENCH, Scene, path_of
 from loadtests.section import Check, Effort, Findings, Section, Target
 from loadtests.steady import body_of
-from understudy.adapters.embedded_postgres import find_installations
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.spool import Spool
-from understudy.core.prediction import COLUMNS, PredictionRow
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.embedded.postgres import find_installations
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.serving.log_shipper import LogShipper
 from understudy.settings import Settings
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from e2e.stack import wait_for_port
 
 from loadtests.machine import find_program
-from understudy.adapters.child_process import end
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.child_process import end
+from understudy.adapters.embedded.loopback_ports import free_port
 
 _FRAME = """
 daemon off;

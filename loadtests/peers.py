@@ -29,7 +29,7 @@ from loadtests.rounds import Contender, answered_checks, details, take_turns
 from loadtests.scene import BENCH, Scene, a_scene, path_of
 from loadtests.section import Effort, Findings, Target
 from loadtests.wrk import FULL, Form
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SCRIPTS = Path(__file__).with_name("peer_servers")

@@ -28,17 +28,35 @@ RESULT = Path("loadtests/results/baseline-profile.json")
 _WARM_UP_SECONDS = 2
 
 STAGES: Mapping[str, Sequence[str]] = {
-    "event loop, sockets, gRPC's core": ("uvloop", "asyncio/runners.py", "entrypoints/proxy/single.py"),
-    "HTTP: read and write": ("uvicorn/", "httptools", "entrypoints/proxy/connection.py"),
+    "event loop, sockets, gRPC's core": (
+        "uvloop",
+        "asyncio/runners.py",
+        "entrypoints/proxy/processes/uvicorn_process.py",
+    ),
+    "HTTP: read and write": ("uvicorn/", "httptools", "entrypoints/proxy/server/connection.py"),
     "headers, receipt, answer": ("entrypoints/proxy/",),
-    "parse the body": ("core/strict_json.py", "core/request.py"),
-    "check, pack, hash the inputs": ("core/schema.py", "core/features.py", "core/tensors.py"),
-    "route, ids, the request's story": ("core/routing.py", "core/ids.py", "core/policy.py", "serving/predict.py"),
-    "batches and callbacks": ("serving/batching.py", "serving/express.py", "serving/answers.py", "serving/callers.py"),
-    "model call: gRPC": ("grpc/", "adapters/grpc_", "adapters/oip.py", "adapters/tfserving.py", "google/protobuf"),
-    "read the model's answer": ("core/outputs.py", "core/contents.py", "numpy/"),
-    "log row and spool": ("core/spool_format.py", "adapters/spool.py", "serving/group_commit.py"),
-    "metrics": ("adapters/prometheus",),
+    "parse the body": ("core/requests/strict_json.py", "core/requests/predict.py"),
+    "check, pack, hash the inputs": ("core/schema/schema.py", "core/schema/features.py", "core/schema/tensors.py"),
+    "route, ids, the request's story": (
+        "core/routing/route.py",
+        "core/prediction_log/prediction_id.py",
+        "core/routing/policy.py",
+        "serving/predict.py",
+    ),
+    "batches and callbacks": (
+        "serving/batching.py",
+        "serving/callback_predictor.py",
+        "serving/answers.py",
+        "serving/backend_pool.py",
+    ),
+    "model call: gRPC": (
+        "grpc/",
+        "adapters/model_servers/",
+        "google/protobuf",
+    ),
+    "read the model's answer": ("core/schema/outputs.py", "core/schema/codec.py", "numpy/"),
+    "log row and spool": ("core/prediction_log/spool_format.py", "adapters/disk/spool.py", "serving/group_commit.py"),
+    "metrics": ("adapters/telemetry/prometheus",),
 }
 """What a function's file belongs to; the first that fits. What fits none is ``other``."""
 OTHER = "other"

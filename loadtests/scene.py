@@ -21,9 +21,9 @@ from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
 from loadtests.nginx import Nginx, constant_upstreams, splitting_proxy
 from loadtests.plain_body import FEATURES
 from loadtests.stub_model import OUTPUT
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
 
 BENCH, CACHED, PROMPT = "bench", "cached", "prompt"

@@ -33,20 +33,20 @@ from logged_traffic import register
 from spooled_rows import a_row
 
 from loadtests.machine import cpu_seconds
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.embedded_valkey import EmbeddedValkey
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.adapters.redis_cache import RedisCache
-from understudy.core.ids import RANDOM_BITS, prediction_id
-from understudy.core.outputs import Origin, Prediction, encode_cached
-from understudy.core.prediction import COLUMNS, PredictionRow
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.redis.cache import RedisCache
+from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.ranking import ranking_of
-from understudy.core.spool_format import FRAME_BYTES, encode_row
-from understudy.core.window_builder import WindowBuilder
-from understudy.core.windows import WINDOW_SECONDS, Window
+from understudy.core.schema.outputs import Origin, Prediction, encode_cached
+from understudy.core.windows.builder import WindowBuilder
+from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
 BATCHES = {1: 600, 20: 500, 600: 50, 2_000: 30}

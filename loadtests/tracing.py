@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.policy import PolicySnapshot, Role, ServingPolicy, version_from_row
-from understudy.core.tensors import Block, Datatype, Row, Tensor
-from understudy.entrypoints.proxy.door import PredictDoor
-from understudy.entrypoints.proxy.express import ExpressLane
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy, version_from_row
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
+from understudy.entrypoints.proxy.predict.fast_path import ExpressLane
+from understudy.entrypoints.proxy.predict.handler import PredictDoor
 from understudy.serving.answers import Answers
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callers import Callers
-from understudy.serving.express import ExpressPredictor
+from understudy.serving.callback_predictor import ExpressPredictor
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 
 ROUNDS = 7
 CALLS = 12_000
@@ -173,7 +173,7 @@ def _tracer(ratio: str) -> Any:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans  # noqa: PLC0415  # as above
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult  # noqa: PLC0415
 
-    from understudy.adapters.otel import OtelTracer, sampler_of  # noqa: PLC0415
+    from understudy.adapters.telemetry.otel import OtelTracer, sampler_of  # noqa: PLC0415
 
     class Encoding(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:

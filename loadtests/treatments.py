@@ -31,7 +31,7 @@ from loadtests.result import about, write_result
 from loadtests.scene import start_stub
 from loadtests.stub_model import OUTPUT
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 
 TREATMENTS, FEATURES = 1_000, 16

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import asyncpg
 from pyarrow import parquet
 
-from understudy.adapters.archive_stores import open_archive
-from understudy.adapters.postgres_log_moment import log_moment
+from understudy.adapters.archive.open import open_archive
+from understudy.adapters.postgres.log_snapshot import log_moment
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import WantedRows
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from understudy.entrypoints.proxy.lane import App
+from understudy.entrypoints.proxy.api.predict_route import App
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from understudy.core.policy import ModelVersion, Role, ServingPolicy, version_from_row
-from understudy.core.prediction import PredictionRow
+from understudy.core.prediction_log.row import PredictionRow
+from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy, version_from_row
 
 FEATURES = ("age", "income")
 

@@ -23,8 +23,8 @@ from pytest_rerunfailures import StatusDB
 from server_folder import server_folder
 from standstill import MachineStoodStill, Standstills
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
-from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
+from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
 
 # The defaults (200 ms an example, and a look at how long drawing one takes) measure a machine that others share.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.baseline import FloatArray, NumericBaseline, numeric_baseline
-from understudy.core.drift_windows import IntArray, SubjectWindow, numeric_window
-from understudy.core.windows import ANALYSIS_BUCKETS
+from understudy.core.drift.baseline import FloatArray, NumericBaseline, numeric_baseline
+from understudy.core.drift.subject_window import IntArray, SubjectWindow, numeric_window
+from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 HOUR_SECONDS = 3_600.0
 WEEK_HOURS = 168

@@ -9,8 +9,8 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from understudy.core.ids import prediction_id
-from understudy.core.routing import bucket_of
+from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.core.routing.route import bucket_of
 
 MODEL = "churn"
 HOUR, DAY = 3_600.0, 86_400.0

@@ -8,12 +8,12 @@ import numpy as np
 import orjson
 from spooled_rows import a_row, new_windows, no_threshold
 
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_metrics import PostgresMetricStore
-from understudy.core.baseline import FloatArray
-from understudy.core.policy import Role
-from understudy.core.prediction import COLUMNS, PredictionRow
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.adapters.postgres.metrics import PostgresMetricStore
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.drift.baseline import FloatArray
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.routing.policy import Role
 from understudy.ports.metric_store import ActiveVersions
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 

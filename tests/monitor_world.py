@@ -15,19 +15,19 @@ from logged_traffic import SPOOL, StoreAsOf, lead, register
 from stats.worlds import Traffic
 from stats.worlds import World as TrafficWorld
 
-from understudy.adapters.backends import connect
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.baseline import Baselines, baselines_to_json
-from understudy.core.drift_hours import KEPT_SECONDS, PREDICTION, closed_until, hour_to_json
-from understudy.core.plan import RolloutPlan, Step
-from understudy.core.policy import Role
-from understudy.core.rollout import next_step
-from understudy.core.rollout_state import Observation, WarmUpResult
-from understudy.core.windows import WINDOW_SECONDS, Window
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.drift.baseline import Baselines, baselines_to_json
+from understudy.core.drift.hours import KEPT_SECONDS, PREDICTION, closed_until, hour_to_json
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Observation, WarmUpResult
+from understudy.core.rollout.state_machine import next_step
+from understudy.core.routing.policy import Role
+from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log import SpooledBatch

@@ -18,30 +18,30 @@ import pytest
 from asgi import lifespan
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.adapters.memory_cache import MemoryCache
-from understudy.adapters.memory_outcomes import MemoryOutcomeStore
-from understudy.adapters.memory_policy import MemoryPolicySource
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
+from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.memory.outcomes import MemoryOutcomeStore
+from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.control import control_of
 from understudy.bootstrap.proxy import Parts
-from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Datatype, Row, Tensor
-from understudy.entrypoints.proxy.app import create_app
-from understudy.entrypoints.proxy.lane import App
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.api.app import create_app
+from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.tracing import Tracer
 from understudy.serving.answers import Answers
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callers import Callers
-from understudy.serving.express import ExpressPredictor
+from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.champion_health import ChampionWatch
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.reachability import ChampionWatch
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 from understudy.settings import Settings
 
 LIMITS = Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1)

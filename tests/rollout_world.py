@@ -8,17 +8,17 @@ import numpy as np
 import orjson
 from stats.worlds import Traffic, World
 
-from understudy.adapters.memory_policy import MemoryPolicySource
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.ab import Difference
-from understudy.core.histogram import Histogram
-from understudy.core.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
-from understudy.core.policy import Role
-from understudy.core.rollout_actions import PolicySeen
-from understudy.core.rollout_state import Phase, WarmUpResult, begin, state_to_json
-from understudy.core.windows import WINDOW_SECONDS, BucketColumn, Window, window_to_json
+from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.experiments.ab import Difference
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
+from understudy.core.rollout.state import Phase, WarmUpResult, begin, state_to_json
+from understudy.core.routing.policy import Role
+from understudy.core.windows.histogram import Histogram
+from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor

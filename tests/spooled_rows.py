@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from uuid import UUID, uuid4
 
-from understudy.core.policy import Role
-from understudy.core.prediction import COLUMNS, PredictionRow, Status
-from understudy.core.routing import Reason
-from understudy.core.window_builder import WindowBuilder
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
+from understudy.core.windows.builder import WindowBuilder
 
 
 def a_prediction_id(number: int) -> str:

@@ -10,9 +10,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from understudy.adapters.postgres_connection import connect, translated
-from understudy.adapters.postgres_lease import PostgresLease, require_epoch
-from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.lease import PostgresLease, require_epoch
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.monitor import MonitorParts, make_worker
 from understudy.entrypoints.monitor import serve
 from understudy.errors import LeadershipLost, RegistryError

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres, find_installations
-from understudy.adapters.example_models import example_rows
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "image-proof"

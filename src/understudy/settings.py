@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from understudy.core.endpoints import EndpointRules, parse_rules
+from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file with what ``DATABASE_URL`` would hold, and so does every other secret's."""

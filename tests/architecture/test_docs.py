@@ -9,14 +9,14 @@ import pytest
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from understudy.adapters.backends import CA_PREFIX, TOKEN_PREFIX
-from understudy.adapters.example_models import example_version
-from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
-from understudy.core.request import parse_predict
-from understudy.core.schema_reader import compile_input_schema, compile_output_schema
-from understudy.entrypoints.cli.failure import ExitCode, exit_code_for
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.model_servers.connect import CA_PREFIX, TOKEN_PREFIX
+from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
+from understudy.core.requests.predict import parse_predict
+from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.entrypoints.cli.main import NOUNS, load
-from understudy.entrypoints.proxy.problems import STATUS
+from understudy.entrypoints.cli.shared.errors import ExitCode, exit_code_for
+from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.errors import leaf_errors
 from understudy.settings import FILE_SUFFIX, Settings, is_secret
 

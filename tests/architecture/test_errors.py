@@ -1,7 +1,7 @@
 import re
 
 from understudy import errors
-from understudy.entrypoints.proxy.problems import STATUS
+from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.errors import UnderstudyError, leaf_errors
 
 

@@ -1,10 +1,10 @@
-"""The number of ``core/presence.py`` also stands in SQL, where Python cannot be asked."""
+"""The number of ``core/routing/proxy_liveness.py`` also stands in SQL, where Python cannot be asked."""
 
 import re
 from pathlib import Path
 
 import understudy
-from understudy.core.presence import LIVE_SECONDS
+from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 
 ADAPTERS = Path(understudy.__file__).parent / "adapters"
 

@@ -21,12 +21,12 @@ SQL = re.compile(r"\b(SELECT\s|INSERT INTO\s|UPDATE\s+\w+\s+SET\s|DELETE FROM\s|
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 SQL_WITH_NAMES = {
-    "adapters/postgres_features.py": "the table's name, a setting, matched against an identifier's pattern and quoted",
-    "adapters/rollout_rows.py": "_silent() is called with two literals while the module is read",
-    "adapters/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
-    "lifecycle/fitness.py": "advice that a person reads; nothing runs it",
+    "adapters/postgres/features.py": "the table's name, a setting, matched against an identifier's pattern and quoted",
+    "adapters/postgres/rollout_rows.py": "_silent() is called with two literals while the module is read",
+    "adapters/archive/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
+    "lifecycle/database_fitness.py": "advice that a person reads; nothing runs it",
     "adapters/migrations/__init__.py": "advice that a person reads, with numbers of processes; nothing runs it",
-    "adapters/postgres_fitness.py": "names of tables and columns as the catalogue has them, quoted",
+    "adapters/migrations/fitness.py": "names of tables and columns as the catalogue has them, quoted",
 }
 """Modules in which SQL is put together from more than constants, and why that is safe."""
 
@@ -41,7 +41,7 @@ WAITS = {
 BOUNDED_AROUND = {"asyncio.open_connection", "getaddrinfo", "Redis.from_url"}
 """Calls that may hang and take no time-out: they stand inside ``asyncio.timeout``."""
 BOUNDED_BY_CALLER = {
-    "entrypoints/cli/sql_prompt.py": "a person's prompt lasts as long as that person wishes",
+    "entrypoints/cli/db/sql_prompt.py": "a person's prompt lasts as long as that person wishes",
     "entrypoints/demo/keep_alive.py": "_exchange has one caller, which bounds it",
 }
 
@@ -49,10 +49,10 @@ KEEPING = {"cache", "functools.cache", "lru_cache"}
 STORES = {"deque": "maxlen", "asyncio.Queue": "maxsize", "queue.Queue": "maxsize", "lru_cache": "maxsize"}
 BOUNDED_OTHERWISE = {
     "serving/batching.py": "a call waits in it, and waiting calls are bounded (PredictionBatcher's most_waiting)",
-    "serving/reachability.py": "names of one snapshot's models: it is filled again only when it is empty",
-    "core/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
-    "adapters/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
-    "adapters/memory_policy.py": "the twin of a listener, for tests and notebooks",
+    "serving/champion_health.py": "names of one snapshot's models: it is filled again only when it is empty",
+    "core/upstream/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
+    "adapters/disk/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
+    "adapters/memory/policy.py": "the twin of a listener, for tests and notebooks",
 }
 """Modules with a store that no argument bounds, and what bounds it."""
 

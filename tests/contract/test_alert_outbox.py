@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.adapters.memory_outbox import MemoryAlertOutbox
-from understudy.adapters.postgres_outbox import TAKEN_SECONDS, PostgresAlertOutbox
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind, Link
+from understudy.adapters.memory.outbox import MemoryAlertOutbox
+from understudy.adapters.postgres.outbox import TAKEN_SECONDS, PostgresAlertOutbox
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Link
 from understudy.ports.alerts import AlertOutbox, QueuedAlert
 
 Open = Callable[..., AlertOutbox]

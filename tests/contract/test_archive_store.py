@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
-from understudy.adapters.archive_stores import open_archive
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.memory_archive import MemoryArchive
+from understudy.adapters.archive.open import open_archive
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.archive import MemoryArchive
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 

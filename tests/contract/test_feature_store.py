@@ -12,10 +12,10 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
-from understudy.adapters.memory_features import MemoryFeatureStore
-from understudy.adapters.postgres_features import PostgresFeatureStore
-from understudy.adapters.redis_features import RedisFeatureStore
-from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
+from understudy.adapters.memory.features import MemoryFeatureStore
+from understudy.adapters.postgres.features import PostgresFeatureStore
+from understudy.adapters.redis.features import RedisFeatureStore
+from understudy.core.upstream.circuit_breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.errors import FeaturesUnavailable
 from understudy.ports.feature_store import FeatureStore
 

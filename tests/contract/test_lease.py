@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from understudy.adapters.memory_lease import MemoryLease
-from understudy.adapters.postgres_lease import PostgresLease
+from understudy.adapters.memory.lease import MemoryLease
+from understudy.adapters.postgres.lease import PostgresLease
 from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
 
 ONE, OTHER, THIRD = "a:1:x", "b:2:y", "c:3:z"

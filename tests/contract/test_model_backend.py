@@ -15,13 +15,13 @@ import numpy as np
 import orjson
 import pytest
 
-from understudy.adapters.backends import connect, examine, replicas_of
-from understudy.adapters.grpc_race import Hedging
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.rank import parse_rank
-from understudy.core.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.model_servers.connect import connect, examine, replicas_of
+from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.core.requests.rank import parse_rank
+from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
 

@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from understudy.adapters.memory_outcomes import MemoryOutcomeStore
-from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
-from understudy.core.outcomes import MAX_EVENTS, Outcome
+from understudy.adapters.memory.outcomes import MemoryOutcomeStore
+from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+from understudy.core.experiments.outcome_events import MAX_EVENTS, Outcome
 from understudy.errors import RegistryUnavailable
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
 

@@ -13,10 +13,10 @@ import asyncpg
 import orjson
 import pytest
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.memory_policy import MemoryPolicySource
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.core.policy import PolicySnapshot, apply_document
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.core.routing.policy import PolicySnapshot, apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.policy import PolicyChange, PolicySource
 

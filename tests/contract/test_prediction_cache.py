@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from understudy.adapters.embedded_valkey import EmbeddedValkey
-from understudy.adapters.memory_cache import MemoryCache
-from understudy.adapters.redis_cache import RedisCache
-from understudy.core.breaker import FAILURES_TO_OPEN, OPEN_SECONDS
+from understudy.adapters.embedded.valkey import EmbeddedValkey
+from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.redis.cache import RedisCache
+from understudy.core.upstream.circuit_breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.ports.prediction_cache import PredictionCache
 
 TIMEOUT_SECONDS = 0.02

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in
 
-from understudy.adapters.memory_log import MemorySpool
-from understudy.adapters.spool import Spool
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.memory.prediction_log import MemorySpool
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader
 
 LARGE = 1_048_576

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in
 
-from understudy.adapters.memory_log import MemoryPredictionStore
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.adapters.memory.prediction_log import MemoryPredictionStore
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 
 SPOOL = "0b0e6f4e-0000-4000-8000-000000000001"

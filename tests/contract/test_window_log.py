@@ -7,13 +7,13 @@ import asyncpg
 import pytest
 from spooled_rows import a_row, no_threshold
 
-from understudy.adapters.memory_log import MemoryPredictionStore
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.prediction import COLUMNS, Status
-from understudy.core.spool_format import FRAME_BYTES, encode_row
-from understudy.core.window_builder import WindowBuilder
-from understudy.core.windows import Window, window_to_json
+from understudy.adapters.memory.prediction_log import MemoryPredictionStore
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.prediction_log.row import COLUMNS, Status
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.windows.builder import WindowBuilder
+from understudy.core.windows.window import Window, window_to_json
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, block_of
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from docs.pages import Block, See, Step, Stop, Type, why_unlike
 
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
 
 BLOCK_SECONDS = 300.0
 """Longest time of one block, and of waiting for what another terminal shows."""

@@ -18,8 +18,8 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.embedded.loopback_ports import free_port
 
 VISITS = "/v1/models/visits/predict"
 PATIENT_MS = 4_000

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from command import CommandLine, Done
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_lease import PostgresLease
-from understudy.core.routing import bucket_of
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.lease import PostgresLease
+from understudy.core.routing.route import bucket_of
 
 DESCRIPTION = {
     "artifact_path": "s3://models/churn/1/model.onnx",

@@ -19,9 +19,9 @@ import pytest
 from command import CommandLine
 from e2e.stack import sql
 
-from understudy.adapters.child_process import is_alive
-from understudy.adapters.example_models import example_rows
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.embedded.child_process import is_alive
+from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.entrypoints.demo.state import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 

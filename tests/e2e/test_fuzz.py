@@ -2,8 +2,8 @@
 
 import pytest
 
-from fuzz.run import attack, attack_files, table
-from fuzz.world import a_world
+from rigs.fuzz.run import attack, attack_files, table
+from rigs.fuzz.world import a_world
 
 EXAMPLES = 600
 SEED = 20

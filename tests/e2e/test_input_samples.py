@@ -7,8 +7,8 @@ import orjson
 from e2e.load import Connection
 from e2e.stack import VISITS, Stack, a_stack, get, logged_ids, register, sql
 
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.core.sampling import is_sampled
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.core.prediction_log.input_sampling import is_sampled
 
 ENTITIES = [f"customer-{n}" for n in range(200)]
 PRIVATE = "physical_limitation"

@@ -11,8 +11,8 @@ from command import CommandLine, Done
 from e2e.load import Connection
 from e2e.stack import VISITS, a_stack, register, sql
 
-from understudy.adapters.example_models import example_rows
-from understudy.core.replay_comparison import SAME_RATIO
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.core.experiments.replay_comparison import SAME_RATIO
 
 ROWS = example_rows()[:60]
 PAIRS = """

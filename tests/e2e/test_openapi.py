@@ -12,10 +12,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
 )
 
-from fuzz.cases import KEY_ID, SECRET
-from fuzz.drawing import draw
-from fuzz.models import PAWN
-from fuzz.world import a_world
+from rigs.fuzz.cases import KEY_ID, SECRET
+from rigs.fuzz.drawing import draw
+from rigs.fuzz.models import PAWN
+from rigs.fuzz.world import a_world
 
 EXAMPLES = 12
 """Requests of each operation; all of them take some 15 s."""

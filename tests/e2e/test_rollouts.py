@@ -9,10 +9,10 @@ import pytest
 from e2e.load import Load, run_load
 from e2e.stack import VISITS, Process, Stack, a_stack, register, sql
 
-from understudy.adapters.example_models import example_rows
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.plan import RolloutPlan, Step
-from understudy.core.rollout_state import Phase
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Phase
 from understudy.core.verdict import Verdict
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutView

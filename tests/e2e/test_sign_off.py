@@ -14,7 +14,7 @@ import pytest
 from command import CommandLine
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
 
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
 
 CALL = PREDICT_BODIES[0]
 

@@ -5,7 +5,7 @@ import orjson
 from e2e.load import Connection
 from e2e.stack import VISITS, a_stack, get, register, sql
 
-from understudy.adapters.example_models import example_rows
+from understudy.adapters.dev_server.example_models import example_rows
 
 ENTITIES = [f"customer-{n}" for n in range(10_000)]
 BATCH = 250

@@ -16,9 +16,9 @@ from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, register, sql
 from redis.asyncio import Redis
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.embedded_valkey import EmbeddedValkey
-from understudy.adapters.example_models import example_rows, example_version
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.migrations import upgrade
 
 AT_MOST_SECONDS = 0.5

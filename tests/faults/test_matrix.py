@@ -2,10 +2,10 @@
 
 import pytest
 
-from faults.__main__ import run_all
-from faults.champion import refused
-from faults.matrix import chosen
-from faults.row import Row, Span, at_most
+from rigs.faults.__main__ import run_all
+from rigs.faults.champion import refused
+from rigs.faults.matrix import chosen
+from rigs.faults.row import Row, Span, at_most
 
 SHORT = Span(1.0, 2.0, 1.0)
 PATIENT_MS = 1_900

@@ -19,10 +19,10 @@ import pytest
 from e2e.stack import Process
 from writing_monitor import TABLES
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_lease import require_epoch
-from understudy.adapters.postgres_outbox import add_alert
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.lease import require_epoch
+from understudy.adapters.postgres.outbox import add_alert
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost
 from understudy.monitoring.worker import STANDBY_SECONDS
 from understudy.ports.lease import LEASE_SECONDS

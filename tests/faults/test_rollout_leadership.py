@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from e2e.stack import Process, Stack, a_stack, register, sql
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.plan import RolloutPlan, Step, Strategy
-from understudy.core.rollout_state import Phase
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.rollout.plan import RolloutPlan, Step, Strategy
+from understudy.core.rollout.state import Phase
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout
 

@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 from spooled_rows import a_row, new_windows, no_threshold
 
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.spool import Spool
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.serving.log_shipper import LogShipper
 
 

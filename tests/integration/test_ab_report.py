@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 
-from understudy.adapters.postgres_declarations import PostgresExperimentStore
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
-from understudy.core.ab import AbState
-from understudy.core.rank_tests import compare_ranks
-from understudy.core.routing import bucket_of
-from understudy.core.sample_size import Effect, entities_per_arm
+from understudy.adapters.postgres.declarations import PostgresExperimentStore
+from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.core.experiments.ab import AbState
+from understudy.core.routing.route import bucket_of
+from understudy.core.statistics.rank_tests import compare_ranks
+from understudy.core.statistics.sample_size import Effect, entities_per_arm
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.experiments.ab_plan import PlanQuestion, plan_ab
 from understudy.experiments.ab_report import NoAnswer, report_ab

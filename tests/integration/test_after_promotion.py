@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 from rollout_world import TWINS, PastRollout
 
-from understudy.core.plan import RolloutPlan, Step, Strategy
-from understudy.core.rollout_state import Phase
+from understudy.core.rollout.plan import RolloutPlan, Step, Strategy
+from understudy.core.rollout.state import Phase
 
 BLUE_GREEN = RolloutPlan((Step(100, 0, 0),), Strategy.BLUE_GREEN, keep_warm_seconds=600)
 

@@ -14,9 +14,9 @@ from typing import Any, Self
 import orjson
 import pytest
 
-from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
-from understudy.adapters.postgres_outbox import TAKEN_SECONDS, PostgresAlertOutbox, add_alert
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind, Outcome
+from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres.outbox import TAKEN_SECONDS, PostgresAlertOutbox, add_alert
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Outcome
 from understudy.monitoring.alert_delivery import deliver_due
 
 ROUTING_KEY = "5ecre75ecre75ecre75ecre75ecre700"
@@ -28,8 +28,8 @@ HANG, DRIP, KILL = "hang", "drip", "kill"
 TIMEOUT_SECONDS = 2.0
 DELIVER = """
 import asyncio, sys, time
-from understudy.adapters.http_alerts import PagerDutyChannel
-from understudy.adapters.postgres_outbox import PostgresAlertOutbox
+from understudy.adapters.http.alerts import PagerDutyChannel
+from understudy.adapters.postgres.outbox import PostgresAlertOutbox
 from understudy.monitoring.alert_delivery import deliver_due
 async def main(database_url, base_url, routing_key):
     outbox = PostgresAlertOutbox(database_url, ["pagerduty"])

@@ -13,16 +13,16 @@ from archive_world import ALL_TIME, MODELS, Month, fill, ids_logged, ids_seen, m
 from pyarrow import parquet
 from spooled_rows import a_row
 
-from faults.archive_worker import Moments, archive
-from understudy.adapters.folder_archive import FolderArchive
-from understudy.adapters.memory_archive import MemoryArchive
-from understudy.adapters.postgres_archive import open_ledger
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_log_moment import log_moment
-from understudy.adapters.postgres_partitions import PostgresPartitionKeeper
-from understudy.core.archive import ArchiveState
-from understudy.core.prediction import COLUMNS
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from rigs.faults.archive_worker import Moments, archive
+from understudy.adapters.archive.folder import FolderArchive
+from understudy.adapters.memory.archive import MemoryArchive
+from understudy.adapters.postgres.archive_ledger import open_ledger
+from understudy.adapters.postgres.log_snapshot import log_moment
+from understudy.adapters.postgres.partitions import PostgresPartitionKeeper
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.archive_plan import ArchiveState
+from understudy.core.prediction_log.row import COLUMNS
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.errors import ArchiveBusy, ArchiveDiffers, ArchiveUnavailable, RegistryUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome

@@ -9,8 +9,8 @@ import pytest
 from archive_world import fill, month_ago, versions_of
 from pyarrow import dataset, parquet
 
-from faults.archive_worker import Moments, archive
-from understudy.adapters.folder_archive import FolderArchive
+from rigs.faults.archive_worker import Moments, archive
+from understudy.adapters.archive.folder import FolderArchive
 
 ROWS = 400
 MONTH = month_ago(3)

@@ -14,7 +14,7 @@ from loadtests.capacity import PAGE, Capacity, page_with, tables
 from loadtests.demands import BOUNDS, Demand, breaks_at, cost_per_million, demand_of, shares_of
 from loadtests.fleet import FIGURES, Inputs, day, pods_for, read_inputs
 from loadtests.queues import Segment, Work, pod_shares, simulate
-from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS
+from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS
 from understudy.monitoring.retention_job import PIECE_ROWS, PIECES
 from understudy.serving.policy_feed import REPORT_SECONDS
 from understudy.settings import Settings

@@ -15,12 +15,12 @@ from command import CommandLine, Done
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, scored_rows
 from pyarrow import parquet
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.baseline import CategoricalBaseline, NumericBaseline, baselines_of
-from understudy.core.drift_hours import HOUR_SECONDS, SETTLE_SECONDS, closed_until, hour_to_json
-from understudy.core.drift_windows import categorical_window
-from understudy.core.policy import Role
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline, baselines_of
+from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS, closed_until, hour_to_json
+from understudy.core.drift.subject_window import categorical_window
+from understudy.core.routing.policy import Role
 from understudy.monitoring.drift_job import DriftJob
 
 LONGEST_TEST_SECONDS = 45.0

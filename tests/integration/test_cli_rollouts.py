@@ -10,8 +10,8 @@ import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
 
-from understudy.adapters.example_models import example_version
-from understudy.core.rollout_state import Phase
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.core.rollout.state import Phase
 
 
 @pytest.fixture(autouse=True)

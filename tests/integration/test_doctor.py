@@ -9,7 +9,7 @@ import pytest
 from command import CommandLine, Done
 from contract.servers import MODEL_NAME, Behaviour, running
 
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
 
 pytestmark = pytest.mark.timed  # the doctor waits for a server for two seconds
 NUMBERS = {"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}

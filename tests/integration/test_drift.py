@@ -10,12 +10,12 @@ import orjson
 import pytest
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.baseline import Baselines, FloatArray, baselines_to_json, numeric_baseline
-from understudy.core.drift_hours import HOUR_SECONDS, SETTLE_SECONDS
-from understudy.core.policy import Role
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.drift.baseline import Baselines, FloatArray, baselines_to_json, numeric_baseline
+from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
+from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.monitoring.drift_job import DriftJob
 

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from redis import Redis
 
-from understudy.adapters.child_process import end, is_alive
-from understudy.adapters.embedded_postgres import EmbeddedPostgres, Installation, find_installations
-from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
+from understudy.adapters.embedded.child_process import end, is_alive
+from understudy.adapters.embedded.postgres import EmbeddedPostgres, Installation, find_installations
+from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.errors import RegistryUnavailable
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands the server to another account")
@@ -103,7 +103,7 @@ def test_a_second_user_of_the_folder_joins_and_does_not_stop_what_is_not_its_own
 START = """
 import sys
 from pathlib import Path
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), server.pid, flush=True)
 sys.stdin.read()

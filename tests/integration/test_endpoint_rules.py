@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from understudy.adapters import migrations
-from understudy.adapters.backends import connect, replicas_of
-from understudy.adapters.endpoint_addresses import PLAIN_WIRE
-from understudy.adapters.grpc_replica import Replica
-from understudy.adapters.grpc_replicas import ReplicaSet
-from understudy.core.endpoints import judge_address, parse_rules, parse_target
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE
+from understudy.adapters.model_servers.connect import connect, replicas_of
+from understudy.adapters.model_servers.replica import Replica
+from understudy.adapters.model_servers.replica_set import ReplicaSet
+from understudy.core.upstream.endpoint_rules import judge_address, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
 from understudy.ports.model_backend import ModelBackend
 from understudy.settings import Settings

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from faults.links import Links
-from faults.tcp import HEALTHY, Behaviour, Door, Mode
+from rigs.faults.links import Links
+from rigs.faults.tcp import HEALTHY, Behaviour, Door, Mode
 
 GIVE_UP_SECONDS = 30.0
 LATENCY_SECONDS = 0.25

@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
-from understudy.adapters.backends import connect
-from understudy.adapters.endpoint_addresses import RESOLVE_SECONDS
-from understudy.adapters.grpc_race import Hedging
-from understudy.adapters.grpc_replicas import Probe, ReplicaSet
-from understudy.adapters.loopback_ports import free_port
-from understudy.core.hedging import FEWEST_CALLS, HEDGE_BURST
-from understudy.core.policy import version_from_row
-from understudy.core.tensors import Row
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.model_servers.addresses import RESOLVE_SECONDS
+from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.model_servers.replica_set import Probe, ReplicaSet
+from understudy.core.routing.policy import version_from_row
+from understudy.core.schema.tensors import Row
+from understudy.core.upstream.hedging import FEWEST_CALLS, HEDGE_BURST
 from understudy.errors import BackendUnavailable, DeadlineExceeded
 
 RATIO = 0.05

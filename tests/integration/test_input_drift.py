@@ -10,10 +10,10 @@ import orjson
 import pytest
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, numeric_baseline
-from understudy.core.drift_hours import HOUR_SECONDS, SETTLE_SECONDS
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, numeric_baseline
+from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.monitoring.drift_job import DriftJob
 
 RANDOM = np.random.default_rng(23)

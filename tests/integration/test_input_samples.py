@@ -13,14 +13,14 @@ import pytest
 from logged_traffic import LoggedTraffic, lead, register
 from spooled_rows import a_row
 
+from understudy.adapters.disk.spool import Spool
 from understudy.adapters.migrations import downgrade, upgrade
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_metrics import INPUT_SAMPLES, PostgresMetricStore
-from understudy.adapters.postgres_retention import PostgresRetentionStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.adapters.spool import Spool
-from understudy.core.prediction import COLUMNS, PredictionRow
-from understudy.core.spool_format import FRAME_BYTES, encode_header, encode_row
+from understudy.adapters.postgres.metrics import INPUT_SAMPLES, PostgresMetricStore
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.retention import PostgresRetentionStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
 from understudy.errors import LeadershipLost
 from understudy.monitoring.retention_job import RetentionJob
 

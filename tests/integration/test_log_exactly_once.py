@@ -16,10 +16,10 @@ import chance
 from integration.log_worker import Silent
 from spooled_rows import new_windows, no_threshold
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.spool import Spool
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.serving.log_shipper import LogShipper
 
 TESTS = Path(__file__).parent.parent

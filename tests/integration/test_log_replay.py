@@ -13,9 +13,9 @@ from contract.servers import MODEL_NAME, Behaviour, running
 from logged_traffic import LoggedTraffic
 from spooled_rows import a_row
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.core.policy import Role
-from understudy.core.prediction import Status
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.core.prediction_log.row import Status
+from understudy.core.routing.policy import Role
 
 NUMBERS: dict[str, Any] = {
     "features": [{"name": name, "dtype": "float32"} for name in "abc"],

@@ -6,12 +6,12 @@ import asyncpg
 import pytest
 from spooled_rows import a_row
 
-from faults.not_here import NotHere
-from faults.pooler import a_pooler
 from loadtests.machine import a_folder
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from rigs.faults.not_here import NotHere
+from rigs.faults.pooler import a_pooler
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 

@@ -9,9 +9,9 @@ import pytest
 from command import CommandLine
 from server_folder import server_folder
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.postgres_connection import connect
-from understudy.adapters.redis_checkup import examine_redis
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.postgres.connection import connect
+from understudy.adapters.redis.checkup import examine_redis
 from understudy.errors import LoginNotAllowed
 
 TIMEOUT_SECONDS = 20.0

@@ -11,10 +11,10 @@ import pytest
 from rollout_world import TWINS, PastRollout
 from stats.worlds import Traffic, World
 
-from understudy.core.plan import RolloutPlan, Step
-from understudy.core.policy import Role
-from understudy.core.rollout_state import Phase
-from understudy.core.windows import WINDOW_SECONDS, window_to_json
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Phase
+from understudy.core.routing.policy import Role
+from understudy.core.windows.window import WINDOW_SECONDS, window_to_json
 from understudy.rollout.executor import MOST_STORED_WINDOWS
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.timed]

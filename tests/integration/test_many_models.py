@@ -9,9 +9,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.adapters.snapshot_file import JsonSnapshotFile
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.serving.policy_feed import PolicyFeed
 
 MODELS = 5_000

@@ -4,7 +4,7 @@ from contextlib import suppress
 import pytest
 from builders import a_version
 
-from understudy.adapters.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
+from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
 from understudy.entrypoints.metrics_port import metrics_port
 
 

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tf
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.adapters.oip import OipBackend
-from understudy.adapters.onnx_runner import OnnxModel
-from understudy.adapters.tfserving import TfServingBackend
-from understudy.core.policy import ModelVersion, Protocol
-from understudy.core.schema_reader import compile_input_schema, compile_output_schema
-from understudy.core.tensors import Datatype
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.dev_server.onnx import OnnxModel
+from understudy.adapters.model_servers.oip import OipBackend
+from understudy.adapters.model_servers.tfserving import TfServingBackend
+from understudy.core.routing.policy import ModelVersion, Protocol
+from understudy.core.schema.compile import compile_input_schema, compile_output_schema
+from understudy.core.schema.tensors import Datatype
 
 CALL_SECONDS = 30.0
 ERRING_PERCENT = 30

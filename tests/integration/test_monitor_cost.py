@@ -25,10 +25,10 @@ from monitor_world import (
     rollout_ticks,
 )
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.baseline import Baselines, baselines_to_json
-from understudy.core.drift_hours import closed_until
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.drift.baseline import Baselines, baselines_to_json
+from understudy.core.drift.hours import closed_until
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 

@@ -9,20 +9,20 @@ from experiment_world import HOUR, MODEL, Call, Told, World, arm_by_bucket
 from rich.console import Console
 from rollout_world import TWINS, PastRollout
 
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.ab import ArmEntities, Difference, compare
-from understudy.core.decision import Check
-from understudy.core.plan import RolloutPlan, Step
-from understudy.core.rollout_state import Phase
+from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.canary.decision import Check
+from understudy.core.experiments.ab import ArmEntities, Difference, compare
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Phase
 from understudy.core.verdict import Verdict
-from understudy.entrypoints.cli.portrait import portrait
-from understudy.entrypoints.cli.rollout_html import rollout_page
+from understudy.entrypoints.cli.rollout.page import rollout_page
+from understudy.entrypoints.cli.rollout.status import portrait
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.past import Past
-from understudy.rollout.picture import Onlooker
+from understudy.rollout.history import Past
 from understudy.rollout.replay import replayed
+from understudy.rollout.status import Onlooker
 
 ENTITIES = 2_000
 PLAN = RolloutPlan(

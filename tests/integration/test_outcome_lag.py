@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 from logged_traffic import StoreAsOf, register
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 
 ADD = """

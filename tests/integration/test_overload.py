@@ -10,7 +10,7 @@ import pytest
 from e2e.load import Answer, Connection
 from e2e.stack import PREDICT_BODIES, VISITS, Process, a_stack, get, register, sql, wait_for_port
 
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.loopback_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOTS = 8

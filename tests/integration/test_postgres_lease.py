@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from understudy.adapters.postgres_connection import VENDOR_ERRORS
-from understudy.adapters.postgres_lease import FENCE_SECONDS, PostgresLease, require_epoch
+from understudy.adapters.postgres.connection import VENDOR_ERRORS
+from understudy.adapters.postgres.lease import FENCE_SECONDS, PostgresLease, require_epoch
 from understudy.errors import LeadershipLost, MigrationNeeded, RegistryUnavailable
 from understudy.monitoring.worker import RENEW_SECONDS
 from understudy.ports.lease import LEASE_SECONDS

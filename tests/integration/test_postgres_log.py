@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 from spooled_rows import a_prediction_id, a_row
 
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.core.policy import Role
-from understudy.core.prediction import PredictionRow, Status
-from understudy.core.spool_format import FRAME_BYTES, encode_row
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.row import PredictionRow, Status
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.routing.policy import Role
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 

@@ -9,10 +9,10 @@ import pytest
 from logged_traffic import LoggedTraffic, register, scored_rows
 from spooled_rows import a_row
 
-from understudy.adapters.postgres_history import PostgresPredictionHistory
-from understudy.core.policy import Role
-from understudy.core.prediction import PredictionRow, Status
-from understudy.core.routing import Reason
+from understudy.adapters.postgres.history import PostgresPredictionHistory
+from understudy.core.prediction_log.row import PredictionRow, Status
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_history import LoggedFailures, LoggedScores, TrialAsked
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
-from understudy.adapters.postgres_retention import PostgresRetentionStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.metrics import METRIC_NAMES
-from understudy.core.policy import Role
-from understudy.core.prediction import Status
+from understudy.adapters.postgres.retention import PostgresRetentionStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.prediction_log.row import Status
+from understudy.core.routing.policy import Role
+from understudy.core.windows.metrics import METRIC_NAMES
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob

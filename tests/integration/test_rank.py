@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from understudy.adapters.backends import connect
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.adapters.inference_models import ServeSpec, load_catalog
-from understudy.adapters.inference_server import InferenceServer
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.rank import parse_rank
-from understudy.core.request import parse_predict
+from understudy.adapters.dev_server.catalog import ServeSpec, load_catalog
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.dev_server.server import InferenceServer
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.model_servers.connect import connect
+from understudy.core.requests.predict import parse_predict
+from understudy.core.requests.rank import parse_rank
+from understudy.core.routing.policy import ModelVersion, version_from_row
 from understudy.serving.answers import Answers
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callers import Callers
 
 OF_TREATMENTS = ("log_coinsurance", "has_deductible", "log_incentive", "log_expenditure_limit")
 """What an insurance plan offers; the rest is what the person is like."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from understudy.adapters.redis_cache import RedisCache
-from understudy.adapters.redis_features import RedisFeatureStore
+from understudy.adapters.redis.cache import RedisCache
+from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.errors import FeaturesUnavailable
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.core.access import scopes_of
-from understudy.core.baseline import Baselines, NumericBaseline, baselines_of
-from understudy.core.policy import PolicySnapshot, apply_document
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.core.drift.baseline import Baselines, NumericBaseline, baselines_of
+from understudy.core.routing.access import scopes_of
+from understudy.core.routing.policy import PolicySnapshot, apply_document
 from understudy.errors import (
     AlreadyRegistered,
     GenerationMoved,

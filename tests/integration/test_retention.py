@@ -7,12 +7,12 @@ import pytest
 from logged_traffic import lead
 from rollout_world import insert_rollout, two_versions
 
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_metrics import PostgresMetricStore
-from understudy.adapters.postgres_outbox import add_alert
-from understudy.adapters.postgres_retention import MOST_DEAD_LETTERS, PostgresRetentionStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.adapters.postgres.metrics import PostgresMetricStore
+from understudy.adapters.postgres.outbox import add_alert
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.retention import MOST_DEAD_LETTERS, PostgresRetentionStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.monitoring.retention_job import (
     ALERT_DAYS,

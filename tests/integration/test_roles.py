@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters import migrations
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 
 PROXY, MONITOR, ENGINEER, RETENTION, READER = migrations.ROLES
 Login = Callable[..., Awaitable[str]]

@@ -15,16 +15,16 @@ from asgi import lifespan
 from command import CommandLine
 from e2e.stack import PREDICT_BODIES, VISITS, register
 
-from faults.archive_worker import Moments, archive
-from understudy.adapters.folder_archive import FolderArchive
-from understudy.adapters.postgres_lease import PostgresLease
-from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
+from rigs.faults.archive_worker import Moments, archive
+from understudy.adapters.archive.folder import FolderArchive
+from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.bootstrap.monitor import open_monitor
-from understudy.core.plan import NAMED_PLANS
-from understudy.core.rollout import next_step
-from understudy.core.rollout_state import Command, Observation, Order, WarmUpResult
-from understudy.entrypoints.proxy.app import create_app
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Command, Observation, Order, WarmUpResult
+from understudy.core.rollout.state_machine import next_step
+from understudy.entrypoints.proxy.api.app import create_app
 from understudy.lifecycle.registry import create_key
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent

@@ -17,9 +17,9 @@ from contract.servers import TcpRelay
 from logged_traffic import lead
 from rollout_world import TWINS, WORSE, PastRollout
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_retention import PostgresRetentionStore
-from understudy.core.rollout_state import Phase
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.retention import PostgresRetentionStore
+from understudy.core.rollout.state import Phase
 from understudy.ports.retention_store import GrowingTable
 
 COMMAND = (sys.executable, "-m", "understudy.entrypoints.cli")

@@ -7,12 +7,12 @@ import orjson
 import pytest
 from rollout_world import insert_rollout, two_versions
 
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.plan import NAMED_PLANS
-from understudy.core.rollout_state import Command, Order
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Command, Order
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout
-from understudy.rollout.orders import give_order
+from understudy.rollout.commands import give_order
 
 ORIGIN = Origin("dana", "cli")
 STEPS = """'{"steps": [{"weight_percent": 2, "dwell_seconds": 0, "min_requests": 0}]}'"""

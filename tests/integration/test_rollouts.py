@@ -7,13 +7,11 @@ import asyncpg
 import orjson
 import pytest
 
-from understudy.adapters.postgres_lease import PostgresLease
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.plan import NAMED_PLANS
-from understudy.core.presence import LIVE_SECONDS
-from understudy.core.rollout import next_step
-from understudy.core.rollout_state import (
+from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import (
     Command,
     Look,
     Observation,
@@ -22,12 +20,14 @@ from understudy.core.rollout_state import (
     Transition,
     WarmUpResult,
 )
+from understudy.core.rollout.state_machine import next_step
+from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.core.verdict import Verdict
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
-from understudy.rollout.confirmation import wait_for_proxies
-from understudy.rollout.orders import give_order
+from understudy.rollout.commands import give_order
+from understudy.rollout.propagation import wait_for_proxies
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})

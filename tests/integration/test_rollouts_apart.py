@@ -8,20 +8,20 @@ import asyncpg
 import pytest
 from rollout_world import ReadyProbe
 
-from understudy.adapters.postgres_lease import PostgresLease
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.ab import Difference
-from understudy.core.plan_reader import read_plan
-from understudy.core.rollout_state import Command, Order, WarmUpResult
+from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.experiments.ab import Difference
+from understudy.core.rollout.plan_reader import read_plan
+from understudy.core.rollout.state import Command, Order, WarmUpResult
 from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutView
+from understudy.rollout.commands import give_order
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.orders import give_order
-from understudy.rollout.outcome_guard import OutcomeGuard
+from understudy.rollout.outcome_check import OutcomeGuard
 
 ORIGIN = Origin("dana", "cli")
 ENOUGH_SECONDS = 60.0

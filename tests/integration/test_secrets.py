@@ -17,10 +17,10 @@ import pytest
 from command import CommandLine
 from e2e.stack import PREDICT_BODIES, Process, a_stack, register
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_outbox import PostgresAlertOutbox
-from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.lifecycle.registry import create_key
 
 PASSWORD = "canary-dsn-password"

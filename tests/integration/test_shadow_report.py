@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from experiment_world import DAY, HOUR, MODEL, Call, World
 
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
-from understudy.core.routing import bucket_of
-from understudy.core.shadow_comparison import ShadowState
+from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.core.experiments.shadow_comparison import ShadowState
+from understudy.core.routing.route import bucket_of
 from understudy.errors import NotRegistered
 from understudy.experiments.shadow_report import ShadowQuestion, largest_disagreements, report_shadow
 from understudy.ports.experiment_log import ShadowQuery

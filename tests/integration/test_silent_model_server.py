@@ -7,11 +7,11 @@ import time
 import pytest
 from e2e.stack import a_stack
 
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.adapters.grpc_replicas import DOUBT_SECONDS
-from understudy.adapters.oip import OipBackend
-from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.replicas import LATE_TO_DOUBT
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.model_servers.oip import OipBackend
+from understudy.adapters.model_servers.replica_set import DOUBT_SECONDS
+from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.upstream.replicas import LATE_TO_DOUBT
 from understudy.errors import BackendUnavailable, DeadlineExceeded
 
 DEADLINE_SECONDS = 0.3

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in
 
-from understudy.adapters.spool import Spool
-from understudy.core.spool_format import encode_row
+from understudy.adapters.disk.spool import Spool
+from understudy.core.prediction_log.spool_format import encode_row
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader
 
 LARGE = 1_048_576
@@ -223,7 +223,7 @@ APPENDER = """
 import sys
 from pathlib import Path
 from spooled_rows import a_row
-from understudy.adapters.spool import Spool
+from understudy.adapters.disk.spool import Spool
 
 spool = Spool(Path(sys.argv[1]), limit_bytes=1 << 30, segment_bytes=int(sys.argv[2]), sync_seconds=0.01)
 number = 0
@@ -288,7 +288,7 @@ import sys
 from pathlib import Path
 
 from spooled_rows import a_row
-from understudy.adapters.spool import Spool
+from understudy.adapters.disk.spool import Spool
 
 dropped = []
 spool = Spool(

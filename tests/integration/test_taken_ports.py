@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from understudy.adapters.loopback_ports import free_port
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.ports import require_proxy_ports
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
 from understudy.settings import Settings
 
 

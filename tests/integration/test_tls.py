@@ -19,12 +19,12 @@ from certificates import Authority, Certificate
 from e2e.stack import a_stack
 
 from understudy.adapters import migrations
-from understudy.adapters.backends import connect, replicas_of
-from understudy.adapters.embedded_postgres import EmbeddedPostgres, Installation, find_installations
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_connection import connect as connect_postgres
-from understudy.adapters.redis_cache import RedisCache
-from understudy.adapters.redis_checkup import examine_redis
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.embedded.postgres import EmbeddedPostgres, Installation, find_installations
+from understudy.adapters.model_servers.connect import connect, replicas_of
+from understudy.adapters.postgres.connection import connect as connect_postgres
+from understudy.adapters.redis.cache import RedisCache
+from understudy.adapters.redis.checkup import examine_redis
 from understudy.errors import BackendUnavailable, RegistryUnavailable
 
 CA = "UNDERSTUDY_BACKEND_CA"

@@ -9,8 +9,8 @@ from command import CommandLine
 from contract.servers import Behaviour, running
 from e2e.stack import register, sql
 
-from understudy.adapters.example_models import example_version
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.embedded.loopback_ports import free_port
 
 pytestmark = pytest.mark.timed  # the check waits for a server for two seconds
 WIDE = orjson.dumps({"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}).decode()

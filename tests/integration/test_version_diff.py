@@ -7,7 +7,7 @@ import pytest
 from command import CommandLine
 from e2e.stack import register, sql
 
-from understudy.adapters.example_models import example_version
+from understudy.adapters.dev_server.example_models import example_version
 
 BASKET = {"name": "basket", "dtype": "float32"}
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from understudy.adapters.backends import connect
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.oip import OipBackend
-from understudy.adapters.tfserving import TfServingBackend
-from understudy.adapters.torchserve import TorchServeBackend
-from understudy.core.outputs import Prediction, predictions_of
-from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.tensors import Row
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.model_servers.oip import OipBackend
+from understudy.adapters.model_servers.tfserving import TfServingBackend
+from understudy.adapters.model_servers.torchserve import TorchServeBackend
+from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 
 VENVS = Path(__file__).parents[2] / ".venv-servers"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from understudy.core.ab import (
+from understudy.core.experiments.ab import (
     SAMPLE_RATIO_ALPHA,
     AbPlan,
     AbState,
@@ -27,8 +27,8 @@ from understudy.core.ab import (
     judge,
     sample_ratio,
 )
-from understudy.core.rank_tests import compare_ranks
-from understudy.core.sample_size import (
+from understudy.core.statistics.rank_tests import compare_ranks
+from understudy.core.statistics.sample_size import (
     ALPHA,
     FIVE_LOOKS,
     POWER_RATIO,

@@ -11,11 +11,11 @@ from statistics import median
 import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
-from understudy.core.after_promotion import judge_after_promotion, past_of
-from understudy.core.canary_policy import Stage
-from understudy.core.policy import Role
+from understudy.core.canary.limits import Stage
+from understudy.core.canary.post_promotion import judge_after_promotion, past_of
+from understudy.core.routing.policy import Role
 from understudy.core.verdict import Verdict
-from understudy.core.windows import WINDOW_SECONDS
+from understudy.core.windows.window import WINDOW_SECONDS
 
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
 BEFORE_MINUTES, WARM_MINUTES = 90, 30

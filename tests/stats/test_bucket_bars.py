@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from understudy.core.arms import bucket_ranges
-from understudy.core.routing import BUCKETS, bucket_of
-from understudy.core.sample_size import FloatArray
+from understudy.core.routing.arms import bucket_ranges
+from understudy.core.routing.route import BUCKETS, bucket_of
+from understudy.core.statistics.sample_size import FloatArray
 
 pytestmark = pytest.mark.timeout(600)
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

@@ -23,15 +23,15 @@ from stats.worlds import (
     roll_out,
 )
 
-from understudy.core.canary import judge
-from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Check
-from understudy.core.evidence import RESTART_SECONDS
-from understudy.core.histogram import Histogram, merged
-from understudy.core.seed_canary import evaluate_seed
-from understudy.core.strata import join_strata, stratify
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Check
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.reference_rule import evaluate_seed
+from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.verdict import Verdict
-from understudy.core.windows import WINDOW_SECONDS
+from understudy.core.windows.histogram import Histogram, merged
+from understudy.core.windows.strata import join_strata, stratify
+from understudy.core.windows.window import WINDOW_SECONDS
 
 IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
 FIRST_SEED = int(os.environ.get("UNDERSTUDY_STATS_SEED", "0"))

@@ -24,13 +24,13 @@ from drift_traffic import (
     windows_of,
 )
 
-from understudy.core.baseline import CategoricalBaseline
-from understudy.core.drift import judge_drift
-from understudy.core.drift_policy import DriftPolicy
-from understudy.core.drift_report import DriftState
-from understudy.core.drift_windows import SubjectWindow, categorical_window
-from understudy.core.seed_drift import judge_drift_as_the_seed
-from understudy.core.windows import ANALYSIS_BUCKETS
+from understudy.core.drift.baseline import CategoricalBaseline
+from understudy.core.drift.detector import judge_drift
+from understudy.core.drift.limits import DriftPolicy
+from understudy.core.drift.reference_rule import judge_drift_as_the_seed
+from understudy.core.drift.report import DriftState
+from understudy.core.drift.subject_window import SubjectWindow, categorical_window
+from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 pytestmark = pytest.mark.timeout(600)
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

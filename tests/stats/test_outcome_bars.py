@@ -10,12 +10,12 @@ from statistics import median
 import numpy as np
 import pytest
 
-from understudy.core.ab import Difference
-from understudy.core.canary_look import Look
-from understudy.core.canary_outcome import judge_outcome
-from understudy.core.canary_policy import CanaryPolicy, Stage, needed_of
-from understudy.core.decision import Check, CheckState
-from understudy.core.strata import stratify
+from understudy.core.canary.check_input import Look
+from understudy.core.canary.decision import Check, CheckState
+from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
+from understudy.core.canary.outcome_check import judge_outcome
+from understudy.core.experiments.ab import Difference
+from understudy.core.windows.strata import stratify
 
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
 STEPS = (2, 5, 10, 25, 50)

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.canary import judge
-from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Decision
-from understudy.core.evidence import RESTART_SECONDS
-from understudy.core.histogram import GAMMA, Histogram, cell_of
-from understudy.core.policy import Role
-from understudy.core.strata import join_strata, stratify
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Decision
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.routing.policy import Role
+from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.verdict import Verdict
-from understudy.core.windows import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey
+from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
+from understudy.core.windows.strata import join_strata, stratify
+from understudy.core.windows.window import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

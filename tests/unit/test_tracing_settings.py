@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.bootstrap.tracing import SAMPLERS, TracesRefused, check_traces, open_tracer, wanted_traces
 from understudy.settings import Settings
 
@@ -131,7 +131,7 @@ def test_headers_of_traces_come_before_the_general_ones():
 def test_the_library_says_nothing_of_a_header_that_it_cannot_read_itself(monkeypatch, name):
     monkeypatch.setenv(name, 'x-key="canary;secret"')
     program = """
-        from understudy.adapters.memory_telemetry import MemoryTelemetry
+        from understudy.adapters.memory.telemetry import MemoryTelemetry
         from understudy.bootstrap.tracing import open_tracer
         from understudy.settings import Settings
         assert open_tracer(Settings(), MemoryTelemetry()) is not None
@@ -160,14 +160,20 @@ async def test_every_sampler_that_is_taken_makes_a_tracer(sampler):
 
 
 # FastAPI itself needs opentelemetry-api.
-HEAVY = ("opentelemetry.sdk.", "opentelemetry.exporter", "opentelemetry.proto", "requests", "understudy.adapters.otel")
+HEAVY = (
+    "opentelemetry.sdk.",
+    "opentelemetry.exporter",
+    "opentelemetry.proto",
+    "requests",
+    "understudy.adapters.telemetry.otel",
+)
 
 
 def test_the_proxy_imports_nothing_for_traces_until_somebody_asks_for_them():
     code = (
         "import sys; from understudy.bootstrap.tracing import check_traces; from understudy.settings import Settings\n"
-        "from understudy.entrypoints.proxy.server import leave_out_unused; leave_out_unused()\n"
-        "import understudy.entrypoints.proxy.single, understudy.entrypoints.proxy.cluster\n"
+        "from understudy.entrypoints.proxy.processes.launch import leave_out_unused; leave_out_unused()\n"
+        "from understudy.entrypoints.proxy.processes import gunicorn_workers, uvicorn_process\n"
         f"heavy = lambda: sorted(m for m, it in sys.modules.items() if it and m.startswith({HEAVY!r}))\n"
         "check_traces(Settings()); before = heavy()\n"
         "check_traces(Settings(otel_traces_exporter='otlp')); print(before, 'opentelemetry.sdk.trace' in heavy())"

@@ -13,8 +13,8 @@ from e2e.stack import VISITS, Process, Stack, a_stack, register, sql
 from watch.pager import Pager, a_pager
 from watch.programs import a_prometheus, an_alertmanager, program
 
-from understudy.adapters.example_models import example_rows
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.embedded.loopback_ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timed, pytest.mark.timeout(600)]
 

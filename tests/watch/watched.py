@@ -12,11 +12,11 @@ from e2e.load import Connection, Load, run_load
 from e2e.stack import Process, Stack, register, sql
 from logged_traffic import LoggedTraffic, scored_rows
 
-from understudy.adapters.example_models import example_rows, example_version
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.baseline import Baselines, baselines_to_json, numeric_baseline
-from understudy.core.plan import RolloutPlan, Step
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.drift.baseline import Baselines, baselines_to_json, numeric_baseline
+from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutRecord
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from understudy.core.breaker import CLOSED
+from understudy.core.upstream.circuit_breaker import CLOSED
 from understudy.errors import FeaturesUnavailable
 
 PATIENCE_SECONDS = 2.0

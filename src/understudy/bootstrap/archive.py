@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from understudy.adapters.archive_stores import load, open_archive
-from understudy.adapters.postgres_archive import open_ledger
+from understudy.adapters.archive.open import archive_extra, open_archive
+from understudy.adapters.postgres.archive_ledger import open_ledger
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import LogFiles, WantedRows
@@ -47,7 +47,8 @@ async def open_archiver(
             "nobody has said where old months go",
             hint="Set UNDERSTUDY_ARCHIVE_URL to s3://bucket/prefix or a folder, or name one with --to.",
         )
-    reading_rows = load("postgres_log_rows").reading_rows
+    with archive_extra():
+        from understudy.adapters.postgres.archive_rows import reading_rows  # noqa: PLC0415 - needs an extra
     store = _open_store(settings, place)
     seconds = settings.database_timeout_seconds
     with tempfile.TemporaryDirectory(prefix="understudy-archive-") as folder:
@@ -62,7 +63,8 @@ async def gather_log(
     settings: Settings, folder: Path, wanted: WantedRows, on_rows: Callable[[int, int], None]
 ) -> LogFiles:
     """Bring the rows of a time to ``folder``: see :func:`understudy.retention.log_files.gather`."""
-    log_moment = load("postgres_log_moment").log_moment
+    with archive_extra():
+        from understudy.adapters.postgres.log_snapshot import log_moment  # noqa: PLC0415 - needs an extra
     url = settings.database_url.get_secret_value()
     async with log_moment(url, timeout_seconds=settings.database_timeout_seconds) as moment:
         return await gather(moment, partial(_open_store, settings), folder, wanted, on_rows)

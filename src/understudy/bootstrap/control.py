@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.adapters.postgres_declarations import PostgresExperimentStore
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
-from understudy.adapters.postgres_metrics import PostgresMetricStore
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
+from understudy.adapters.postgres.declarations import PostgresExperimentStore
+from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.adapters.postgres.metrics import PostgresMetricStore
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.ports.experiment_log import ExperimentLog
@@ -19,7 +19,7 @@ from understudy.ports.metric_store import MetricStore
 from understudy.ports.registry import Registry
 from understudy.ports.rollout_store import RolloutStore
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.outcome_guard import Measure
+from understudy.rollout.outcome_check import Measure
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -53,7 +53,7 @@ def control_of(settings: Settings) -> Control:
 
 @asynccontextmanager
 async def _open_parts(settings: Settings) -> AsyncIterator[ControlParts]:
-    from understudy.adapters.postgres_registry import PostgresRegistry  # noqa: PLC0415 - SQLAlchemy: 0.3 s of each start
+    from understudy.adapters.postgres.registry import PostgresRegistry  # noqa: PLC0415 - SQLAlchemy: 0.3 s of each start
 
     url, seconds = settings.control_url, settings.database_timeout_seconds
     registry = PostgresRegistry(url, timeout_seconds=seconds)

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from understudy.adapters.postgres_history import PostgresPredictionHistory
-from understudy.adapters.postgres_registry import PostgresRegistry
+from understudy.adapters.postgres.history import PostgresPredictionHistory
+from understudy.adapters.postgres.registry import PostgresRegistry
 from understudy.bootstrap.backends import connector_of
 from understudy.experiments.log_replay import ReplayFinding, ReplayWanted, question_of, replay_calls
 from understudy.settings import Settings

@@ -7,19 +7,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from understudy.adapters.http_alerts import PagerDutyChannel, WebhookChannel
-from understudy.adapters.postgres_lease import PostgresLease
-from understudy.adapters.postgres_metrics import PostgresMetricStore
-from understudy.adapters.postgres_outbox import PostgresAlertOutbox
-from understudy.adapters.postgres_partitions import PostgresPartitionKeeper
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.postgres_retention import PostgresRetentionStore
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.adapters.postgres_windows import PostgresWindowLog
-from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.metrics import PostgresMetricStore
+from understudy.adapters.postgres.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.partitions import PostgresPartitionKeeper
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.retention import PostgresRetentionStore
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.outcomes import measure_outcomes
-from understudy.core.alerts import Outcome
+from understudy.core.alerts.alerts import Outcome
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
@@ -30,8 +30,8 @@ from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.gauges import begin_counts
-from understudy.rollout.outcome_guard import OutcomeGuard
+from understudy.rollout.metrics import begin_counts
+from understudy.rollout.outcome_check import OutcomeGuard
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 

@@ -1,11 +1,11 @@
 """The outcomes of rollouts: the question of the one, the log of the other."""
 
-from understudy.adapters.postgres_experiments import PostgresExperimentLog
-from understudy.core.ab import Difference
+from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.core.experiments.ab import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.look import policy_of
-from understudy.rollout.outcome_guard import Measure
+from understudy.rollout.analysis import policy_of
+from understudy.rollout.outcome_check import Measure
 
 
 def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:

@@ -9,41 +9,41 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
-from understudy.adapters.backends import replicas_of
-from understudy.adapters.grpc_race import Hedging
-from understudy.adapters.memory_cache import MemoryCache
-from understudy.adapters.postgres_features import PostgresFeatureStore
-from understudy.adapters.postgres_log import PostgresPredictionStore
-from understudy.adapters.postgres_outcomes import PostgresOutcomeStore
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.process_usage import ProcessUsage
-from understudy.adapters.prometheus import PrometheusTelemetry
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.model_servers.connect import replicas_of
+from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.postgres.features import PostgresFeatureStore
+from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.adapters.randomness import RandomBytes
-from understudy.adapters.redis_cache import RedisCache
-from understudy.adapters.redis_features import RedisFeatureStore
-from understudy.adapters.snapshot_file import JsonSnapshotFile
-from understudy.adapters.spool import Spool
+from understudy.adapters.redis.cache import RedisCache
+from understudy.adapters.redis.features import RedisFeatureStore
+from understudy.adapters.telemetry.process_usage import ProcessUsage
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
-from understudy.core.ids import RANDOM_BITS
-from understudy.core.policy import ModelVersion
-from understudy.core.window_builder import WindowBuilder
+from understudy.core.prediction_log.prediction_id import RANDOM_BITS
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.windows.builder import WindowBuilder
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.prediction_cache import PredictionCache
 from understudy.ports.tracing import Tracer
 from understudy.serving.answers import Answers
+from understudy.serving.backend_pool import Callers
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callers import Callers
-from understudy.serving.express import ExpressPredictor
+from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.champion_health import ChampionGauges, ChampionWatch
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.reachability import ChampionGauges, ChampionWatch
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 from understudy.settings import Settings
 
 GAUGE_SECONDS = 1.0

@@ -26,7 +26,7 @@ DEFAULT_ENDPOINT = "http://localhost:4318"
 MOST_QUEUE_SPANS = 65_536
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_ADAPTER = "understudy.adapters.otel"
+_ADAPTER = "understudy.adapters.telemetry.otel"
 
 
 class TracesRefused(Exception):

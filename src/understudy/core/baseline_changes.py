@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.core.baseline import Baselines, baseline_of, baselines_to_json
+from understudy.core.drift.baseline import Baselines, baseline_of, baselines_to_json
 
 
 def with_baselines(metrics: Any, new: Baselines, changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from understudy.core.baseline import FloatArray, NumericBaseline
-from understudy.core.drift_windows import IntArray
-from understudy.core.histogram import cell_of, value_of
+from understudy.core.drift.baseline import FloatArray, NumericBaseline
+from understudy.core.drift.subject_window import IntArray
+from understudy.core.windows.histogram import cell_of, value_of
 
 PSI_BINS = 10
 """A tenth of the baseline each. Source: the common definition, to which the limit of 0.2 belongs."""
@@ -27,7 +27,7 @@ class Grid(NamedTuple):
     """A baseline's distribution in bins: each holds the cells up to its edge, the last one all beyond."""
 
     edges: IntArray
-    """Cells of :mod:`understudy.core.histogram`, increasing."""
+    """Cells of :mod:`understudy.core.windows.histogram`, increasing."""
     widths: FloatArray
     """What each edge stands for in an area, half of the way to both neighbours; in the baseline's deviations."""
     shares: FloatArray

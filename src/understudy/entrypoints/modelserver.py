@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import orjson
 
-from understudy.adapters.inference_models import Faults, ServeSpec, load_catalog
-from understudy.adapters.inference_server import InferenceServer
+from understudy.adapters.dev_server.catalog import Faults, ServeSpec, load_catalog
+from understudy.adapters.dev_server.server import InferenceServer
 from understudy.errors import UnderstudyError
 
 DEFAULT_HOST: Final = "127.0.0.1"

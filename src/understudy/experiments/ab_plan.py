@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy.core.ab import compare
-from understudy.core.sample_size import (
+from understudy.core.experiments.ab import compare
+from understudy.core.statistics.sample_size import (
     Effect,
     SeedSampleSize,
     entities_per_arm,

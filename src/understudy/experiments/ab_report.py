@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.ab import (
+from understudy.core.experiments.ab import (
     AbPlan,
     AbState,
     AbVerdict,
@@ -18,8 +18,8 @@ from understudy.core.ab import (
     judge,
     sample_ratio,
 )
-from understudy.core.rank_tests import RankComparison, compare_ranks
-from understudy.core.sample_size import (
+from understudy.core.statistics.rank_tests import RankComparison, compare_ranks
+from understudy.core.statistics.sample_size import (
     Effect,
     Forecast,
     always_valid_boundary,

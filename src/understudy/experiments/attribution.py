@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.ab import ArmEntities, Epoch
-from understudy.core.sample_size import FloatArray
+from understudy.core.experiments.ab import ArmEntities, Epoch
+from understudy.core.statistics.sample_size import FloatArray
 from understudy.ports.experiment_log import Allocation, EntityGroup
 
 _ROUNDING = 1e-12

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from understudy.core.ab import AbPlan, AbState, AbVerdict
-from understudy.core.sample_size import ALPHA
+from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict
+from understudy.core.statistics.sample_size import ALPHA
 from understudy.ports.experiment_store import ExperimentRecord
 
 DECIDED = (AbState.A_BETTER, AbState.B_BETTER, AbState.NO_DIFFERENCE)

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from understudy.core.logged_calls import Answer, Refit, answer_of, refit
-from understudy.core.outputs import predictions_of
-from understudy.core.policy import ModelVersion, version_from_row
-from understudy.core.replay_comparison import ReplayedCall, ReplayReport, compare_replay
-from understudy.core.request import PredictRequest
-from understudy.core.schema import InputSchema
-from understudy.core.schema_reader import compile_input_schema
-from understudy.core.tensors import Row
+from understudy.core.experiments.logged_calls import Answer, Refit, answer_of, refit
+from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, compare_replay
+from understudy.core.requests.predict import PredictRequest
+from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.schema.compile import compile_input_schema
+from understudy.core.schema.outputs import predictions_of
+from understudy.core.schema.schema import InputSchema
+from understudy.core.schema.tensors import Row
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,

@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from understudy.core.outcomes import MAX_EVENTS, Outcome, Refusal, event_of_row, read_batch, read_event
+from understudy.core.experiments.outcome_events import (
+    MAX_EVENTS,
+    Outcome,
+    Refusal,
+    event_of_row,
+    read_batch,
+    read_event,
+)
 from understudy.errors import BatchInvalid, Violation
 from understudy.ports.outcome_store import FileRow, OutcomeResult, OutcomeStore
 
@@ -22,7 +29,7 @@ async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
 
     Args:
         store: Where events are kept.
-        document: A parsed body, as :func:`understudy.core.outcomes.read_batch` wants it.
+        document: A parsed body, as :func:`understudy.core.experiments.outcome_events.read_batch` wants it.
 
     Raises:
         BatchInvalid: It is no batch, or events in it cannot be used: all that is wrong is named, and nothing stored.

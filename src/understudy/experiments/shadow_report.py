@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.routing import bucket_of
-from understudy.core.sample_size import FloatArray
-from understudy.core.shadow_comparison import DROPPED, ShadowPairs, ShadowReport, compare_shadow
+from understudy.core.experiments.shadow_comparison import DROPPED, ShadowPairs, ShadowReport, compare_shadow
+from understudy.core.routing.route import bucket_of
+from understudy.core.statistics.sample_size import FloatArray
 from understudy.errors import NotRegistered
 from understudy.ports.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from understudy.core.baseline import Baselines
-from understudy.core.features import Feature
-from understudy.core.logged_baseline import logged_baseline, logged_inputs
-from understudy.core.training_profile import CellRefused, TrainingColumns, TrainingProfile
-from understudy.core.version_drift import MOST_INPUTS
+from understudy.core.drift.baseline import Baselines
+from understudy.core.drift.logged_baseline import logged_baseline, logged_inputs
+from understudy.core.drift.training_profile import CellRefused, TrainingColumns, TrainingProfile
+from understudy.core.drift.version_drift import MOST_INPUTS
+from understudy.core.schema.features import Feature
 from understudy.ports.outcome_store import FileRow
 from understudy.ports.prediction_history import PredictionHistory
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.core.arms import Split, arm_percents, further_arms, moved_percent
-from understudy.core.routing import BUCKETS
+from understudy.core.routing.arms import Split, arm_percents, further_arms, moved_percent
+from understudy.core.routing.route import BUCKETS
 from understudy.errors import PolicyRefused
 from understudy.ports.registry import PolicyRecord
 

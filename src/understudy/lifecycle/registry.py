@@ -5,8 +5,8 @@ from hashlib import sha256
 from secrets import token_hex, token_urlsafe
 from typing import Any, NamedTuple
 
-from understudy.core.access import Scope
-from understudy.core.schema_reader import compile_input_schema, compile_output_schema
+from understudy.core.routing.access import Scope
+from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry import (

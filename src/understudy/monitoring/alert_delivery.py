@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from understudy.core.alerts import Delivery, Outcome, next_attempt_seconds, with_runbook
+from understudy.core.alerts.alerts import Delivery, Outcome, next_attempt_seconds, with_runbook
 from understudy.ports.alerts import AlertChannel, AlertOutbox, QueuedAlert
 
 _log = structlog.get_logger(__name__)

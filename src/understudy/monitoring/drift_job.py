@@ -13,9 +13,9 @@ from itertools import groupby
 
 import structlog
 
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.baseline import Baseline
-from understudy.core.drift_hours import (
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.drift.baseline import Baseline
+from understudy.core.drift.hours import (
     HOUR_SECONDS,
     KEPT_SECONDS,
     PREDICTION,
@@ -23,10 +23,10 @@ from understudy.core.drift_hours import (
     input_subject,
     prediction_hour,
 )
-from understudy.core.drift_report import Drift, DriftState
-from understudy.core.input_hours import input_hours, rows_of_hour
-from understudy.core.policy import Role
-from understudy.core.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
+from understudy.core.drift.input_hours import input_hours, rows_of_hour
+from understudy.core.drift.report import Drift, DriftState
+from understudy.core.drift.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
+from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue

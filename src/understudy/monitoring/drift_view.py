@@ -6,13 +6,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from understudy.core.baseline import Baselines, baselines_of
-from understudy.core.drift_hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until
-from understudy.core.drift_report import Drift, DriftState
-from understudy.core.drift_windows import SubjectWindow
+from understudy.core.drift.baseline import Baselines, baselines_of
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until
+from understudy.core.drift.report import Drift, DriftState
+from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
 from understudy.core.durations import duration_words
-from understudy.core.policy import Role
-from understudy.core.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
+from understudy.core.routing.policy import Role
 from understudy.ports.metric_store import ActiveVersion, MetricStore
 from understudy.ports.registry import Registry
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
-from understudy.core.histogram import merged
-from understudy.core.metrics import VersionCounts, metrics_of
-from understudy.core.windows import Window
+from understudy.core.windows.histogram import merged
+from understudy.core.windows.metrics import VersionCounts, metrics_of
+from understudy.core.windows.window import Window
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import ActiveVersion, MetricStore, MetricValue
 from understudy.ports.window_log import WindowLog

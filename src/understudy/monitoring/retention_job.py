@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from understudy.core.drift_hours import KEPT_SECONDS
+from understudy.core.drift.hours import KEPT_SECONDS
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import MetricStore

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import structlog
 
-from understudy.core.schedule import next_run
+from understudy.core.rollout.schedule import next_run
 from understudy.errors import LeadershipLost, RegistryError, UnderstudyError
 from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
 from understudy.ports.telemetry import Telemetry
@@ -29,7 +29,7 @@ RETRY_SECONDS = 0.5
 class Job:
     """Work that the leader repeats.
 
-    ``run`` gets the epoch, which every write of its own must name (see ``adapters/postgres_lease.py``); it is cancelled
+    ``run`` gets the epoch, which every write of its own must name (see ``adapters/postgres/lease.py``); it is cancelled
     when it is late and when leadership is lost, and must then leave nothing half done.
     """
 

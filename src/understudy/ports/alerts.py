@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.alerts import AlertEvent, Delivery
+from understudy.core.alerts.alerts import AlertEvent, Delivery
 
 
 class QueuedAlert(NamedTuple):

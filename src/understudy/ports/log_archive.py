@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from understudy.core.archive import ArchiveState, Fingerprint, LogPartition
+from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint, LogPartition
 
 
 class Archive(NamedTuple):

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from understudy.core.alerts import AlertEvent, AlertKind
-from understudy.core.drift_windows import SubjectWindow
-from understudy.core.policy import Role
-from understudy.core.sampling import InputSample
+from understudy.core.alerts.alerts import AlertEvent, AlertKind
+from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.prediction_log.input_sampling import InputSample
+from understudy.core.routing.policy import Role
 from understudy.ports.lease import Epoch
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Block, Row, Tensor
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.tensors import Block, Row, Tensor
 
 
 class ServerSeen(NamedTuple):

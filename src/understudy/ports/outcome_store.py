@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from understudy.core.outcomes import Outcome
+from understudy.core.experiments.outcome_events import Outcome
 
 
 class OutcomeResult(Enum):

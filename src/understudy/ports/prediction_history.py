@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.sampling import InputSample
+from understudy.core.prediction_log.input_sampling import InputSample
 
 
 class LoggedScores(NamedTuple):

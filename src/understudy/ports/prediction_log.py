@@ -4,8 +4,8 @@ from collections.abc import Generator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from understudy.core.prediction import COLUMNS, PredictionRow
-from understudy.core.windows import Window
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.windows.window import Window
 
 
 class PredictionSpool(Protocol):

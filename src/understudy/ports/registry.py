@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from understudy.core.arms import BucketRange, Split
-from understudy.core.baseline import Baselines
+from understudy.core.drift.baseline import Baselines
+from understudy.core.routing.arms import BucketRange, Split
 
 STAGING, RETIRED = "staging", "retired"
 """What ``ModelVersion.status`` says of a version without a role; the other three are roles, and follow the policy."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from understudy.core.policy import ModelVersion
+from understudy.core.routing.policy import ModelVersion
 
 
 class Telemetry(Protocol):

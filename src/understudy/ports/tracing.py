@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
-from understudy.core.trace_context import TraceContext
+from understudy.core.upstream.trace_context import TraceContext
 
 Value: TypeAlias = str | int | float | bool
 Attributes: TypeAlias = Mapping[str, Value]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from understudy.core.windows import Window
+from understudy.core.windows.window import Window
 
 BLOCK_SECONDS = 900
 """Windows are marked by blocks of this length, the starts of which are its multiples."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
-from understudy.core.archive import (
+from understudy.core.prediction_log.archive_plan import (
     MOST_ATTEMPTS,
     ArchiveState,
     Fingerprint,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from understudy.core.archive import day_folder
+from understudy.core.prediction_log.archive_plan import day_folder
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import FilesOf, LogFiles, LogMoment, ModelDay, RowSource, WantedRows, WrittenFile

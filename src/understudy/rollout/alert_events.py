@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.decision import Decision
-from understudy.core.presence import silent_words
-from understudy.core.rollout_actions import Action, Alert
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.canary.decision import Decision
+from understudy.core.rollout.actions import Action, Alert
+from understudy.core.routing.proxy_liveness import silent_words
 from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)

@@ -9,30 +9,30 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from understudy.core.ab import Difference
-from understudy.core.canary import judge
-from understudy.core.decision import Decision
-from understudy.core.presence import is_confirmed_since, silent_words
-from understudy.core.rollout import next_step
-from understudy.core.rollout_actions import WarmUp
-from understudy.core.rollout_moves import abreast, others_resolved
-from understudy.core.rollout_state import Look, Observation, Phase, Transition, WarmUpResult
-from understudy.core.seed_canary import POLICY_NAME as SEED
-from understudy.core.strata import Strata, stratify
-from understudy.core.strata_text import strata_digest, strata_to_text
-from understudy.core.windows import Window
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Decision
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.experiments.ab import Difference
+from understudy.core.rollout.actions import WarmUp
+from understudy.core.rollout.state import Look, Observation, Phase, Transition, WarmUpResult
+from understudy.core.rollout.state_machine import next_step
+from understudy.core.rollout.transitions import abreast, others_resolved
+from understudy.core.routing.proxy_liveness import is_confirmed_since, silent_words
+from understudy.core.windows.strata import Strata, stratify
+from understudy.core.windows.strata_codec import strata_digest, strata_to_text
+from understudy.core.windows.window import Window
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
-from understudy.rollout.gauges import RolloutGauges, Trigger
-from understudy.rollout.look import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
-from understudy.rollout.sight import RolloutSight
-from understudy.rollout.starting import slow_us_of
+from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
+from understudy.rollout.metrics import RolloutGauges, Trigger
+from understudy.rollout.start import slow_us_of
 from understudy.rollout.turns import Turns
 from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.window_cache import RolloutSight
 
 _log = structlog.get_logger(__name__)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from understudy import __version__
-from understudy.core.ab import Difference
-from understudy.core.canary import judge
-from understudy.core.canary_policy import CanaryPolicy, Stage
-from understudy.core.decision import Check, CheckState, Decision, Evidence
-from understudy.core.strata_text import strata_from_text
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.experiments.ab import Difference
+from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from understudy.core.examples import example_inputs
-from understudy.core.outputs import Prediction, predictions_of
-from understudy.core.policy import ModelVersion, PolicySnapshot, apply_document
-from understudy.core.rollout_state import WarmUpResult
+from understudy.core.requests.example import example_inputs
+from understudy.core.rollout.state import WarmUpResult
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, apply_document
+from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.policy import PolicySource

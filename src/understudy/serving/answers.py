@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 
-from understudy.core.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
-from understudy.core.policy import ModelVersion
-from understudy.core.rank import AssembledTreatments
 from understudy.core.ranking import Ranking
-from understudy.core.schema import Assembled
+from understudy.core.requests.rank import AssembledTreatments
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
+from understudy.core.schema.schema import Assembled
 from understudy.errors import DeadlineExceeded
 from understudy.ports.prediction_cache import LocalCache, PredictionCache
 from understudy.ports.telemetry import Telemetry
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import Settle
-from understudy.serving.callers import Callers
 from understudy.serving.single_flight import SingleFlight
 
 SHARED_HIT_TTL_SECONDS = 5

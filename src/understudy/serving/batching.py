@@ -25,9 +25,9 @@ from typing import TypeAlias
 
 import structlog
 
-from understudy.core.outputs import Prediction, predictions_of
-from understudy.core.policy import ModelVersion
-from understudy.core.tensors import Block, Row, Tensor
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.tensors import Block, Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.model_backend import ModelBackend
 from understudy.ports.tracing import CURRENT, Span

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from understudy.core.prediction import PredictionRow
+from understudy.core.prediction_log.row import PredictionRow
 from understudy.ports.prediction_log import PredictionSpool
 
 _log = structlog.get_logger(__name__)

@@ -13,8 +13,8 @@ from datetime import datetime
 
 import structlog
 
-from understudy.core.spool_format import row_starts
-from understudy.core.window_builder import SlowThreshold, Staged, WindowBuilder
+from understudy.core.prediction_log.spool_format import row_starts
+from understudy.core.windows.builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, SpoolReader, SpoolShelf, WriteOutcome
 from understudy.ports.telemetry import Telemetry

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from understudy.core.policy import Compiling, ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy import Compiling, ModelVersion, PolicySnapshot, ServingPolicy
 from understudy.errors import RegistryError
 from understudy.ports.policy import PolicyChange, PolicySource, SnapshotFile
 from understudy.ports.telemetry import Telemetry

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from understudy.core.ids import prediction_id
-from understudy.core.outputs import Prediction
-from understudy.core.plain_input import TypedDecoder
-from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.prediction import PredictionRow, Status
-from understudy.core.rank import AssembledTreatments, RankRequest
+from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
+from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.ranking import Ranking
-from understudy.core.request import PredictRequest, TypedRequest
-from understudy.core.routing import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
-from understudy.core.sampling import encode_sample, is_sampled
-from understudy.core.schema import Assembled
-from understudy.core.stored_values import assemble_without_unfit
+from understudy.core.requests.predict import PredictRequest, TypedRequest
+from understudy.core.requests.rank import AssembledTreatments, RankRequest
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing.route import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.schema import Assembled
+from understudy.core.schema.stored_features import assemble_without_unfit
+from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -39,7 +39,7 @@ from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Attributes, Span, aside, step, within
 from understudy.serving.answers import Answers, CacheResult
 from understudy.serving.group_commit import GroupCommit
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
 

@@ -3,8 +3,16 @@
 from collections import OrderedDict
 from math import ceil, inf
 
-from understudy.core.policy import ApiKey
-from understudy.core.quotas import ANONYMOUS, NO_LIMIT, ROW_BYTES, Allowance, TokenBucket, call_bytes, most_of
+from understudy.core.routing.policy import ApiKey
+from understudy.core.routing.rate_limits import (
+    ANONYMOUS,
+    NO_LIMIT,
+    ROW_BYTES,
+    Allowance,
+    TokenBucket,
+    call_bytes,
+    most_of,
+)
 from understudy.errors import QuotaExceeded
 
 MOST_CALLERS = 10_000

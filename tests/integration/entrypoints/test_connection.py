@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import uvicorn
 
-from understudy.entrypoints.proxy.connection import TURN_BYTES, WRITE_WHOLE
-from understudy.entrypoints.proxy.door import Reply
-from understudy.entrypoints.proxy.edge import Edge
-from understudy.entrypoints.proxy.express import EXPRESS
-from understudy.entrypoints.proxy.lane import App, Receive, Scope, Send, read_body, send_reply
-from understudy.entrypoints.proxy.problems import problem_body, problem_headers, status_of
-from understudy.entrypoints.proxy.single import uvicorn_options
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body, send_reply
+from understudy.entrypoints.proxy.api.request_id import Edge
+from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
+from understudy.entrypoints.proxy.predict.handler import Reply
+from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
+from understudy.entrypoints.proxy.server.connection import TURN_BYTES, WRITE_WHOLE
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
 

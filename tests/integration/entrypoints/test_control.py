@@ -20,10 +20,10 @@ from e2e.stack import a_stack, register, sql
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pydantic import SecretStr
 
-from understudy.core.access import Scope
-from understudy.core.rollout_state import Order
-from understudy.entrypoints.proxy.app import create_app
-from understudy.entrypoints.proxy.gate import ACCESS
+from understudy.core.rollout.state import Order
+from understudy.core.routing.access import Scope
+from understudy.entrypoints.proxy.api.app import create_app
+from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.settings import Settings
 
 KEYS = {"ops": ["read", "operate"], "eye": ["read"], "shop": ["predict"]}

@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from understudy.adapters.child_process import is_alive
-from understudy.adapters.loopback_ports import free_port
+from understudy.adapters.embedded.child_process import is_alive
+from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
 from understudy.entrypoints.demo.processes import Watchdog, start_child, until_answers

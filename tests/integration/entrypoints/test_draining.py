@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from understudy.entrypoints.proxy.draining import DrainingServer
-from understudy.entrypoints.proxy.express import EXPRESS
-from understudy.entrypoints.proxy.lane import Receive, Scope, Send, read_body
-from understudy.entrypoints.proxy.single import uvicorn_options
+from understudy.entrypoints.proxy.api.predict_route import Receive, Scope, Send, read_body
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
+from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
+from understudy.entrypoints.proxy.server.graceful_shutdown import DrainingServer
 from understudy.settings import Settings
 
 DRAIN_SECONDS = 60.0

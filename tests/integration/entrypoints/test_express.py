@@ -17,14 +17,14 @@ import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 from chance import seed
 
-from understudy.adapters.memory_features import MemoryFeatureStore
-from understudy.adapters.memory_tracing import MemorySpan, MemoryTracer
-from understudy.adapters.prometheus import PrometheusTelemetry
-from understudy.core.tensors import Datatype, Row, Tensor
-from understudy.entrypoints.proxy.connection import Connection
-from understudy.entrypoints.proxy.express import EXPRESS, ExpressLane, model_of
-from understudy.entrypoints.proxy.lane import App
-from understudy.entrypoints.proxy.single import uvicorn_options
+from understudy.adapters.memory.features import MemoryFeatureStore
+from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.schema.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.api.predict_route import App
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS, ExpressLane, model_of
+from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
+from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.errors import BadAnswer, Overloaded
 from understudy.serving.predict import Limits
 from understudy.settings import Settings

@@ -16,8 +16,8 @@ from integration.entrypoints.test_express import port_of, serving
 from integration.entrypoints.test_traced_calls import LANES, LIMITS, a_model
 
 import understudy
-from understudy.adapters.backends import connect
-from understudy.entrypoints.proxy.express import EXPRESS
+from understudy.adapters.model_servers.connect import connect
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
 from understudy.errors import UnderstudyError
 
 SOURCE = str(Path(understudy.__file__).parent)

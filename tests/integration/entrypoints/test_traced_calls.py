@@ -18,15 +18,15 @@ from contract.servers import Behaviour, ModelServer, running
 from integration.entrypoints.test_express import port_of, serving
 from proxy_world import Running
 
-from understudy.adapters.backends import connect
-from understudy.adapters.grpc_race import Hedging
-from understudy.adapters.loopback_ports import free_port
-from understudy.adapters.memory_features import MemoryFeatureStore
-from understudy.adapters.memory_tracing import MemorySpan, MemoryTracer
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.features import MemoryFeatureStore
+from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
+from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.bootstrap.tracing import open_tracer
-from understudy.core.policy import version_from_row
+from understudy.core.routing.policy import version_from_row
 from understudy.entrypoints.logs import name_trace
-from understudy.entrypoints.proxy.express import EXPRESS
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
 from understudy.ports.tracing import Tracer, within
 from understudy.serving.predict import Limits
 from understudy.settings import Settings

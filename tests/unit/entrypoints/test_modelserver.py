@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.adapters.inference_models import Faults, ServeSpec
+from understudy.adapters.dev_server.catalog import Faults, ServeSpec
 from understudy.entrypoints.modelserver import ModelServerOptions, parse_options, parse_serve_spec
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.ab import AbState, AbVerdict
+from understudy.core.experiments.ab import AbState, AbVerdict
 from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,

@@ -10,10 +10,10 @@ import orjson
 import pytest
 from builders import a_version, an_input_schema
 
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.core.policy import ModelVersion
-from understudy.core.replay_comparison import ReplayState
-from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.experiments.replay_comparison import ReplayState
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer
 from understudy.experiments.log_replay import ReplayFinding, ReplayQuestion, ReplayWanted, replay_calls
 from understudy.ports.prediction_history import LoggedCall

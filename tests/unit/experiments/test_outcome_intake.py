@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.memory_outcomes import MemoryOutcomeStore
-from understudy.core.outcomes import MAX_EVENTS
+from understudy.adapters.memory.outcomes import MemoryOutcomeStore
+from understudy.core.experiments.outcome_events import MAX_EVENTS
 from understudy.errors import BatchInvalid, RegistryUnavailable
 from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
 from understudy.ports.outcome_store import FileRow, OutcomeResult

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import orjson
 
-from understudy.core.sampling import InputSample
-from understudy.core.schema_reader import compile_input_schema
-from understudy.core.version_drift import MOST_INPUTS
+from understudy.core.drift.version_drift import MOST_INPUTS
+from understudy.core.prediction_log.input_sampling import InputSample
+from understudy.core.schema.compile import compile_input_schema
 from understudy.lifecycle.baselines import profile_log
 from understudy.ports.prediction_history import LoggedScores
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from understudy.core.arms import BucketRange
+from understudy.core.routing.arms import BucketRange
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import (
     complete_changes,

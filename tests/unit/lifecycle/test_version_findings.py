@@ -2,9 +2,9 @@
 
 import pytest
 
-from understudy.core.input_differences import NO_DIFFERENCES, InputDifferences
-from understudy.core.rollout_state import WarmUpResult
-from understudy.lifecycle.findings import State
+from understudy.core.rollout.state import WarmUpResult
+from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences
+from understudy.lifecycle.server_findings import State
 from understudy.lifecycle.version_findings import judge_each_server, judge_inputs, judge_status, judge_warm_up
 from understudy.ports.model_backend import ServerSeen
 

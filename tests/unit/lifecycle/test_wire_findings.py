@@ -1,6 +1,6 @@
 import pytest
 
-from understudy.lifecycle.findings import State, judge_roles, judge_wire
+from understudy.lifecycle.server_findings import State, judge_roles, judge_wire
 
 
 @pytest.mark.parametrize(

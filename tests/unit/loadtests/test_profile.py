@@ -13,9 +13,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        ([f"{SRC}/core/strict_json.py", f"{SRC}/entrypoints/proxy/door.py"], "parse the body"),
-        ([f"{SRC}/entrypoints/proxy/connection.py"], "HTTP: read and write"),
-        ([f"{SRC}/entrypoints/proxy/door.py"], "headers, receipt, answer"),
+        ([f"{SRC}/core/requests/strict_json.py", f"{SRC}/entrypoints/proxy/predict/handler.py"], "parse the body"),
+        ([f"{SRC}/entrypoints/proxy/server/connection.py"], "HTTP: read and write"),
+        ([f"{SRC}/entrypoints/proxy/predict/handler.py"], "headers, receipt, answer"),
         (["/usr/lib/python3.11/enum.py", f"{SRC}/serving/predict.py"], "route, ids, the request's story"),
         (["/usr/lib/python3.11/queue.py"], OTHER),
         ([], OTHER),
@@ -26,7 +26,11 @@ def test_a_sample_belongs_to_its_innermost_function_that_has_a_stage(stack, stag
 
 
 def test_the_stages_together_are_the_whole_request_and_the_dearest_comes_first():
-    samples = {f"{SRC}/adapters/spool.py;{SRC}/serving/predict.py": 30, f"{SRC}/core/schema.py": 60, "/x/other.py": 10}
+    samples = {
+        f"{SRC}/adapters/disk/spool.py;{SRC}/serving/predict.py": 30,
+        f"{SRC}/core/schema/schema.py": 60,
+        "/x/other.py": 10,
+    }
 
     shares = shares_of(samples, main_us=50.0, others_us=8.0)
 

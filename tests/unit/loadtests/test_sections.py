@@ -8,7 +8,7 @@ from loadtests import bench, plain_body
 from loadtests.peers import PEERS
 from loadtests.pieces import ours, plain
 from loadtests.plain_body import FEATURES
-from understudy.core.routing import bucket_of
+from understudy.core.routing.route import bucket_of
 
 FOLDER = Path(bench.__file__).parent
 

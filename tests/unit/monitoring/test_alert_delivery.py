@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.memory_alerts import MemoryAlertChannel
-from understudy.adapters.memory_outbox import TAKEN_SECONDS, MemoryAlertOutbox
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind, Delivery, Outcome
+from understudy.adapters.memory.alerts import MemoryAlertChannel
+from understudy.adapters.memory.outbox import TAKEN_SECONDS, MemoryAlertOutbox
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Delivery, Outcome
 from understudy.errors import RegistryUnavailable
 from understudy.monitoring.alert_delivery import AT_ONCE, deliver_due
 

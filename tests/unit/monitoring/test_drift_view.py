@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.core.drift_hours import HOUR_SECONDS, KEPT_SECONDS
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS
 from understudy.monitoring.drift_view import judged_seconds_since
 
 NOW = 1_800_000_000.0

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import VirtualTimeLoop, run_in_virtual_time
 
-from understudy.adapters.memory_lease import MemoryLease
-from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.adapters.memory.lease import MemoryLease
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.monitoring.worker import HELD_SECONDS, RENEW_SECONDS, STANDBY_SECONDS, Job, MonitorWorker
 from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease

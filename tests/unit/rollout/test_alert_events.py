@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.core.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.plan import NAMED_PLANS
-from understudy.core.presence import NONE_SILENT, SilentProxies, SilentProxy
-from understudy.core.rollout_actions import Alert, PolicySeen
-from understudy.core.rollout_state import begin
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.rollout.actions import Alert, PolicySeen
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import begin
+from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies, SilentProxy
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 

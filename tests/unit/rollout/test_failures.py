@@ -2,9 +2,9 @@
 
 import pytest
 
-from understudy.core.plan import RolloutPlan, Step
-from understudy.core.rollout_actions import PolicySeen
-from understudy.core.rollout_state import begin
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import begin
 from understudy.ports.prediction_history import LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.failures import MOST_ROWS, failures_of

@@ -3,9 +3,9 @@
 import numpy as np
 from builders import policy_rows
 
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.adapters.memory_policy import MemoryPolicySource
-from understudy.core.tensors import Datatype, Tensor
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer
 from understudy.rollout.warm_up import WarmUpProbe
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from understudy.adapters.memory_telemetry import MemoryTelemetry
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.serving.background import run_forever
 
 

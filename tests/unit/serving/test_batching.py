@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
 
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.core.tensors import Block, Datatype, Row, Tensor
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
 from understudy.serving.batching import SWEEP_ROWS, BatchingCaller
 

@@ -7,7 +7,7 @@ from typing import Any
 from builders import KeptRows
 from spooled_rows import a_prediction_id, a_row
 
-from understudy.core.prediction import PredictionRow
+from understudy.core.prediction_log.row import PredictionRow
 from understudy.serving.group_commit import GroupCommit
 
 

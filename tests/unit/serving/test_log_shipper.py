@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
-from understudy.adapters.memory_log import MemoryPredictionStore, MemorySpool
-from understudy.core.windows import Window
+from understudy.adapters.memory.prediction_log import MemoryPredictionStore, MemorySpool
+from understudy.core.windows.window import Window
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteResult
 from understudy.serving.log_shipper import LogShipper, halve

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import VirtualTimeLoop, run_in_virtual_time
 
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.prediction import Status
-from understudy.core.request import PredictRequest
-from understudy.core.tensors import Datatype, Row, Tensor
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.core.prediction_log.row import Status
+from understudy.core.requests.predict import PredictRequest
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.answers import Answers
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import ENDED_AT_ONCE, BatchingCaller
-from understudy.serving.callers import Callers
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 
 SPOILT = -1.0
 WAIT_SECONDS = 0.2

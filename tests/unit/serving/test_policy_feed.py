@@ -12,10 +12,10 @@ import orjson
 import pytest
 from builders import a_version_row, policy_rows
 
-from understudy.adapters.memory_policy import MemoryPolicySource
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.adapters.snapshot_file import JsonSnapshotFile
-from understudy.core.policy import PolicyDocument, PolicySnapshot
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
+from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.core.routing.policy import PolicyDocument, PolicySnapshot
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange
 from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed

@@ -13,19 +13,19 @@ import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
 from virtual_time import in_virtual_time
 
-from understudy.adapters.backends import connect
-from understudy.adapters.memory_backend import MemoryBackend
-from understudy.adapters.memory_cache import MemoryCache
-from understudy.adapters.memory_telemetry import MemoryTelemetry
-from understudy.core.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
-from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.prediction import PredictionRow, Status
-from understudy.core.request import PredictRequest
-from understudy.core.routing import Reason, bucket_of
-from understudy.core.sampling import is_sampled
-from understudy.core.spool_format import MAX_PAYLOAD_BYTES, encode_row
-from understudy.core.tensors import Datatype, Row, Tensor
-from understudy.entrypoints.proxy.headers import receipt_lines
+from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.model_servers.connect import connect
+from understudy.core.prediction_log.input_sampling import is_sampled
+from understudy.core.prediction_log.row import PredictionRow, Status
+from understudy.core.prediction_log.spool_format import MAX_PAYLOAD_BYTES, encode_row
+from understudy.core.requests.predict import PredictRequest
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing.route import Reason, bucket_of
+from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
+from understudy.core.schema.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.messages.headers import receipt_lines
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -38,12 +38,12 @@ from understudy.errors import (
 )
 from understudy.ports.feature_store import FeatureStore
 from understudy.serving.answers import Answers, CacheResult
+from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callers import Callers
-from understudy.serving.express import ExpressPredictor
+from understudy.serving.callback_predictor import ExpressPredictor
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
-from understudy.serving.shadows import ShadowSet
+from understudy.serving.shadow_pool import ShadowSet
 
 INPUTS = {"age": 41.0, "income": 2.0}
 

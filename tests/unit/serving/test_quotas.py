@@ -1,7 +1,7 @@
 import pytest
 
-from understudy.core.policy import ApiKey
-from understudy.core.quotas import BURST_SECONDS, NO_LIMIT, Allowance
+from understudy.core.routing.policy import ApiKey
+from understudy.core.routing.rate_limits import BURST_SECONDS, NO_LIMIT, Allowance
 from understudy.errors import QuotaExceeded
 from understudy.serving.quotas import KeyQuotas
 

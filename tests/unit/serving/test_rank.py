@@ -7,9 +7,9 @@ import orjson
 import pytest
 from builders import a_policy, a_version
 
-from understudy.core.prediction import Status
-from understudy.core.rank import LARGE_BYTES, RankRequest, parse_rank
-from understudy.core.tensors import Row, Tensor
+from understudy.core.prediction_log.row import Status
+from understudy.core.requests.rank import LARGE_BYTES, RankRequest, parse_rank
+from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import asyncpg
 from sqlalchemy import Connection, text
 
-from understudy.adapters.postgres_connection import VENDOR_ERRORS, connect
+from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect
 from understudy.errors import RegistryUnavailable
 
 LOOKER_SECONDS = 4.0

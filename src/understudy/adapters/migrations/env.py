@@ -7,8 +7,8 @@ from alembic import context
 from sqlalchemy import Connection
 
 from understudy.adapters.migrations.bounds import Patience, set_bounds
-from understudy.adapters.postgres_engine import make_engine
-from understudy.adapters.tables import METADATA, is_ours
+from understudy.adapters.postgres.engine import make_engine
+from understudy.adapters.postgres.tables import METADATA, is_ours
 
 
 def _run(connection: Connection) -> None:

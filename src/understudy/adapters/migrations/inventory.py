@@ -1,6 +1,6 @@
 """What a database at the newest revision has, by name; a test compares it with one that was migrated."""
 
-from understudy.adapters.tables import METADATA
+from understudy.adapters.postgres.tables import METADATA
 
 VIEWS = ("understudy_arms", "understudy_split", "understudy_status")
 FUNCTIONS = (

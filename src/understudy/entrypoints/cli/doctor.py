@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 import typer
 
 from understudy.adapters import migrations
-from understudy.adapters.backends import examine as examine_servers
-from understudy.adapters.postgres_checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.adapters.redis_checkup import examine_redis
+from understudy.adapters.model_servers.connect import examine as examine_servers
+from understudy.adapters.postgres.checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import connector_of
-from understudy.core.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, apply_document
-from understudy.entrypoints.cli.environment import settings_with_demo
-from understudy.entrypoints.cli.failure import ExitCode
-from understudy.entrypoints.cli.findings_text import findings_table, findings_verdict
-from understudy.entrypoints.cli.options import AsJson
-from understudy.entrypoints.cli.rendering import show
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, apply_document
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.errors import ExitCode
+from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
+from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
-from understudy.lifecycle.findings import (
+from understudy.lifecycle.server_findings import (
     NO_MONITOR,
     NO_PROXY,
     NO_REDIS,

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from understudy.core.access import Scope
-from understudy.entrypoints.cli.environment import settings_with_demo
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson
-from understudy.entrypoints.cli.rendering import advise, show
+from understudy.core.routing.access import Scope
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.demo import registration
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
 from understudy.entrypoints.demo.traffic import Recent, Traffic

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from understudy.adapters.postgres_policy import PostgresPolicySource
-from understudy.core.plain_input import MAX_ENTITY_ID
-from understudy.core.policy import PolicySnapshot, ServingPolicy, apply_document
-from understudy.core.routing import BUCKETS, Assignment, Reason, assignment
-from understudy.entrypoints.cli.environment import settings_with_demo
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode, exit_code_for
-from understudy.entrypoints.cli.options import AsJson
-from understudy.entrypoints.cli.rendering import facts, show
+from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.core.routing.policy import PolicySnapshot, ServingPolicy, apply_document
+from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
+from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 from understudy.settings import Settings
 

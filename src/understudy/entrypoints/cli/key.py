@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson, DryRun
-from understudy.entrypoints.cli.origin import this_person
-from understudy.entrypoints.cli.registry import with_registry
-from understudy.entrypoints.cli.rendering import Column, a_table, ago, nothing_as, show
+from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun
+from understudy.entrypoints.cli.shared.registry_session import with_registry
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, nothing_as, show
 from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports.registry import KeyLimits, KeyRecord, Registry
 

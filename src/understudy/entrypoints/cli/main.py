@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from understudy import __version__
-from understudy.entrypoints.cli.failure import CommandRefused, report
+from understudy.entrypoints.cli.shared.errors import CommandRefused, report
 from understudy.errors import UnderstudyError
 
 
@@ -27,22 +27,24 @@ class Noun(NamedTuple):
 
 _HERE = "understudy.entrypoints.cli"
 NOUNS = {
-    "demo": Noun(f"{_HERE}.demo", "Start everything on this machine: a first prediction, a rollback, a promotion."),
+    "demo": Noun(
+        f"{_HERE}.demo.commands", "Start everything on this machine: a first prediction, a rollback, a promotion."
+    ),
     "serve": Noun(f"{_HERE}.serve", "Run a process of Understudy: the proxy, the monitor."),
     "modelserver": Noun(f"{_HERE}.modelserver", "Run the development model server."),
-    "db": Noun(f"{_HERE}.db", "Bring the database's schema up to date, check it, archive, open a SQL prompt."),
-    "version": Noun(f"{_HERE}.version", "Register, compare, check, list, show and retire model versions."),
+    "db": Noun(f"{_HERE}.db.commands", "Bring the database's schema up to date, check it, archive, open a SQL prompt."),
+    "version": Noun(f"{_HERE}.version.commands", "Register, compare, check, list, show and retire model versions."),
     "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
     "examples": Noun(f"{_HERE}.examples", "Register the example models, and call them steadily."),
-    "ab": Noun(f"{_HERE}.ab", "Plan A/B tests, report on them, bring outcomes in."),
-    "shadow": Noun(f"{_HERE}.shadow", "Compare the shadow's answers with the champion's."),
-    "drift": Noun(f"{_HERE}.drift", "Say what drifted, and set baselines."),
+    "ab": Noun(f"{_HERE}.ab.commands", "Plan A/B tests, report on them, bring outcomes in."),
+    "shadow": Noun(f"{_HERE}.shadow.commands", "Compare the shadow's answers with the champion's."),
+    "drift": Noun(f"{_HERE}.drift.commands", "Say what drifted, and set baselines."),
     "plan": Noun(f"{_HERE}.plan", "Say how risky a rollout is, and how long it would take."),
-    "rollout": Noun(f"{_HERE}.rollout", "Start, follow and steer rollouts."),
+    "rollout": Noun(f"{_HERE}.rollout.commands", "Start, follow and steer rollouts."),
     "rollback": Noun(f"{_HERE}.rollback", "Send all traffic of a model back, at once."),
     "predict": Noun(f"{_HERE}.predict", "Make one predict call, and say who answered it."),
     "explain": Noun(f"{_HERE}.explain", "Say why an entity gets its answer, or what an error code means."),
-    "log": Noun(f"{_HERE}.log", "Ask the prediction log; send logged inputs to another version."),
+    "log": Noun(f"{_HERE}.log.commands", "Ask the prediction log; send logged inputs to another version."),
     "audit": Noun(f"{_HERE}.audit", "List who changed which policy, when and why."),
     "key": Noun(f"{_HERE}.key", "Create, list and revoke callers' keys."),
     "doctor": Noun(f"{_HERE}.doctor", "Check everything this installation depends on."),

@@ -7,11 +7,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from understudy.core.arms import arm_percents
-from understudy.core.input_differences import InputDifferences, input_differences
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.inputs_text import input_warnings
-from understudy.entrypoints.cli.options import (
+from understudy.core.routing.arms import arm_percents
+from understudy.core.schema.input_diff import InputDifferences, input_differences
+from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.options import (
     AsJson,
     DryRun,
     ModelName,
@@ -20,9 +21,8 @@ from understudy.entrypoints.cli.options import (
     confirm_traffic_move,
     required_reason,
 )
-from understudy.entrypoints.cli.origin import origin_of_command
-from understudy.entrypoints.cli.registry import with_registry
-from understudy.entrypoints.cli.rendering import Column, a_table, advise, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.shared.registry_session import with_registry
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, ago, facts, nothing_as, show
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy

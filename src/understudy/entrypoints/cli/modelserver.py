@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.modelserver import (
     DEFAULT_HOST,
     DEFAULT_PORT,

@@ -4,13 +4,13 @@ import time
 
 import typer
 
-from understudy.entrypoints.cli.options import AsJson, ModelName
-from understudy.entrypoints.cli.rendering import show
-from understudy.entrypoints.cli.rollout import PlanSource, VersionName, plan_source_of
-from understudy.entrypoints.cli.rollout_text import prepared_text
-from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
+from understudy.entrypoints.cli.rollout.commands import PlanSource, VersionName, plan_source_of
+from understudy.entrypoints.cli.rollout.text import prepared_text
+from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
 from understudy.entrypoints.documents.rollouts import prepared_document
-from understudy.rollout.starting import Prepared, prepare
+from understudy.rollout.start import Prepared, prepare
 
 app = typer.Typer(add_completion=False)
 

@@ -12,12 +12,12 @@ from urllib.parse import quote
 import orjson
 import typer
 
-from understudy.adapters.http_proxy import HttpProxy, ProxyAway
-from understudy.entrypoints.cli.environment import read_settings
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.options import AsJson, ModelName
+from understudy.adapters.http.proxy_client import HttpProxy, ProxyAway
 from understudy.entrypoints.cli.predict_text import Told, answer_texts, told_document
-from understudy.entrypoints.cli.rendering import advise, show
+from understudy.entrypoints.cli.shared.environment import read_settings
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.demo.state import read_running
 from understudy.errors import ScopeMissing, Unauthenticated, UnderstudyError
 from understudy.settings import Settings

@@ -7,7 +7,7 @@ import orjson
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.entrypoints.cli.rendering import facts
+from understudy.entrypoints.cli.shared.rendering import facts
 
 
 class Told(NamedTuple):

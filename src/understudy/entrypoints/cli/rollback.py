@@ -6,17 +6,24 @@ from typing import NamedTuple
 import typer
 from rich.text import Text
 
-from understudy.core.arms import arm_percents
-from understudy.core.presence import LIVE_SECONDS, silent_words
-from understudy.entrypoints.cli.failure import ExitCode
-from understudy.entrypoints.cli.options import AsJson, ModelName, Reason, Yes, confirm_traffic_move, required_reason
-from understudy.entrypoints.cli.origin import origin_of_command
-from understudy.entrypoints.cli.rendering import show
-from understudy.entrypoints.cli.rollouts import Opened, with_rollouts
+from understudy.core.routing.arms import arm_percents
+from understudy.core.routing.proxy_liveness import LIVE_SECONDS, silent_words
+from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.errors import ExitCode
+from understudy.entrypoints.cli.shared.options import (
+    AsJson,
+    ModelName,
+    Reason,
+    Yes,
+    confirm_traffic_move,
+    required_reason,
+)
+from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports.registry import PolicyRecord
 from understudy.ports.rollout_store import RollbackRecord
-from understudy.rollout.confirmation import Confirmed, Drained, wait_for_drain, wait_for_proxies
+from understudy.rollout.propagation import Confirmed, Drained, wait_for_drain, wait_for_proxies
 
 app = typer.Typer(add_completion=False)
 DRAIN_SECONDS = 30.0

@@ -1,7 +1,7 @@
 """``understudy serve``: the processes of an installation.
 
 A process is imported when it is asked for: the monitor brings the metrics library, and that one decides at its import
-whether a proxy's workers share their figures (see ``entrypoints/proxy/server.py``).
+whether a proxy's workers share their figures (see ``entrypoints/proxy/processes/launch.py``).
 """
 
 from importlib import import_module
@@ -9,10 +9,10 @@ from importlib import import_module
 import typer
 
 from understudy.bootstrap.tracing import TracesRefused, check_traces
-from understudy.entrypoints.cli.environment import read_settings
-from understudy.entrypoints.cli.failure import CommandRefused, ExitCode
-from understudy.entrypoints.cli.ports import require_proxy_ports
-from understudy.entrypoints.cli.rendering import advise
+from understudy.entrypoints.cli.shared.environment import read_settings
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
+from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.settings import Settings
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ def proxy() -> None:
     except TracesRefused as problem:
         raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from None
     require_proxy_ports(settings)
-    _serve("understudy.entrypoints.proxy.server", settings)
+    _serve("understudy.entrypoints.proxy.processes.launch", settings)
 
 
 @app.command()

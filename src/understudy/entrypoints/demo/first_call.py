@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from understudy.adapters.example_models import example_rows
-from understudy.adapters.loopback_ports import LOOPBACK
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.embedded.loopback_ports import LOOPBACK
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.run import Demo

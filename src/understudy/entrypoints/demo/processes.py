@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from understudy.adapters.loopback_ports import LOOPBACK
+from understudy.adapters.embedded.loopback_ports import LOOPBACK
 from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 from understudy.entrypoints.demo.refusal import DemoRefused

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from understudy.adapters import migrations
-from understudy.adapters.example_models import example_baselines, example_version
-from understudy.adapters.postgres_registry import PostgresRegistry
-from understudy.adapters.postgres_rollouts import PostgresRolloutStore
-from understudy.core.access import Scope
-from understudy.core.baseline import baselines_to_json
+from understudy.adapters.dev_server.example_models import example_baselines, example_version
+from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.core.drift.baseline import baselines_to_json
+from understudy.core.routing.access import Scope
 from understudy.entrypoints.demo.topology import (
     ACTS_MODEL,
     POLICIES,

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
-from understudy.adapters.embedded_valkey import EmbeddedValkey, find_server
-from understudy.adapters.loopback_ports import LOOPBACK, claim, free_port, give_back, is_free
+from understudy.adapters.embedded.loopback_ports import LOOPBACK, claim, free_port, give_back, is_free
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from secrets import token_hex
 from typing import NamedTuple
 
-from understudy.core.plan import RolloutPlan, Step
+from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
 from understudy.errors import RegistryUnavailable
 from understudy.ports.registry import Origin

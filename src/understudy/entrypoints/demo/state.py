@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from understudy.adapters.embedded_postgres import EmbeddedPostgres
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.entrypoints.demo.refusal import DemoRefused
 
 _LOCK, _RUNNING = "demo.lock", "demo.json"

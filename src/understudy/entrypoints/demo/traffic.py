@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import orjson
 
-from understudy.adapters.example_models import ExampleRow, example_rows
+from understudy.adapters.dev_server.example_models import ExampleRow, example_rows
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 
 CONNECTIONS = 4

@@ -5,7 +5,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from understudy.core.drift_report import Drift, Reading
+from understudy.core.drift.report import Drift, Reading
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 

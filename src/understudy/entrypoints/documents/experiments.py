@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from understudy.core.logged_calls import Answer
-from understudy.core.replay_comparison import ReplayedCall, ReplayReport
-from understudy.core.shadow_comparison import ScoreComparison
+from understudy.core.experiments.logged_calls import Answer
+from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport
+from understudy.core.experiments.shadow_comparison import ScoreComparison
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.experiments.shadow_report import ShadowFinding

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from understudy.core.arms import BucketRange, arm_percents
+from understudy.core.routing.arms import BucketRange, arm_percents
 from understudy.ports.registry import AuditEntry, ModelRecord, PolicyRecord
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from understudy.ports.rollout_store import RollbackRecord
-from understudy.rollout.confirmation import Confirmed
+from understudy.rollout.propagation import Confirmed
 
 
 def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:

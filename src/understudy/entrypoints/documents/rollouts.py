@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from understudy.core.plan import plan_to_json
-from understudy.core.rollout_state import state_to_json
+from understudy.core.rollout.plan import plan_to_json
+from understudy.core.rollout.state import state_to_json
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.orders import Ordered
-from understudy.rollout.picture import Picture
+from understudy.rollout.commands import Ordered
 from understudy.rollout.replay import Damage, Replay
-from understudy.rollout.starting import Prepared
+from understudy.rollout.start import Prepared
+from understudy.rollout.status import Picture
 
 
 def rollout_document(record: RolloutRecord) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_the_help_loads_nothing_heavy():
     assert set(done.stderr.split()) & (HEAVY | ARCHIVING) == set()
 
 
-@pytest.mark.parametrize("module", ["entrypoints.proxy.app", "entrypoints.monitor", "entrypoints.cli.db"])
+@pytest.mark.parametrize("module", ["entrypoints.proxy.api.app", "entrypoints.monitor", "entrypoints.cli.db.commands"])
 def test_who_archives_nothing_loads_no_library_that_archives(module):
     program = (
         f"import sys; import understudy.{module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
@@ -69,7 +69,7 @@ def test_who_archives_nothing_loads_no_library_that_archives(module):
 
 
 def test_who_asks_about_versions_and_calls_no_model_server_loads_nothing_that_calls_one():
-    program = "import sys; import understudy.entrypoints.cli.version; print('grpc' in sys.modules)"
+    program = "import sys; import understudy.entrypoints.cli.version.commands; print('grpc' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
 

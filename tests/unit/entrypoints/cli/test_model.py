@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from understudy.core.arms import BucketRange
-from understudy.entrypoints.cli.failure import CommandRefused
+from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.cli.model import arm_weights_of, changes_of, difference_text
+from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
 from understudy.ports.registry import AuditEntry, PolicyRecord
 

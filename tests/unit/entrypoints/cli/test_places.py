@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from understudy.entrypoints.cli.demo import wanted_port
+from understudy.entrypoints.cli.demo.commands import wanted_port
 from understudy.entrypoints.cli.predict import Place, place_of
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.settings import Settings

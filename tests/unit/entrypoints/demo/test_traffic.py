@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from understudy.adapters.example_models import example_rows
-from understudy.entrypoints.cli.scene import traffic_line
+from understudy.adapters.dev_server.example_models import example_rows
+from understudy.entrypoints.cli.demo.screen import traffic_line
 from understudy.entrypoints.demo.traffic import Call, Traffic, body_of, summary_of
 
 

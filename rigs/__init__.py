@@ -1,0 +1,1 @@
+"""What measures the product from outside: faults, hostile input, and a check of the deployment files."""

@@ -1,0 +1,67 @@
+"""Many large bodies at once, each made so that reading it costs as much as may be."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+from rigs.fuzz.attack import Tally
+from rigs.fuzz.cases import AUTHORIZATION, REFUSED, Case
+from rigs.fuzz.models import OFFERS, VISITS
+from rigs.fuzz.wire import PATIENCE_SECONDS
+
+BURST = 40
+_BODY_BYTES = 1_048_576
+_ACCEPTED = REFUSED | {413, 503, 504}
+
+
+def bursts() -> Mapping[str, Sequence[Case]]:
+    """Return :data:`BURST` cases of each kind of body, almost as long as a body may be."""
+    fills = {
+        "large numbers": (b"[", b"1e19", b"]"),
+        "long integers": (b"[", b"18446744073709551616", b"]"),
+        "empty arrays": (b"[", b"[]", b"]"),
+        "objects": (b"[1e19,", b'{"a":1}', b"]"),
+        "one key many times": (b"{", b'"a":1', b"}"),
+        "strings with colons": (b"[", b'":"', b"]"),
+        "escapes": (b'["\\u0000",', b'"\\\\\\""', b"]"),
+    }
+    bodies = {name: _filled(*parts) for name, parts in fills.items()}
+    keys = b",".join(b'"%x":1' % number for number in range(_BODY_BYTES // 10))
+    bodies["a hundred thousand keys, one twice"] = b"{%b,%b:2}" % (keys, b'"0"')
+    bodies["deep"] = b'{"a":' * 33 + b"0" + b"}" * 33 + b" " * (_BODY_BYTES - 300)
+    targets = [f"/v1/models/{VISITS}/predict", f"/v1/models/{VISITS}/predict:batch", f"/v1/models/{OFFERS}/rank"]
+    targets.append("/v1/outcomes")
+    return {
+        name: [Case(targets[number % len(targets)], body, _ACCEPTED, headers=AUTHORIZATION) for number in range(BURST)]
+        for name, body in bodies.items()
+    }
+
+
+def _filled(begin: bytes, unit: bytes, end: bytes) -> bytes:
+    count = (_BODY_BYTES - len(begin) - len(end)) // (len(unit) + 1)
+    return begin + b",".join([unit] * count) + end
+
+
+async def unread_answers(port: int, name: str, pipelined: int, connections: int) -> Tally:
+    """Ask much on several connections and read nothing of the answers for a while, then everything."""
+    tally = Tally(name)
+    request = b"GET /openapi.json HTTP/1.1\r\nhost: p\r\n\r\n"
+
+    async def hoard() -> None:
+        began = time.monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        try:
+            writer.write(request * pipelined)
+            await asyncio.sleep(1.0)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                got = len(await reader.read(65_536))
+            tally.note([] if got else ["no answer"], request, time.monotonic() - began)
+        except (OSError, TimeoutError) as problem:
+            tally.note([f"no answer: {type(problem).__name__}"], request, time.monotonic() - began)
+        finally:
+            writer.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(connections):
+            group.create_task(hoard())
+    return tally

@@ -1,0 +1,121 @@
+"""SQL over Parquet files of the log, by DuckDB in this process. Needs the extra ``archive``."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+
+from understudy.adapters.archive.parquet_log import write_empty
+from understudy.ports.log_archive import LogFiles, WantedRows
+
+MEMORY = "1GB"
+"""DuckDB's own bound; what does not fit goes to its temporary folder."""
+BATCH_ROWS = 2_000
+
+
+class QueryRefused(Exception):
+    """The statement cannot be run; the message says why."""
+
+
+class Rows(NamedTuple):
+    """How many rows the statement could see, by where they are."""
+
+    live: int
+    archived: int
+
+
+class Asked(NamedTuple):
+    """A result: its columns, and rows that are read as they are asked for."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+class LogQuery:
+    """One view, ``predictionlog``, that can only be read."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def count(self) -> Rows:
+        """Return how many rows there are."""
+        found = self._connection.sql("SELECT (SELECT count(*) FROM live), (SELECT count(*) FROM archived)")
+        return Rows(*found.fetchall()[0])
+
+    def ask(self, statement: str) -> Asked:
+        """Run one SELECT.
+
+        Raises:
+            QueryRefused: It is something else, several, or wrong.
+        """
+        try:
+            statements = self._connection.extract_statements(statement)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                raise QueryRefused("one SELECT over predictionlog can be run, and nothing that writes or sets")
+            reader = self._connection.sql(statements[0]).to_arrow_reader(BATCH_ROWS)
+        except duckdb.Error as problem:
+            raise QueryRefused(str(problem)) from None
+        return Asked(tuple(reader.schema.names), _rows_of(reader))
+
+
+@contextmanager
+def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQuery]:
+    """Open the view over files.
+
+    Args:
+        files: Where rows are; no folder of a path but ``model=…`` and ``day=…`` may have ``=`` in its name.
+        folder: For what does not fit into memory; nobody else's.
+        wanted: Which rows of the files it shows.
+
+    Raises:
+        QueryRefused: The files cannot be read.
+    """
+    condition = _condition_of(wanted)
+    empty = folder / "model=none" / "day=1970-01-01" / "empty.parquet"
+    empty.parent.mkdir(parents=True)
+    write_empty(empty)
+    with duckdb.connect(":memory:") as connection:
+        try:
+            # Whatever is not built in would come from the network.
+            connection.execute("SET autoinstall_known_extensions = FALSE; SET autoload_known_extensions = FALSE")
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {os.cpu_count() or 1}")
+            connection.execute(f"SET temp_directory = {_quoted(str(folder / 'spilled'))}")
+            for name, paths in zip(("live", "archived"), files, strict=True):
+                listed = ", ".join(_quoted(str(path)) for path in [*paths, empty])
+                connection.execute(
+                    f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], hive_partitioning = TRUE, "  # noqa: S608
+                    f"hive_types = {{'model': VARCHAR, 'day': DATE}}) WHERE {condition}"
+                )
+            connection.execute("CREATE VIEW predictionlog AS SELECT * FROM live UNION ALL SELECT * FROM archived")
+            # From here on a statement reads these files and nothing else.
+            places = {folder.resolve(), *(path.resolve() for path in folder.glob("archived-*"))}
+            allowed = ", ".join(_quoted(f"{place}/") for place in sorted(places))
+            connection.execute(f"SET allowed_directories = [{allowed}]")
+            connection.execute("SET enable_external_access = FALSE; SET lock_configuration = TRUE")
+            yield LogQuery(connection)
+        except duckdb.Error as problem:
+            raise QueryRefused(str(problem)) from None
+
+
+def _rows_of(reader: Any) -> Iterator[tuple[Any, ...]]:
+    try:
+        for batch in reader:
+            # By place: two columns of a result may have the same name.
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except (duckdb.Error, OSError) as problem:
+        raise QueryRefused(str(problem)) from None
+
+
+def _condition_of(wanted: WantedRows) -> str:
+    time = f"predicted_at >= to_timestamp({wanted.since!r}) AND predicted_at < to_timestamp({wanted.until!r})"
+    if wanted.models is None:
+        return time
+    return f"{time} AND model IN ({', '.join(map(_quoted, wanted.models))})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

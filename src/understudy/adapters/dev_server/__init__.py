@@ -1,0 +1,1 @@
+"""The development model server: example ONNX models over gRPC."""

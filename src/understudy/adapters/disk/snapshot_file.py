@@ -1,0 +1,83 @@
+"""The last good policy document on local disk, for a start without Postgres."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import orjson
+import structlog
+
+from understudy.core.routing.policy import PolicyDocument
+
+_log = structlog.get_logger(__name__)
+
+_MODELS_TOGETHER = 25
+"""Models that are encoded in one go, some half a millisecond's work."""
+_REST_SECONDS = 0.001
+"""Pause after that. A thread that computes without a pause takes the interpreter from the event loop again and again:
+with ten thousand models callers would notice."""
+
+
+class JsonSnapshotFile:
+    """Implements ``ports.SnapshotFile``; several workers may share the path.
+
+    Args:
+        path: The file.
+        on_failure: Counts a document, or one model's part of it, that could not be written.
+    """
+
+    def __init__(self, path: Path, on_failure: Callable[[], None] = lambda: None) -> None:
+        self._path = path
+        self._on_failure = on_failure
+
+    def read(self) -> PolicyDocument | None:
+        """Return the document; a file that is missing, cut or foreign gives ``None``."""
+        try:
+            document = orjson.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, orjson.JSONDecodeError) as problem:
+            _log.warning("policy_snapshot.unreadable", path=str(self._path), problem=str(problem))
+            return None
+        if not isinstance(document, dict) or not isinstance(document.get("models"), dict):
+            _log.warning("policy_snapshot.unreadable", path=str(self._path), problem="not a policy document")
+            return None
+        return document
+
+    def write(self, document: PolicyDocument) -> None:
+        """Write beside the path, then rename: a reader sees the old document or the new one. Takes its time.
+
+        A model whose rows cannot be encoded is left out, and counted; the others are saved.
+        """
+        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as file:
+                file.writelines(self._encoded(document))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+        except Exception:  # noqa: BLE001 - the port never raises: without its file the proxy goes on
+            _log.exception("policy_snapshot.not_written", path=str(self._path))
+            self._on_failure()
+
+    def _encoded(self, document: PolicyDocument) -> Iterator[bytes]:
+        """Yield the document in pieces: all of it at once would keep the interpreter for tens of milliseconds."""
+        separator = b'{"models":{'
+        for number, (name, rows) in enumerate(document["models"].items(), start=1):
+            if number % _MODELS_TOGETHER == 0:
+                time.sleep(_REST_SECONDS)
+            try:
+                piece = orjson.dumps(dict(rows) if isinstance(rows, Mapping) else rows)
+            except orjson.JSONEncodeError as problem:  # nested deeper than 254 levels: that can be read, not written
+                _log.warning("policy_snapshot.model_left_out", model=name, problem=str(problem))
+                self._on_failure()
+                continue
+            yield separator + orjson.dumps(name) + b":" + piece
+            separator = b","
+        yield b"}" if separator == b"," else separator + b"}"
+        for name, value in document.items():
+            if name != "models":
+                yield b"," + orjson.dumps(name) + b":" + orjson.dumps(value)
+        yield b"}"

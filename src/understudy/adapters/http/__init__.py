@@ -1,0 +1,1 @@
+"""HTTP clients: alert receivers, and a proxy asked by the command line."""

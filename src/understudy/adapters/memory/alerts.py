@@ -1,0 +1,41 @@
+"""The in-memory twin of an alert channel: a receiver with incidents, as PagerDuty has them."""
+
+from collections.abc import Iterable
+
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, Delivery
+
+ACCEPTED = Delivery(202)
+
+
+class MemoryAlertChannel:
+    """Takes every event, unless told otherwise.
+
+    Args:
+        name: Which events of the outbox are for it.
+        answers: What it answers to the next events, in this order; only after that it takes them.
+    """
+
+    def __init__(self, name: str = "pagerduty", answers: Iterable[Delivery] = ()) -> None:
+        self.name = name
+        self.taken: list[AlertEvent] = []
+        """Every event it took, in order."""
+        self.open: set[str] = set()
+        """Keys of the incidents that are open."""
+        self.opened = 0
+        """Incidents it ever had."""
+        self._answers = list(answers)
+
+    async def send(self, event: AlertEvent) -> Delivery:
+        """Give the next answer; an event that is taken opens, keeps or ends the incident with its key."""
+        if self._answers:
+            return self._answers.pop(0)
+        self.taken.append(event)
+        if event.action is AlertAction.TRIGGER:
+            self.opened += event.dedup_key not in self.open
+            self.open.add(event.dedup_key)
+        elif event.action is AlertAction.RESOLVE:
+            self.open.discard(event.dedup_key)
+        return ACCEPTED
+
+    async def close(self) -> None:
+        """Nothing is open."""

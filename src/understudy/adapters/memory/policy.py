@@ -1,0 +1,116 @@
+"""The in-memory twin of ``ports.PolicySource``."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from understudy.core.routing.policy import PolicyDocument
+from understudy.errors import RegistryUnavailable
+from understudy.ports.policy import PolicyChange
+
+
+class MemoryPolicySource:
+    """A :class:`understudy.ports.policy.PolicySource` that holds the document itself.
+
+    ``available`` may be set to ``False`` at any time: every call then fails as with a Postgres that is away, and
+    whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last that has not signed
+    off.
+    """
+
+    def __init__(self, document: PolicyDocument | None = None) -> None:
+        """Start with a document, by default an empty one."""
+        given: PolicyDocument = document or {}
+        self._models: dict[str, Any] = deepcopy(dict(given.get("models", {})))
+        self._keys: list[Any] = deepcopy(list(given.get("keys", [])))
+        self._changed: set[str] = set()
+        self._listeners: list[asyncio.Queue[PolicyChange | None]] = []
+        self._available = True
+        self.reported: dict[str, dict[str, int]] = {}
+        self.in_flight: dict[str, dict[int, int]] = {}
+
+    @property
+    def available(self) -> bool:
+        """Whether calls are answered."""
+        return self._available
+
+    @available.setter
+    def available(self, available: bool) -> None:
+        self._available = available
+        if not available:
+            for queue in self._listeners:
+                queue.put_nowait(None)
+
+    def put_model(self, model_name: str, rows: Mapping[str, Any]) -> None:
+        """Replace a model's policy and versions, as ``core.routing.policy`` documents them, and tell whoever listens."""
+        self._models[model_name] = deepcopy(dict(rows))
+        self._tell(model_name)
+
+    def change_policy(self, model_name: str, **columns: Any) -> int:
+        """Change columns of a model's policy; return the new generation."""
+        policy = self._models[model_name]["policy"]
+        policy.update(columns, generation=policy["generation"] + 1)
+        self._tell(model_name)
+        return int(policy["generation"])
+
+    def remove_model(self, model_name: str) -> None:
+        """Delete a model's policy."""
+        self._models.pop(model_name, None)
+        self._tell(model_name)
+
+    def put_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the callers' keys."""
+        self._keys = [dict(key) for key in keys]
+        self._tell("")
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        """See :meth:`understudy.ports.policy.PolicySource.load`."""
+        self._answer_or_fail()
+        nothing: dict[str, Any] = {"policy": None, "versions": []}
+        names = self._models if model_names is None else [name for name in model_names if name]
+        models = {name: deepcopy(self._models.get(name, nothing)) for name in names}
+        self._changed.difference_update(self._changed if model_names is None else model_names, [""])
+        return {"models": models, "keys": deepcopy(self._keys)}
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`."""
+        self._answer_or_fail()
+        return sorted(self._changed)
+
+    async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.listen`."""
+        self._answer_or_fail()
+        queue: asyncio.Queue[PolicyChange | None] = asyncio.Queue()
+        self._listeners.append(queue)
+        try:
+            on_change(PolicyChange(None))
+            while (change := await queue.get()) is not None:
+                on_change(change)
+        finally:
+            self._listeners.remove(queue)
+        raise RegistryUnavailable("the registry was switched off")
+
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.report`."""
+        self._answer_or_fail()
+        self.reported[instance] = dict(generations)
+        self.in_flight[instance] = dict(in_flight)
+
+    async def sign_off(self, instance: str) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
+        self._answer_or_fail()
+        self.reported.pop(instance, None)
+        self.in_flight.pop(instance, None)
+
+    async def close(self) -> None:
+        """End what listens."""
+        self.available = False
+
+    def _tell(self, model_name: str) -> None:
+        self._changed.add(model_name)
+        for queue in self._listeners:
+            queue.put_nowait(PolicyChange(model_name))
+
+    def _answer_or_fail(self) -> None:
+        if not self._available:
+            raise RegistryUnavailable("the registry is switched off")

@@ -1,0 +1,38 @@
+"""The in-memory twin of ``ports.Telemetry``: what was counted, for tests to look at."""
+
+from collections import Counter
+
+from understudy.core.routing.policy import ModelVersion
+
+
+class MemoryTelemetry:
+    """Keeps counters and gauges by name and labels."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.gauges: dict[tuple[str, ...], float] = {}
+        self.observed: dict[tuple[str, ...], list[float]] = {}
+
+    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
+        """See :class:`understudy.ports.telemetry.Telemetry`."""
+        labels = (version.model_name, version.version, role)
+        self.count("predict_requests_total", *labels, outcome)
+        self.observe("predict_duration_seconds", seconds, *labels)
+        if score is not None:
+            self.observe("prediction_score", score, *labels)
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """See :class:`understudy.ports.telemetry.Telemetry`."""
+        self.counts[name, *labels] += int(by)
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """See :class:`understudy.ports.telemetry.Telemetry`."""
+        self.observed.setdefault((name, *labels), []).append(value)
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """See :class:`understudy.ports.telemetry.Telemetry`."""
+        self.gauges[name, *labels] = value
+
+    def forget(self, name: str, *labels: str) -> None:
+        """See :class:`understudy.ports.telemetry.Telemetry`."""
+        self.gauges.pop((name, *labels), None)

@@ -1,0 +1,1 @@
+"""Model servers over gRPC: Open Inference Protocol, TensorFlow Serving, TorchServe, and their replicas."""

@@ -1,0 +1,68 @@
+"""From an endpoint to the addresses that are connected to: resolved and judged here, so that gRPC asks no name server.
+
+If gRPC resolved the name itself, it might get another address than the one that was judged.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import NamedTuple
+
+import grpc
+
+from understudy.core.upstream.endpoint_rules import (
+    NO_RULES,
+    Address,
+    EndpointRules,
+    Target,
+    judge_address,
+    parse_target,
+)
+from understudy.errors import BackendUnavailable
+
+RESOLVE_SECONDS = 5.0
+MOST_ADDRESSES = 16
+"""Of one name that are tried; a name with more is a list of replicas, which ModelEndpoint is for."""
+
+
+class Wire(NamedTuple):
+    """How the replicas of a version are reached."""
+
+    rules: EndpointRules = NO_RULES
+    credentials: grpc.ChannelCredentials | None = None
+    """Of TLS; ``None``: plain text."""
+
+
+PLAIN_WIRE = Wire()
+
+
+async def find_addresses(endpoint: str, rules: EndpointRules) -> tuple[Target, Sequence[Address]]:
+    """Return where an endpoint is: every address of it that may be connected to.
+
+    Raises:
+        BackendUnavailable: It cannot be read or resolved, or one of its addresses is forbidden (then none of the
+            others is used either: whoever answers for the name is not to be trusted).
+    """
+    try:
+        target = parse_target(endpoint)
+    except ValueError as problem:
+        raise BackendUnavailable(f"the endpoint {endpoint[:60]!r} cannot be used: {problem}") from None
+    addresses = [target.literal] if target.literal is not None else await _resolve(target)
+    for address in addresses:
+        why = judge_address(target.host, address, rules)
+        if why is not None:
+            raise BackendUnavailable(f"the endpoint {endpoint} is refused: {address} {why}")
+    return target, addresses
+
+
+async def _resolve(target: Target) -> list[Address]:
+    try:
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        raise BackendUnavailable(f"the name of the endpoint {target.host}:{target.port} cannot be resolved") from None
+    # An IPv6 address may come with its zone, which only link-local ones need; those are refused without it too.
+    return [ip_address(text) for text in dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)][
+        :MOST_ADDRESSES
+    ]

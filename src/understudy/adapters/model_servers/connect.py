@@ -1,0 +1,121 @@
+"""Which adapter speaks to a version's model servers."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import grpc
+
+from understudy.adapters.model_servers.addresses import Wire
+from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.oip import OipBackend
+from understudy.adapters.model_servers.replica_set import Metadata, ReplicaSet
+from understudy.adapters.model_servers.tfserving import TfServingBackend
+from understudy.adapters.model_servers.torchserve import TorchServeBackend
+from understudy.core.routing.policy import ModelVersion, Protocol
+from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules
+from understudy.errors import BackendUnavailable
+from understudy.ports.model_backend import ModelBackend, ServerSeen
+
+TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
+CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
+CA_PREFIX = f"{CA_VARIABLE}_"
+"""Variables that a version may name for the file with its authorities begin with it."""
+
+_BACKENDS: dict[Protocol, Callable[[ModelVersion, Metadata, Hedging, Wire], ModelBackend]] = {
+    Protocol.TFSERVING: TfServingBackend,
+    Protocol.TORCHSERVE: TorchServeBackend,
+    Protocol.OIP: OipBackend,
+}
+
+
+def connect(
+    version: ModelVersion,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    hedging: Hedging = NO_HEDGING,
+    rules: EndpointRules = NO_RULES,
+    ca_file: Path | None = None,
+) -> ModelBackend:
+    """Return the version's backend; its channels open at the first call.
+
+    With ``hedging``, calls of a version with several replicas are hedged, if its server can break calls off and it may
+    be asked twice: ``hedge`` among its ``backend`` settings says so, and if that is not there, ``deterministic`` does.
+
+    With ``token_env`` among the version's ``backend`` settings, every call carries ``authorization: Bearer`` and the
+    value of that environment variable. Its name must begin with ``UNDERSTUDY_BACKEND_TOKEN``: whoever may register a
+    version could otherwise have any secret of this process sent to a server of theirs.
+
+    With ``tls`` among the settings every call goes over TLS, to a server whose certificate is for the endpoint's own
+    host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
+    ``{"ca_env": "UNDERSTUDY_BACKEND_CA_CHURN"}`` those in the file that this variable names.
+
+    Addresses are judged by ``rules`` when a channel is opened.
+
+    Raises:
+        BackendUnavailable: If ``token_env`` names a variable that may not be sent or is not set, ``hedge`` is neither
+            true nor false, ``tls`` cannot be read or its file cannot.
+    """
+    metadata = _metadata_of(version, environment)
+    wire = Wire(rules, _credentials_of(version, environment, ca_file))
+    return _BACKENDS[version.protocol](version, metadata, hedging if _may_be_asked_twice(version) else NO_HEDGING, wire)
+
+
+def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
+    """Return the replicas behind a backend that :func:`connect` made, for whoever watches them."""
+    return backend.replicas if isinstance(backend, OipBackend | TfServingBackend | TorchServeBackend) else None
+
+
+async def examine(backend: ModelBackend, timeout_seconds: float) -> tuple[ServerSeen, ...]:
+    """Return what each model server says behind a backend that :func:`connect` made: ``ReplicaSet.examine``."""
+    replicas = replicas_of(backend)
+    return () if replicas is None else await replicas.examine(timeout_seconds)
+
+
+def _may_be_asked_twice(version: ModelVersion) -> bool:
+    """Whether two replicas may work on one call: a version that answers differently each time may keep state."""
+    asked = version.backend.get("hedge", version.deterministic)
+    if not isinstance(asked, bool):
+        raise BackendUnavailable("backend.hedge must be true or false")
+    return asked
+
+
+def _credentials_of(
+    version: ModelVersion, environment: Mapping[str, str], ca_file: Path | None
+) -> grpc.ChannelCredentials | None:
+    asked = version.backend.get("tls", False)
+    if asked is False:
+        return None
+    named = asked.get("ca_env") if isinstance(asked, Mapping) and set(asked) == {"ca_env"} else None
+    if asked is not True and not str(named).startswith(CA_PREFIX):
+        raise BackendUnavailable(
+            f'backend.tls must be true, false or {{"ca_env": "…"}} with a variable that begins with {CA_PREFIX}'
+        )
+    if named is None:
+        return grpc.ssl_channel_credentials(None if ca_file is None else _authorities_in(ca_file, CA_VARIABLE))
+    path = environment.get(str(named))
+    if not path:
+        raise BackendUnavailable(f"the environment variable {named}, which backend.tls names, is not set")
+    return grpc.ssl_channel_credentials(_authorities_in(Path(path), str(named)))
+
+
+def _authorities_in(path: Path, variable: str) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as problem:
+        raise BackendUnavailable(f"the file that {variable} names cannot be read: {problem.strerror}") from None
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise BackendUnavailable(f"the file that {variable} names holds no certificate")
+    return found
+
+
+def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metadata:
+    name = version.backend.get("token_env")
+    if name is None:
+        return ()
+    if not str(name).startswith(TOKEN_PREFIX):
+        raise BackendUnavailable(f"backend.token_env must name a variable that begins with {TOKEN_PREFIX}")
+    token = environment.get(str(name))
+    if not token:
+        raise BackendUnavailable(f"the environment variable {name}, which backend.token_env names, is not set")
+    return (("authorization", f"Bearer {token}"),)

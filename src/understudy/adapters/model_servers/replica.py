@@ -1,0 +1,179 @@
+"""One endpoint of a version: where it is, and the gRPC channel to it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import grpc
+import grpc.aio
+import structlog
+
+from understudy.adapters.model_servers.addresses import Wire, find_addresses
+from understudy.core.upstream.endpoint_rules import Address, Target, grpc_target
+from understudy.core.upstream.hedging import RecentTimes
+from understudy.errors import BackendUnavailable
+
+_log = structlog.get_logger(__name__)
+
+MAX_ANSWER_BYTES = 4 * 1_048_576
+LOOK_AGAIN_SECONDS = 1.0
+"""Least time between two searches for an endpoint that could not be reached."""
+BREAKING_LOOKS = 10
+"""Looks, a millisecond apart, at a connection under which a call broke. gRPC tells the call before it has closed the
+connection, and a call that follows at once would be lost with it."""
+LEAVING_SECONDS = 5.0
+"""How long calls may run on at the address that an endpoint had before."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    # A connection of its own for each replica of each version: no shared back-off, no shared failure.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    # gRPC adds up to 20 % of jitter: 800 keeps the longest pause below a second.
+    ("grpc.max_reconnect_backoff_ms", 800),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    # With it gRPC reads ahead by what it thinks the link holds, and the process keeps much of that memory: 23 to 38 MB
+    # after some answers of 5 MB that were refused, 3 MB without it (measured). Answers of up to 3 MB come as fast.
+    ("grpc.http2.bdp_probe", 0),
+    # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
+    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished without a word.
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Model servers are inside: neither a proxy from the environment nor a TXT record decides how they are called.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+
+class Replica:
+    """One endpoint's channel, and by method its callables and how long it took of late."""
+
+    __slots__ = (
+        "_addresses",
+        "_calls",
+        "_endpoint",
+        "_failure",
+        "_leaving",
+        "_looked_at",
+        "_looking",
+        "_now",
+        "_times",
+        "_wire",
+        "channel",
+        "is_open",
+    )
+
+    def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
+        self._endpoint = endpoint
+        self._wire = wire
+        self._now = now
+        self._addresses: frozenset[Address] = frozenset()
+        self._looked_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._failure: BackendUnavailable | None = None
+        """Why the endpoint was not found when it was looked for last."""
+        self.channel: grpc.aio.Channel | None = None
+        self.is_open = False
+        """Whether there is a channel to where the endpoint was when it was last looked for."""
+        self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._times: dict[str, RecentTimes] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a call would leave at once; not so at a server that drains, which has said goodbye (GOAWAY)."""
+        return self.channel is not None and self.channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def open(self) -> None:
+        """Find the endpoint's addresses, judge them, and open a channel to them.
+
+        There is one search at a time. One that failed holds for a second: each call would search anew, and log it.
+
+        Raises:
+            BackendUnavailable: It cannot be resolved, or may not be connected to.
+        """
+        if self._failure is not None and not self._may_look_again():
+            raise self._failure
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(self._look())
+            self._looking.add_done_callback(_look_at_end)
+        # Shielded: a caller that goes away must not end the search for the others.
+        await asyncio.shield(self._looking)
+
+    async def let_break(self) -> None:
+        """Return when the connection does not stand any more, or, when only a call was broken, a moment later."""
+        # Waiting for the change itself would leave gRPC a watcher for each call, until the connection does break.
+        for _ in range(BREAKING_LOOKS):
+            if not self.is_connected:
+                return
+            await asyncio.sleep(0.001)
+
+    def look_again(self) -> None:
+        """Look for the endpoint anew before the next call, because it may have moved; at most once a second."""
+        if self._may_look_again():
+            self.is_open = False
+
+    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
+        """Return the callable of a method; bytes go in and out as they are. The replica is open."""
+        if method not in self._calls:
+            assert self.channel is not None
+            self._calls[method] = self.channel.unary_unary(method)
+        return self._calls[method]
+
+    async def close(self) -> None:
+        """End the search and the channel."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for task in self._leaving:
+            task.cancel()
+        if self.channel is not None:
+            await self.channel.close()
+
+    def _may_look_again(self) -> bool:
+        return self._now() - self._looked_at >= LOOK_AGAIN_SECONDS
+
+    async def _look(self) -> None:
+        try:
+            target, addresses = await find_addresses(self._endpoint, self._wire.rules)
+        except BackendUnavailable as problem:
+            self._failure = problem
+            _log.warning("endpoint.not_found", endpoint=self._endpoint, why=problem.detail)
+            raise
+        else:
+            self._failure = None
+            self._go_to(target, addresses)
+        finally:
+            self._looked_at = self._now()
+            self._looking = None
+
+    def _go_to(self, target: Target, addresses: Sequence[Address]) -> None:
+        self.is_open = True
+        # As a set: name servers turn the order with every answer.
+        if self._addresses == frozenset(addresses):
+            return
+        before, self.channel = self.channel, self._channel_to(grpc_target(addresses, target.port), target.host)
+        self._addresses = frozenset(addresses)
+        self._calls.clear()
+        if before is not None:
+            leaving = asyncio.ensure_future(before.close(LEAVING_SECONDS))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+    def _channel_to(self, place: str, host: str) -> grpc.aio.Channel:
+        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self._endpoint))
+        if self._wire.credentials is None:
+            return grpc.aio.insecure_channel(place, options=options)
+        # The certificate must be for what the endpoint says, not for the address that it has today.
+        named = (*options, ("grpc.ssl_target_name_override", host))
+        return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
+
+    def times(self, method: str) -> RecentTimes:
+        """Return how long the calls of a method took."""
+        if method not in self._times:
+            self._times[method] = RecentTimes()
+        return self._times[method]
+
+
+def _look_at_end(task: "asyncio.Task[None]") -> None:
+    """Keep asyncio from reporting a search that nobody waited for any more."""
+    if not task.cancelled():
+        task.exception()

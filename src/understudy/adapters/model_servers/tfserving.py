@@ -1,0 +1,172 @@
+"""TensorFlow Serving: ``PredictionService/Predict`` and ``ModelService/GetModelStatus``."""
+
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+
+from understudy.adapters._proto.methods import TFSERVING_GET_MODEL_STATUS, TFSERVING_PREDICT
+from understudy.adapters._proto.understudy_tfserving_pb2 import (
+    DataType,
+    GetModelStatusRequest,
+    GetModelStatusResponse,
+    ModelSpec,
+    ModelVersionStatus,
+    PredictRequest,
+    PredictResponse,
+    TensorProto,
+)
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
+from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded
+from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.replica_set import Metadata, Probe, ReplicaSet
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import block_of, tensor_of_content, tensor_of_values
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, split_bytes_elements
+from understudy.errors import BadAnswer
+
+DEFAULT_SIGNATURE = "serving_default"
+
+_DATATYPES = {
+    DataType.DT_BOOL: Datatype.BOOL,
+    DataType.DT_INT8: Datatype.INT8,
+    DataType.DT_INT16: Datatype.INT16,
+    DataType.DT_INT32: Datatype.INT32,
+    DataType.DT_INT64: Datatype.INT64,
+    DataType.DT_UINT8: Datatype.UINT8,
+    DataType.DT_FLOAT: Datatype.FP32,
+    DataType.DT_DOUBLE: Datatype.FP64,
+    DataType.DT_STRING: Datatype.BYTES,
+}
+_DTYPES = {datatype: dtype for dtype, datatype in _DATATYPES.items()}
+_VALUE_FIELDS = {
+    Datatype.BOOL: "bool_val",
+    Datatype.INT8: "int_val",
+    Datatype.INT16: "int_val",
+    Datatype.INT32: "int_val",
+    Datatype.INT64: "int64_val",
+    Datatype.UINT8: "int_val",
+    Datatype.FP32: "float_val",
+    Datatype.FP64: "double_val",
+    Datatype.BYTES: "string_val",
+}
+
+
+class TfServingBackend:
+    """A version behind TensorFlow Serving.
+
+    ``backend`` settings: ``signature_name`` (``serving_default``), ``version`` (a number; 0 or none lets the server
+    choose the latest; other text is a version label).
+    """
+
+    rows_per_call: int | None = None
+
+    def __init__(
+        self,
+        version: ModelVersion,
+        metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
+    ) -> None:
+        spec = _model_spec(version)
+        self.replicas = ReplicaSet(
+            version.endpoints,
+            _status_probe(spec),
+            usual_seconds=version.timeout_seconds,
+            metadata=metadata,
+            hedging=hedging,
+            wire=wire,
+        )
+        self._inputs = version.input_schema.tensors
+        has_strings = any(spec.datatype is Datatype.BYTES for spec in self._inputs)
+        self._inline_bytes = LISTED_BYTES if has_strings else COPIED_BYTES
+        self._batch = version.input_schema.batch
+        self._output = version.output_schema.tensor
+        signature = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
+        # Serialised messages that follow each other are one merged message: this part is the same for every call.
+        self._prefix = PredictRequest(
+            model_spec=_with_signature(spec, signature), output_filter=[self._output] if self._output else []
+        ).SerializeToString()
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
+        block = block_of(self._inputs, rows, batch=self._batch)
+        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(block), timeout_seconds)
+        return self._decode(answer)
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
+        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
+        answer = await self.replicas.call(TFSERVING_PREDICT, message, left_seconds)
+        return self._decode(answer)
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether a replica reports the version as ``AVAILABLE``."""
+        return await self.replicas.ready(timeout_seconds)
+
+    async def close(self) -> None:
+        """Close the channels."""
+        await self.replicas.close()
+
+    def _encode(self, block: Block) -> bytes:
+        request = PredictRequest()
+        for spec, content, shape in zip(self._inputs, *block, strict=True):
+            tensor = request.inputs[spec.name]
+            tensor.dtype = _DTYPES[spec.datatype]
+            for size in shape:
+                tensor.tensor_shape.dim.add(size=size)
+            if spec.datatype is Datatype.BYTES:
+                tensor.string_val.extend(split_bytes_elements(content))
+            else:
+                tensor.tensor_content = content
+        return self._prefix + request.SerializeToString()
+
+    def _decode(self, answer: bytes) -> Tensor:
+        try:
+            outputs = PredictResponse.FromString(answer).outputs
+        except DecodeError:
+            raise BadAnswer("the answer is not a PredictResponse") from None
+        name = self._output
+        if name is None:
+            if len(outputs) != 1:
+                raise BadAnswer(f"{len(outputs)} outputs; output_schema.tensor must name one of them")
+            (name,) = outputs
+        elif name not in outputs:
+            raise BadAnswer(f"the answer has no output {name!r}")
+        return _tensor_of(outputs[name])
+
+
+def _model_spec(version: ModelVersion) -> ModelSpec:
+    spec = ModelSpec(name=version.server_model_name)
+    wanted = version.server_version or "0"
+    if not wanted.isdecimal():
+        spec.version_label = wanted
+    elif int(wanted) > 0:
+        spec.version.value = int(wanted)
+    return spec
+
+
+def _with_signature(spec: ModelSpec, signature: str) -> ModelSpec:
+    copy = ModelSpec(signature_name=signature)
+    copy.MergeFrom(spec)
+    return copy
+
+
+def _status_probe(spec: ModelSpec) -> Probe:
+    def says_ready(answer: bytes) -> bool:
+        try:
+            statuses = GetModelStatusResponse.FromString(answer).model_version_status
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
+        return any(status.state == ModelVersionStatus.AVAILABLE for status in statuses)
+
+    return Probe(TFSERVING_GET_MODEL_STATUS, GetModelStatusRequest(model_spec=spec).SerializeToString(), says_ready)
+
+
+def _tensor_of(tensor: TensorProto) -> Tensor:
+    datatype = _DATATYPES.get(tensor.dtype)
+    if datatype is None:
+        raise BadAnswer(f"the output's datatype (number {int(tensor.dtype)}) is not understood")
+    shape = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
+    if tensor.tensor_content and datatype is not Datatype.BYTES:
+        return tensor_of_content(datatype, shape, tensor.tensor_content)
+    return tensor_of_values(datatype, shape, getattr(tensor, _VALUE_FIELDS[datatype]))

@@ -1,0 +1,170 @@
+"""TorchServe 0.12: ``InferenceAPIsService/Predictions``, with JSON in and out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from google.protobuf.message import DecodeError
+
+from understudy.adapters._proto.methods import TORCHSERVE_PING, TORCHSERVE_PREDICTIONS
+from understudy.adapters._proto.understudy_torchserve_pb2 import (
+    PredictionResponse,
+    PredictionsRequest,
+    TorchServeHealthResponse,
+)
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
+from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.replica_set import Metadata, Probe, ReplicaSet, ServerTraits
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import array_of_content, tensor_of_values
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, TensorSpec
+from understudy.errors import BadAnswer
+
+TORCHSERVE_TRAITS = ServerTraits(
+    # It answers a bad payload with UNAVAILABLE and an unknown model with INTERNAL; the details of what it says itself
+    # end with the name of one of its Java classes.
+    refusal_mark="org.pytorch.serve.",
+    # A client's deadline can wedge its worker.
+    cancels_cleanly=False,
+)
+INPUT_NAME = "data"
+DEEPEST_ANSWER = 16
+"""Dimensions of an answer."""
+
+
+class TorchServeBackend:
+    """A version behind TorchServe's own API.
+
+    The handler gets ``data``: a JSON object of tensor name to nested list, without a batch dimension. It answers JSON:
+    a number, a list, or an object that has the output's name. A call has one row: TorchServe makes batches itself. With
+    ``batch`` in the schema the answer gets a leading dimension.
+    """
+
+    rows_per_call: int | None = 1
+
+    def __init__(
+        self,
+        version: ModelVersion,
+        metadata: Metadata = (),
+        hedging: Hedging = NO_HEDGING,
+        wire: Wire = PLAIN_WIRE,
+    ) -> None:
+        probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
+        self.replicas = ReplicaSet(
+            version.endpoints,
+            probe,
+            traits=TORCHSERVE_TRAITS,
+            usual_seconds=version.timeout_seconds,
+            metadata=metadata,
+            hedging=hedging,
+            wire=wire,
+        )
+        self._inputs = version.input_schema.tensors
+        self._batch = version.input_schema.batch
+        self._output = version.output_schema.tensor
+        self._datatype = version.output_schema.datatype
+        # Serialised messages that follow each other are one merged message: this part is the same for every call.
+        self._prefix = PredictionsRequest(
+            model_name=version.server_model_name, model_version=version.server_version or ""
+        ).SerializeToString()
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
+        (row,) = rows
+        answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
+        tensor = self._decode(answer)
+        return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:  # noqa: ARG002 - the port's
+        """Refuse: a call has one row, and its JSON no batch dimension."""
+        raise BadAnswer("TorchServe's own API takes one row a call, and no block of them")
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether a replica answers ``Ping`` with ``Healthy``: about the server, it says nothing about the model."""
+        return await self.replicas.ready(timeout_seconds)
+
+    async def close(self) -> None:
+        """Close the channels."""
+        await self.replicas.close()
+
+    def _encode(self, row: Row) -> bytes:
+        values = {spec.name: _nested(spec, content) for spec, content in zip(self._inputs, row, strict=True)}
+        data = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+        return self._prefix + PredictionsRequest(input={INPUT_NAME: data}).SerializeToString()
+
+    def _decode(self, answer: bytes) -> Tensor:
+        try:
+            value = orjson.loads(PredictionResponse.FromString(answer).prediction)
+        except (DecodeError, orjson.JSONDecodeError):
+            raise BadAnswer("the answer is not JSON, or holds NaN") from None
+        if isinstance(value, dict):
+            value = _member(value, self._output)
+        return _tensor_of(value, self._datatype)
+
+
+def _nested(spec: TensorSpec, content: bytes) -> Any:
+    """Return a tensor's elements as JSON will hold them; float32 in its shortest decimal form."""
+    values = array_of_content(spec.datatype, content)
+    if spec.datatype is Datatype.BYTES:
+        values = np.array([element.decode() for element in values], dtype=object)
+        return values.reshape(spec.shape).tolist() if spec.shape else values[0]
+    return values.reshape(spec.shape) if spec.shape else values[0]
+
+
+def _member(answer: dict[str, Any], name: str | None) -> Any:
+    if name is None:
+        if len(answer) != 1:
+            raise BadAnswer(f"{len(answer)} outputs; output_schema.tensor must name one of them")
+        (name,) = answer
+    if name not in answer:
+        raise BadAnswer(f"the answer has no output {name!r}")
+    return answer[name]
+
+
+def _tensor_of(value: Any, wanted: Datatype | None) -> Tensor:
+    shape, values = _flattened(value)
+    kinds = {type(element) for element in values}
+    found = _datatype_of(kinds)
+    if found is None or (wanted is not None and not _holds(wanted, found)):
+        raise BadAnswer("the answer's JSON values are not of the output's datatype")
+    if found is Datatype.BYTES:
+        values = [element.encode() for element in values]
+    return tensor_of_values(wanted or found, shape, values)
+
+
+def _datatype_of(kinds: set[type]) -> Datatype | None:
+    if kinds in ({float}, {float, int}):
+        return Datatype.FP64
+    single = {int: Datatype.INT64, bool: Datatype.BOOL, str: Datatype.BYTES}
+    return single.get(next(iter(kinds))) if len(kinds) == 1 else None
+
+
+def _holds(wanted: Datatype, found: Datatype) -> bool:
+    if found is Datatype.INT64:
+        return wanted.is_integer or wanted.is_float
+    return wanted is found or (wanted.is_float and found.is_float)
+
+
+def _flattened(value: Any, depth: int = 0) -> tuple[tuple[int, ...], list[Any]]:
+    """Return the shape and the elements of a nested list, or of one value: shape ``()``."""
+    if not isinstance(value, list):
+        return (), [value]
+    if depth == DEEPEST_ANSWER:
+        raise BadAnswer("the answer's lists are nested too deep")
+    parts = [_flattened(part, depth + 1) for part in value]
+    inner = {shape for shape, _ in parts}
+    if len(inner) > 1:
+        raise BadAnswer("the answer's lists differ in length")
+    return (len(value), *(inner.pop() if inner else ())), [element for _, values in parts for element in values]
+
+
+def _says_healthy(answer: bytes) -> bool:
+    try:
+        health = TorchServeHealthResponse.FromString(answer).health
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+    try:
+        return bool(orjson.loads(health)["status"] == "Healthy")
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return health == "Healthy"

@@ -1,0 +1,1 @@
+"""Postgres: one module a table or port, over one way to connect."""

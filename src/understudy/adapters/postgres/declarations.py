@@ -1,0 +1,102 @@
+"""``ExperimentStore`` over the table ``Experiment``."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
+
+_COLUMNS = """
+    id, model_name, metric, champion_version, challenger_version, extract(epoch FROM started_at)::float8 AS started_at,
+    plan, result, created_by, extract(epoch FROM ended_at)::float8 AS ended_at
+"""
+_LATEST = f"""
+    SELECT {_COLUMNS} FROM experiment
+    WHERE model_name = $1 AND metric = $2
+      AND ($3::bigint IS NULL OR (champion_version = $3 AND challenger_version = $4)) ORDER BY id DESC LIMIT 1
+"""  # noqa: S608 - constants
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('understudy.experiment', 0))"
+_DECLARE = f"""
+    INSERT INTO experiment
+        (model_name, metric, champion_version, challenger_version, plan, created_by, started_at, name)
+    SELECT model_name, metric, champion_id, challenger_id, plan, created_by, started_at,
+           left(metric, 60) || ' ' || champion_id || '-' || challenger_id || ' '
+           || (SELECT coalesce(max(id), 0) + 1 FROM experiment)
+    FROM (SELECT $1::text, $2::text, $3::bigint, $4::bigint, $5::jsonb, $6::text, to_timestamp($7))
+        AS new (model_name, metric, champion_id, challenger_id, plan, created_by, started_at)
+    WHERE NOT EXISTS (
+        SELECT FROM experiment AS known
+        WHERE known.model_name = new.model_name AND known.metric = new.metric AND known.ended_at IS NULL
+          AND known.champion_version = champion_id AND known.challenger_version = challenger_id)
+    RETURNING {_COLUMNS}
+"""  # noqa: S608 - constants
+_RECORD = """
+    UPDATE experiment SET result = $2::jsonb, ended_at = CASE WHEN $4 THEN now() END
+    WHERE id = $1 AND ended_at IS NULL AND result IS NOT DISTINCT FROM $3::jsonb RETURNING id
+"""
+
+
+class PostgresExperimentStore:
+    """Asks over a connection for each call.
+
+    Args:
+        database_url: With a role that may select, insert and update in ``Experiment``.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def latest(
+        self, model_name: str, metric: str, versions: tuple[int, int] | None = None
+    ) -> ExperimentRecord | None:
+        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
+        champion_id, challenger_id = versions or (None, None)
+        rows = await self._fetch([], _LATEST, model_name, metric, champion_id, challenger_id)
+        return _record(rows[0]) if rows else None
+
+    async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
+        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
+        rows = await self._fetch(
+            [_LOCK],
+            _DECLARE,
+            new.model_name,
+            new.metric,
+            new.champion_id,
+            new.challenger_id,
+            orjson.dumps(new.plan).decode(),
+            new.created_by,
+            new.started_at,
+        )
+        return _record(rows[0]) if rows else None
+
+    async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
+        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
+        old = None if before.result is None else orjson.dumps(before.result).decode()
+        return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends))
+
+    async def _fetch(self, first: Sequence[str], statement: str, *arguments: object) -> list[asyncpg.Record]:
+        async with translated("declared tests", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-experiments"
+            )
+            try:
+                async with connection.transaction():
+                    for step in first:
+                        await connection.execute(step)
+                    rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
+            finally:
+                connection.terminate()
+        return rows
+
+
+def _record(row: asyncpg.Record) -> ExperimentRecord:
+    values = dict(zip(ExperimentRecord._fields, row, strict=True))
+    result = values["result"]
+    return ExperimentRecord(
+        **{**values, "plan": orjson.loads(values["plan"]), "result": None if result is None else orjson.loads(result)}
+    )

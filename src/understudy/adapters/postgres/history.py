@@ -1,0 +1,131 @@
+"""What ``PredictionLog`` remembers of calls: bounded answers, each within a time-out."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.core.prediction_log.input_sampling import InputSample
+from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.errors import RegistryUnavailable
+from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
+
+# The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
+_SCORED = """
+    FROM predictionlog
+    WHERE model_version_id = $1 AND assigned_version_id = $1 AND status = 'ok' AND NOT cache_hit
+      AND score BETWEEN '-1e100' AND '1e100' AND reason <> 'forced' AND (reason <> 'category' OR role = 'shadow')
+      AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+"""
+_COUNT = f"SELECT count(*) {_SCORED}"
+_SCORES = f"""
+    SELECT array_agg(score) AS scores {_SCORED} AND hashtextextended(coalesce(prediction_id::text, id::text), 0) <= $4
+    GROUP BY hashtextextended(entity_id, 0) & {ANALYSIS_BUCKETS - 1}
+"""
+_INPUTS = """
+    SELECT entity_id, inputs FROM predictionlog
+    WHERE model_version_id = $1 AND inputs IS NOT NULL
+      AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+    ORDER BY hashtextextended(entity_id, 30), id LIMIT $4
+"""
+# $1 versions, $2 since, $3 until, $4 at most, $5 longest answer. Version by version, so that each is read from its
+# newest call on; the hour is an index's own first column, for a log of which few calls have inputs. An answer's list of
+# scores may be a megabyte long: it is looked at once it is known which calls are wanted.
+_CALLS = """
+    SELECT prediction_id::text AS prediction_id, extract(epoch FROM predicted_at)::float8 AS predicted_at, entity_id,
+           model_version_id AS version_id, inputs, CASE WHEN octet_length(answer) <= $5 THEN answer END AS answer,
+           score, CASE WHEN status = 'ok' AND NOT cache_hit THEN latency_us END AS latency_us
+    FROM (
+        SELECT newest.* FROM unnest($1::bigint[]) AS asked (version_id) CROSS JOIN LATERAL (
+            SELECT * FROM predictionlog
+            WHERE model_version_id = asked.version_id AND inputs IS NOT NULL AND prediction_id IS NOT NULL
+              AND status IN ('ok', 'fallback') AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+              AND date_trunc('hour', predicted_at AT TIME ZONE 'UTC')
+                  >= date_trunc('hour', to_timestamp($2) AT TIME ZONE 'UTC')
+            ORDER BY predicted_at DESC, id DESC LIMIT $4
+        ) AS newest
+        ORDER BY newest.predicted_at DESC, newest.id DESC LIMIT $4
+    ) AS call CROSS JOIN LATERAL (
+        SELECT CASE WHEN jsonb_typeof(prediction) = 'object' THEN (prediction - 'scores')::text END AS answer
+    ) AS kept
+    ORDER BY call.predicted_at DESC, call.id DESC
+"""
+_LONGEST_ANSWER = 4_096
+_LOOKED_AT = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
+_NEWEST = """
+    AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
+"""
+# There is an index by version and time and none by error: what bounds the work is how many rows are looked at.
+_FAILURES = f"""
+    WITH of_champion AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $2 {_NEWEST}),
+         of_challenger AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $3 {_NEWEST}),
+         failed AS (
+             SELECT error_code, count(*) AS calls FROM (TABLE of_champion UNION ALL TABLE of_challenger) AS looked_at
+             WHERE rollout_id = $1 AND assigned_version_id = $3 AND error_code IS NOT NULL AND reason = 'bucket'
+               AND role <> 'shadow'
+             GROUP BY error_code)
+    SELECT (SELECT coalesce(jsonb_object_agg(error_code, calls), '{{}}') FROM failed)::text AS calls_by_code,
+           greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
+"""  # noqa: S608 - constants
+_SMALLEST_HASH, _LARGEST_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
+
+
+class PostgresPredictionHistory:
+    """Asks over a connection for each question, in a transaction that can only read.
+
+    Args:
+        database_url: Of the registry.
+        timeout_seconds: Longest time of one question, connecting included; Postgres itself gives up a little earlier.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
+        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
+        async with self._reading() as connection:
+            calls: int = await connection.fetchval(_COUNT, version_id, since, until)
+            ratio = at_most / max(calls, at_most)
+            largest_hash = min(_SMALLEST_HASH + round(ratio * _HASHES), _LARGEST_HASH)
+            rows = await connection.fetch(_SCORES, version_id, since, until, largest_hash)
+        return LoggedScores([row["scores"] for row in rows], calls)
+
+    async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
+        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
+        async with self._reading() as connection:
+            rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
+        return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
+
+    async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
+        """See :class:`understudy.ports.prediction_history.CallHistory`."""
+        async with self._reading() as connection:
+            rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _LONGEST_ANSWER)
+        return [LoggedCall(*row) for row in rows]
+
+    async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
+        """See :class:`understudy.ports.prediction_history.FailureHistory`."""
+        async with self._reading() as connection:
+            (found,) = await connection.fetch(_FAILURES, *trial, at_most)
+        by_frequency = sorted(orjson.loads(found["calls_by_code"]).items(), key=lambda entry: (-entry[1], entry[0]))
+        return LoggedFailures(dict(by_frequency), is_whole=found["looked_at"] < at_most)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[asyncpg.Connection]:
+        async with translated("the prediction log", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-history"
+            )
+            try:
+                async with connection.transaction(readonly=True):
+                    await connection.execute(
+                        "SELECT set_config('statement_timeout', $1, TRUE)", f"{int(self._timeout_seconds * 900)}"
+                    )
+                    yield connection
+            except asyncpg.QueryCanceledError as problem:
+                took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
+                raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
+            finally:
+                connection.terminate()

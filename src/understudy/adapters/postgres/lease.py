@@ -1,0 +1,114 @@
+"""``Lease`` as a row of ``MonitorLease``, and the fence that every write of the monitor passes.
+
+Three locks of one row do it. A renewal changes no key, so it takes ``NO KEY UPDATE``; a fenced transaction holds
+``KEY SHARE`` until it ends, which renewals do not wait for; a takeover asks for ``UPDATE``, which waits for both.
+Each call is a single statement outside a transaction, so that a process that freezes in the middle holds no lock.
+
+Source:
+    Table 13.3 of the PostgreSQL manual, "Conflicting Row-Level Locks".
+"""
+
+import asyncpg
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.errors import LeadershipLost
+from understudy.ports.lease import LEASE_SECONDS, Epoch
+
+NAME = "monitor"
+FENCE_SECONDS = 2
+"""Longest statement, and longest pause between two, of a fenced transaction.
+
+A leader that freezes inside one would hold off the next leader for ever. Two pauses of this length are over before a
+lease can be free: the last renewal is ``RENEW_SECONDS`` (2) old at most when it freezes.
+"""
+
+_RENEW = "UPDATE MonitorLease SET renewed_at = clock_timestamp() WHERE name = $1 AND holder = $2 RETURNING epoch"
+# After a wait for the lock Postgres looks at the row again: a renewal or a takeover meanwhile leaves nothing to take.
+_TAKE = f"""
+    WITH free AS (
+        SELECT name FROM MonitorLease
+        WHERE name = $1 AND renewed_at <= clock_timestamp() - INTERVAL '{LEASE_SECONDS} seconds' FOR UPDATE)
+    UPDATE MonitorLease SET holder = $2, epoch = epoch + 1, renewed_at = clock_timestamp()
+    FROM free WHERE MonitorLease.name = free.name RETURNING epoch
+"""  # noqa: S608 - a constant
+_BEGIN = """
+    INSERT INTO MonitorLease (name, holder, epoch, renewed_at) VALUES ($1, $2, 1, clock_timestamp())
+    ON CONFLICT DO NOTHING RETURNING epoch
+"""
+# The epoch stays: the next holder must find the last one.
+_RELEASE = "UPDATE MonitorLease SET holder = '', renewed_at = 'epoch' WHERE name = $1 AND holder = $2"
+_FENCE = f"""
+    SELECT set_config('statement_timeout', '{FENCE_SECONDS}s', true),
+           set_config('idle_in_transaction_session_timeout', '{FENCE_SECONDS}s', true)
+    FROM MonitorLease WHERE name = $1 AND epoch = $2 FOR KEY SHARE
+"""  # noqa: S608 - a constant
+
+
+class PostgresLease:
+    """Asks over one connection of its own, opened at the first call and again after each failure.
+
+    Needs nothing of the session, so it works through a pooler too. For one task at a time.
+
+    Args:
+        database_url: With a role that may select, insert and update in ``MonitorLease``.
+        timeout_seconds: Longest time of one call, connecting included. Short, so that after a connection that died in
+            silence there is time for another one before the lease is over.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float = 1.5) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+        self._connection: asyncpg.Connection | None = None
+
+    async def take_or_renew(self, holder: str) -> Epoch | None:
+        """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
+        return await self._first_answer(holder, _RENEW, _TAKE, _BEGIN)
+
+    async def release(self, holder: str) -> None:
+        """See :meth:`understudy.ports.lease.Lease.release`."""
+        await self._first_answer(holder, _RELEASE)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            # Not close(): it waits for a server that may be frozen.
+            self._connection.terminate()
+        self._connection = None
+
+    async def _first_answer(self, holder: str, *statements: str) -> Epoch | None:
+        """Run the statements until one of them gives a row."""
+        async with translated("the monitor's lease", self._timeout_seconds):
+            connection = self._connection or await self._open()
+            self._connection = None
+            try:
+                found: Epoch | None = None
+                for statement in statements:
+                    found = await connection.fetchval(statement, NAME, holder)
+                    if found is not None:
+                        break
+            except BaseException:
+                connection.terminate()  # nobody knows in which state it is
+                raise
+            self._connection = connection
+            return found
+
+    async def _open(self) -> asyncpg.Connection:
+        return await connect(
+            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-lease"
+        )
+
+
+async def require_epoch(connection: asyncpg.Connection, epoch: Epoch) -> None:
+    """Let the open transaction of ``connection`` write in the name of the monitor that leads with ``epoch``.
+
+    To be the transaction's first statement. Until it ends nobody else can take the lease, and Postgres gives each of
+    its statements, and each pause between two, ``FENCE_SECONDS``.
+
+    Raises:
+        LeadershipLost: Another monitor leads; leave the transaction without a write.
+        RuntimeError: No transaction is open, so the fence would stand for this one statement.
+    """
+    if not connection.is_in_transaction():
+        raise RuntimeError("require_epoch outside a transaction keeps nobody out")
+    if await connection.fetchrow(_FENCE, NAME, epoch) is None:
+        raise LeadershipLost(f"epoch {epoch} is over")

@@ -1,0 +1,80 @@
+"""``LogMoment`` in Postgres: one snapshot of the log and of what is archived."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import groupby
+
+import asyncpg
+
+from understudy.adapters.postgres.archive_rows import SESSION, PostgresLogRows
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.errors import ArchiveDiffers
+from understudy.ports.log_archive import ArchivedFile, FilesOf, WantedRows
+
+_FILES = """
+    SELECT location, key, file.model_name, day::text AS day, file.row_count, byte_count, sha256::text AS sha256
+    FROM logarchive JOIN logarchivefile AS file ON archive_id = id
+    WHERE state IN ('detached', 'archived') AND day BETWEEN $1 AND $2
+      AND ($3::text[] IS NULL OR file.model_name = ANY ($3::text[]))
+    ORDER BY location, key
+"""
+_BEING_MENDED = """
+    SELECT detached_as FROM logarchive
+    WHERE state NOT IN ('detached', 'archived') AND detached_as IS NOT NULL
+      AND month_end > to_timestamp($1) AND month_start < to_timestamp($2)
+"""
+
+
+@asynccontextmanager
+async def log_moment(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogMoment"]:
+    """Open a transaction that sees one moment and can only read.
+
+    Args:
+        database_url: With a role that may read ``PredictionLog``, ``ModelVersion``, ``LogArchive`` and its files.
+        timeout_seconds: Longest time of connecting, and of each short statement.
+
+    Raises:
+        RegistryUnavailable, MigrationNeeded: As everywhere.
+    """
+    connection = await connect(
+        database_url, timeout_seconds=timeout_seconds, application_name="understudy-query", server_settings=SESSION
+    )
+    try:
+        async with translated("the log cannot be read"):
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            # The lock comes before the snapshot: a month that is taken out in between would be in neither place.
+            await connection.execute("LOCK TABLE predictionlog IN ACCESS SHARE MODE")
+        yield PostgresLogMoment(connection)
+    finally:
+        connection.terminate()
+
+
+class PostgresLogMoment:
+    """Reads over a connection whose transaction is open."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self._rows = PostgresLogRows(connection)
+
+    @property
+    def rows(self) -> PostgresLogRows:
+        """See :class:`understudy.ports.log_archive.LogMoment`."""
+        return self._rows
+
+    async def files(self, wanted: WantedRows) -> Sequence[FilesOf]:
+        """See :class:`understudy.ports.log_archive.LogMoment`."""
+        days = [datetime.fromtimestamp(moment, UTC).date() for moment in wanted[:2]]
+        models = None if wanted.models is None else list(wanted.models)
+        async with translated("what is archived cannot be read"):
+            mended = await self._connection.fetch(_BEING_MENDED, wanted.since, wanted.until)
+            found = await self._connection.fetch(_FILES, *days, models)
+        if mended:
+            raise ArchiveDiffers(
+                f"rows are in {mended[0]['detached_as']} only: the files that they were in are written anew",
+                hint="Run understudy db archive to its end, then ask again.",
+            )
+        return [
+            FilesOf(location, [ArchivedFile(*row[1:]) for row in rows])
+            for location, rows in groupby((tuple(row) for row in found), key=lambda row: row[0])
+        ]

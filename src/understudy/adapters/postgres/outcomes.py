@@ -1,0 +1,75 @@
+"""``OutcomeEvent`` in Postgres."""
+
+import asyncio
+from collections.abc import Sequence
+
+import asyncpg
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.core.experiments.outcome_events import Outcome
+from understudy.ports.outcome_store import OutcomeResult
+
+# In the order of the ids: two batches with the same events would otherwise wait for each other's keys crosswise.
+_ADD = """
+    INSERT INTO outcomeevent (event_id, model_name, entity_id, prediction_id, name, value, occurred_at)
+    SELECT event_id, model_name, entity_id, prediction_id, name, value, to_timestamp(occurred_at)
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::float8[], $7::float8[])
+        AS given (event_id, model_name, entity_id, prediction_id, name, value, occurred_at)
+    ORDER BY event_id
+    ON CONFLICT (event_id) DO NOTHING
+    RETURNING event_id
+"""
+
+
+class PostgresOutcomeStore:
+    """Writes over one connection of its own, opened at the first call and again after each failure.
+
+    Args:
+        database_url: With a role that may select from and insert into ``OutcomeEvent``.
+        timeout_seconds: Longest time of one call, waiting for its turn and connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+        self._connection: asyncpg.Connection | None = None
+        self._in_use = asyncio.Lock()
+
+    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+        """See :class:`understudy.ports.outcome_store.OutcomeStore`."""
+        if not outcomes:
+            return []
+        columns = list(zip(*outcomes, strict=True))
+        async with translated("outcome events cannot be stored", self._timeout_seconds), self._in_use:
+            connection = await self._take_connection()
+            try:
+                rows = await connection.fetch(_ADD, *columns)
+            except BaseException:
+                connection.terminate()  # nobody knows in which state it is
+                raise
+            self._connection = connection
+        return _results([outcome.event_id for outcome in outcomes], {row["event_id"] for row in rows})
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        if self._connection is not None:
+            # Not close(): it waits for a server that may be frozen.
+            self._connection.terminate()
+        self._connection = None
+
+    async def _take_connection(self) -> asyncpg.Connection:
+        held, self._connection = self._connection, None
+        if held is not None and not held.is_closed():
+            return held
+        return await connect(
+            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-outcomes"
+        )
+
+
+def _results(event_ids: Sequence[str], stored: set[str]) -> list[OutcomeResult]:
+    """Return each event's result; of several with one id in a batch the first is the new one, as in the twin."""
+    results = []
+    for event_id in event_ids:
+        results.append(OutcomeResult.NEW if event_id in stored else OutcomeResult.KNOWN)
+        stored.discard(event_id)
+    return results

@@ -1,0 +1,72 @@
+"""Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command's own wish."""
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.ports.partition_keeper import PartitionsSeen
+
+MOST_MONTHS_AHEAD = 24
+"""As far as the database's own function goes."""
+_ENSURE = "SELECT understudy_ensure_partitions()"
+_SEEN = """
+    WITH RECURSIVE months (ahead) AS (
+        SELECT -1
+        UNION ALL
+        SELECT ahead + 1 FROM months WHERE EXISTS (
+            SELECT FROM pg_inherits JOIN pg_class ON oid = inhrelid
+            WHERE inhparent = 'predictionlog'::regclass AND relname = 'predictionlog_' || to_char(
+                date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => ahead + 1), 'YYYY_MM')))
+    SELECT max(ahead) AS ahead, (SELECT extract(epoch FROM succeeded_at)::float8 FROM archivestatus) AS archived_at
+    FROM months
+"""
+
+
+class PostgresPartitionKeeper:
+    """Opens a connection each time: that is once an hour.
+
+    Args:
+        database_url: With a role that may call ``understudy_ensure_partitions`` and read ``ArchiveStatus``.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def ensure(self) -> PartitionsSeen:
+        """See :class:`understudy.ports.partition_keeper.PartitionKeeper`."""
+        async with translated("the months of the log cannot be made", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-partitions"
+            )
+            try:
+                await connection.execute(_ENSURE)
+                (found,) = await connection.fetch(_SEEN)
+            finally:
+                connection.terminate()
+        return PartitionsSeen(*found)
+
+
+async def ensure_partitions(
+    database_url: str, months_ahead: int, *, timeout_seconds: float, dry_run: bool = False
+) -> int:
+    """Make what is missing from last month to ``months_ahead`` from now, and return how many partitions that were.
+
+    Args:
+        database_url: A login of the owner, or with the role of proxy, monitor or engineers.
+        months_ahead: 0 to :data:`MOST_MONTHS_AHEAD`.
+        timeout_seconds: For all of it; the function itself waits for locks no longer than it must.
+        dry_run: Make them, count them, and take them back.
+
+    Raises:
+        MigrationNeeded: The schema is not there.
+        RegistryUnavailable: Postgres does not answer in time, or the login may not do it.
+    """
+    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-partitions")
+    try:
+        async with translated("partitions could not be made", timeout_seconds):
+            transaction = connection.transaction()
+            await transaction.start()
+            made: int = await connection.fetchval("SELECT understudy_ensure_partitions($1)", months_ahead)
+            await (transaction.rollback() if dry_run else transaction.commit())
+            return made
+    finally:
+        connection.terminate()

@@ -1,0 +1,321 @@
+"""``PolicySource`` over Postgres: reads the policy document, polls for changes, listens for them.
+
+Three kinds of connections, so that none waits for another: one for queries, opened when needed and kept; one for
+``LISTEN``, which must be free to hear, and go to Postgres itself and not through a pooler in transaction mode; one for
+each report and for the sign-off, closed again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect, translated
+from understudy.core.routing.policy import PolicyDocument
+from understudy.core.routing.proxy_liveness import FORGOTTEN_SECONDS
+from understudy.errors import RegistryUnavailable
+from understudy.ports.policy import PolicyChange
+
+CHANNEL = "understudy_policy"
+KEPT_SECONDS = 1.0
+"""Longest answer over a connection that was kept: it may be dead without a sign. A new one then has all the time."""
+ROWS_A_TURN = 1_000
+"""Rows of models that are gone through before whoever else waits for the event loop has a turn."""
+_STATEMENT_SHARE = 0.8
+POLICY_COLUMNS = (
+    "champion_version",
+    "challenger_version",
+    "challenger_weight",
+    "shadow_version",
+    "shadow_percent",
+    "fallback",
+    "salt",
+    "category_roles",
+    "generation",
+    "rollout_id",
+    "input_sample_percent",
+    "arms",
+)
+VERSION_COLUMNS = (
+    "id",
+    "version",
+    "status",
+    "protocol",
+    "input_schema",
+    "output_schema",
+    "backend",
+    "deterministic",
+    "cache_ttl_seconds",
+    "timeout_ms",
+)
+KEY_COLUMNS = ("id", "sha256", "scopes", "tenant", "calls_per_second", "bytes_per_second")
+
+_POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
+_VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
+
+# One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
+# be decoded must not take the others with it.
+_MODELS = f"""
+    SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'slow_us', (
+        SELECT slow_us FROM rollout WHERE rollout.id = p.rollout_id))::text AS policy, v.versions
+    FROM servingpolicy p
+    JOIN (
+        SELECT v.model_name, array_agg(json_build_object({_VERSION_FIELDS}, 'endpoints', (
+            SELECT coalesce(json_agg(e.target ORDER BY e.target COLLATE "C"), '[]')
+            FROM modelendpoint e WHERE e.model_version_id = v.id))::text ORDER BY v.id) AS versions
+        FROM modelversion v JOIN servingpolicy p ON p.model_name = v.model_name
+        WHERE ($1::text[] IS NULL OR v.model_name = ANY ($1))
+          AND (v.status <> 'retired' OR v.id IN (p.champion_version, p.challenger_version, p.shadow_version))
+        GROUP BY v.model_name
+    ) v ON v.model_name = p.model_name
+    UNION ALL
+    SELECT NULL, NULL, ARRAY[pg_snapshot_xmin(pg_current_snapshot())::text]
+"""  # noqa: S608 - the columns are the constants above
+_KEY_FIELDS = ", ".join(f"'{name}', {name}" for name in KEY_COLUMNS)
+_KEYS = f"""
+    UNION ALL
+    SELECT NULL, json_strip_nulls(json_build_object({_KEY_FIELDS}))::text, NULL FROM apikey WHERE revoked_at IS NULL
+"""  # noqa: S608 - the columns are the constants above
+
+_CHANGES = """
+    SELECT NULL AS model_name, NULL AS source, pg_snapshot_xmin(pg_current_snapshot())::text AS xid
+    UNION ALL
+    SELECT model_name, source, changed_xid::text FROM policychange
+    WHERE changed_xid >= $1::text::xid8 OR pg_snapshot_xmin(pg_current_snapshot()) < $1::text::xid8
+"""
+
+_REPORT = f"""
+    WITH forgotten AS (
+        DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds' AND instance <> $1)
+    INSERT INTO proxyinstance (instance, generations, in_flight) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
+    ON CONFLICT (instance) DO UPDATE
+    SET generations = excluded.generations, in_flight = excluded.in_flight, seen_at = now()
+"""  # noqa: S608 - a constant
+_SIGN_OFF = "DELETE FROM proxyinstance WHERE instance = $1"
+
+
+class PostgresPolicySource:
+    """Reads policies from a registry. Safe for use by several tasks."""
+
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        timeout_seconds: float = 5.0,
+        heartbeat_seconds: float = 2.0,
+        reads_keys: bool = True,
+    ) -> None:
+        """Prepare; no connection is opened before the first call.
+
+        Args:
+            database_url: Of Postgres itself; ``LISTEN`` does not work through a pooler in transaction mode.
+            timeout_seconds: The longest that one call may take on a new connection, connecting included; before that,
+                a call may lose ``KEPT_SECONDS`` on a kept one.
+            heartbeat_seconds: How often the listening connection is asked for a sign of life, and how long it may take.
+            reads_keys: Whether documents have the callers' keys: only who judges callers needs them, and may read them.
+        """
+        self._url = database_url
+        self._reads_keys = reads_keys
+        self._document = _MODELS + _KEYS if reads_keys else _MODELS
+        self._timeout_seconds = timeout_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        self._lock = asyncio.Lock()
+        self._kept: asyncpg.Connection | None = None
+        self._horizon: str | None = None
+        self._told: Mapping[tuple[str, str], str] = {}
+        """Which transaction of each model and source was told."""
+        self._read_before: dict[str, int] = {}
+        """For each name that was read since the last poll the first transaction that may not have ended by then."""
+        self._pending: set[str] = set()
+
+    async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
+        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, when it reads them at all.
+
+        A model's rows are decoded when somebody asks for them, and each time anew.
+        """
+        named = None if model_names is None else [name for name in model_names if name]
+        async with translated("policies cannot be read"), self._lock:
+            if named is None:
+                self._drop()  # reading everything is rare and takes long: not on a connection that may be dead
+            rows = await self._fetch(self._document, named)
+            # under the lock: what a poll tells after this read stays to be loaded
+            self._pending.difference_update(self._pending if named is None else named, [""])
+            horizon = next(versions[0] for name, text, versions in rows if name is None and text is None)
+            if named is None:
+                self._horizon = horizon
+                self._told, self._read_before = {}, {}
+            else:
+                self._read_before.update(dict.fromkeys((*named, ""), int(horizon)))
+        models: dict[str, Any] = {name: {"policy": None, "versions": []} for name in named or ()}
+        keys = []
+        for number, (name, text, versions) in enumerate(rows, start=1):
+            if number % ROWS_A_TURN == 0:
+                await asyncio.sleep(0)
+            if name is not None:
+                models[name] = _Rows(text, versions)
+            elif text is not None:
+                keys.append(orjson.loads(text))
+        return {"models": models, "keys": keys} if self._reads_keys else {"models": models}
+
+    async def changed_since_last_poll(self) -> Sequence[str]:
+        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
+
+        A transaction that began before the last poll and commits after it is seen: the poll asks for what was written
+        by the oldest transaction that was open then, or by a later one. When the counter of transactions went back
+        (another database was restored into this place), everything counts as changed. A model is told again until it
+        was loaded, and not at all if it was loaded since (because of a notification, say) with what was written.
+        """
+        async with translated("policy changes cannot be read"), self._lock:
+            rows = await self._fetch(_CHANGES, self._horizon or "0")
+            horizon = next(xid for name, _, xid in rows if name is None)
+            read_before = {} if int(horizon) < int(self._horizon or 0) else self._read_before
+            written = {(name, source): xid for name, source, xid in rows if name is not None}
+            self._pending.update(
+                place[0]
+                for place, xid in written.items()
+                if self._told.get(place) != xid and int(xid) >= read_before.get(place[0], 0)
+            )
+            self._horizon, self._told, self._read_before = horizon, written, {}
+            return sorted(self._pending)
+
+    async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.listen`. Only cancelling it ends it without an error."""
+        connection = await connect(
+            self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
+        )
+        lost = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            async with translated("LISTEN was refused", self._timeout_seconds):
+                await connection.add_listener(CHANNEL, lambda *said: on_change(_change_from(said[3])))
+            on_change(PolicyChange(None))
+            while True:
+                await self._heartbeat(connection, lost)
+        finally:
+            # terminate, not close: close waits for a goodbye that a dead peer never says (it hung for 8 seconds)
+            connection.terminate()
+
+    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.report`; instances not seen for a day are forgotten."""
+        async with translated("the instance cannot be reported", self._timeout_seconds):
+            await self._say(
+                _REPORT,
+                instance,
+                orjson.dumps(dict(generations)).decode(),
+                orjson.dumps(dict(in_flight), option=orjson.OPT_NON_STR_KEYS).decode(),
+            )
+
+    async def sign_off(self, instance: str) -> None:
+        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
+        async with translated("the instance cannot be signed off", self._timeout_seconds):
+            await self._say(_SIGN_OFF, instance)
+
+    async def close(self) -> None:
+        """Drop the query connection; a :meth:`listen` in progress ends when its task is cancelled."""
+        self._drop()
+
+    async def _heartbeat(self, connection: asyncpg.Connection, lost: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._heartbeat_seconds):
+                await lost.wait()
+        except TimeoutError:
+            async with translated("the listening connection gives no sign of life", self._heartbeat_seconds):
+                await connection.execute("SELECT 1")
+        else:
+            raise RegistryUnavailable("the listening connection was closed by the other end")
+
+    async def _say(self, statement: str, *arguments: Any) -> None:
+        connection = await self._open("understudy-report")
+        try:
+            await connection.execute(statement, *arguments)
+            await connection.close()
+        finally:
+            connection.terminate()
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
+        """Ask over the kept connection, briefly; when there is none, or it fails, over a new one."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with suppress(*VENDOR_ERRORS):
+                return await self._ask(kept, min(KEPT_SECONDS, self._timeout_seconds), query, arguments)
+        async with asyncio.timeout(self._timeout_seconds):
+            connection = await self._open("understudy-policies")
+            return await self._ask(connection, self._timeout_seconds, query, arguments)
+
+    async def _ask(
+        self, connection: asyncpg.Connection, timeout_seconds: float, query: str, arguments: Sequence[Any]
+    ) -> list[Any]:
+        try:
+            rows = await connection.fetch(query, *arguments, timeout=timeout_seconds)
+        except BaseException:
+            connection.terminate()  # nobody knows in which state it is
+            raise
+        self._kept = connection
+        return rows
+
+    async def _open(self, application_name: str) -> asyncpg.Connection:
+        # Postgres gives up by itself as well: it does not notice that we left while a statement waits for a lock.
+        milliseconds = self._timeout_seconds * 1000 * _STATEMENT_SHARE
+        return await connect(
+            self._url,
+            timeout_seconds=self._timeout_seconds,
+            application_name=application_name,
+            server_settings={"statement_timeout": f"{milliseconds:.0f}"},
+        )
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            self._kept.terminate()
+        self._kept = None
+
+
+class _Rows(Mapping[str, Any]):
+    """A model's ``policy`` and ``versions``, decoded when they are asked for.
+
+    Of ten thousand models at once they would be a million objects: made while nobody is answered, walked over by the
+    garbage collector, and then thrown away, because most of them say what they said before.
+    """
+
+    __slots__ = ("_policy", "_versions")
+
+    def __init__(self, policy: str, versions: Sequence[str]) -> None:
+        self._policy = policy
+        self._versions = tuple(versions)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what was read, decoded anew."""
+        if key == "policy":
+            return orjson.loads(self._policy)
+        if key == "versions":
+            return _decoded_versions(self._versions)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the two."""
+        return iter(("policy", "versions"))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return 2
+
+
+def _decoded_versions(texts: Sequence[str]) -> list[Any]:
+    versions = []
+    for text in texts:
+        try:
+            versions.append(orjson.loads(text))
+        except orjson.JSONDecodeError:  # such as 1e400, which JSONB holds and no float does
+            continue
+    return versions
+
+
+def _change_from(payload: str) -> PolicyChange:
+    """Return what a notification names; one that is not ours to read means that anything may have changed."""
+    try:
+        name = orjson.loads(payload)["model"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return PolicyChange(None)
+    return PolicyChange(name if isinstance(name, str) else None)

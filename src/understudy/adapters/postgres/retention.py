@@ -1,0 +1,137 @@
+"""``RetentionStore`` in Postgres: a piece of a table a transaction, under the leader's fence.
+
+In each statement ``$1`` is the age in days and ``$2`` the most rows. They are chosen once, in an array: a subquery of
+``IN`` may be run again for each row, and then its limit is none. A row that somebody holds is left for the next time:
+whoever changes it makes it young, and must not be waited for.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.lease import require_epoch
+from understudy.ports.lease import Epoch
+from understudy.ports.retention_store import GrowingTable
+
+MOST_DEAD_LETTERS = 100_000
+
+_OLD = "now() - $1::float8 * INTERVAL '1 day'"
+# The newest row of an incident but for changes says whether it is open (adapters.postgres_outbox), so it is the last to
+# go, and only after one that resolved it; while it is open, what is still to be delivered to a channel stays.
+_ALERTS = f"""
+    DELETE FROM alertoutbox WHERE id = ANY (ARRAY(
+        SELECT row.id FROM alertoutbox AS row
+        LEFT JOIN LATERAL (
+            SELECT id, action FROM alertoutbox AS other
+            WHERE row.action <> 'change' AND other.dedup_key = row.dedup_key AND other.action <> 'change'
+            ORDER BY other.id DESC LIMIT 1
+        ) AS newest ON TRUE
+        WHERE coalesce(row.delivered_at, row.created_at) < {_OLD} AND CASE
+            WHEN row.action = 'change' THEN TRUE
+            WHEN newest.action <> 'resolve'
+                THEN newest.id <> row.id AND (row.delivered_at IS NOT NULL OR row.next_attempt_at = 'infinity')
+            WHEN newest.id <> row.id THEN TRUE
+            ELSE NOT EXISTS (
+                SELECT FROM alertoutbox AS earlier
+                WHERE earlier.dedup_key = row.dedup_key AND earlier.id < row.id AND earlier.action <> 'change') END
+        ORDER BY row.id LIMIT $2 FOR UPDATE OF row SKIP LOCKED))
+"""  # noqa: S608 - constants
+_OUTCOMES = f"""
+    DELETE FROM outcomeevent WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM outcomeevent WHERE received_at < {_OLD} ORDER BY received_at LIMIT $2))
+"""  # noqa: S608 - constants
+_LAST_VERDICT = """
+    (SELECT max(id) FROM rolloutevent AS judged WHERE judged.rollout_id = done.id AND judged.verdict IS NOT NULL)
+"""
+_EVENTS = f"""
+    DELETE FROM rolloutevent WHERE id = ANY (ARRAY(
+        SELECT event.id FROM rollout AS done JOIN rolloutevent AS event ON event.rollout_id = done.id
+        WHERE done.finished_at < {_OLD} AND event.id IS DISTINCT FROM {_LAST_VERDICT} LIMIT $2))
+"""  # noqa: S608 - constants
+_INPUTS_OF_EVENTS = f"""
+    UPDATE rolloutevent SET inputs = '{{}}' WHERE id = ANY (ARRAY(
+        SELECT event.id FROM rollout AS done JOIN rolloutevent AS event ON event.rollout_id = done.id
+        WHERE done.finished_at < {_OLD} AND event.inputs <> '{{}}' AND event.id = {_LAST_VERDICT} LIMIT $2))
+"""  # noqa: S608 - constants
+_ROLLOUTS = f"""
+    DELETE FROM rollout WHERE id = ANY (ARRAY(
+        SELECT id FROM rollout AS done WHERE done.finished_at < {_OLD}
+          AND EXISTS (SELECT FROM rollout AS later WHERE later.model_name = done.model_name AND later.id > done.id)
+          AND NOT EXISTS (SELECT FROM servingpolicy WHERE rollout_id = done.id)
+        ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608 - constants
+# Reports ask what the policy was at a moment, and the newest row before that moment says it.
+_AUDIT = f"""
+    DELETE FROM policyaudit WHERE id = ANY (ARRAY(
+        SELECT id FROM policyaudit AS row WHERE row.changed_at < {_OLD}
+          AND EXISTS (
+              SELECT FROM policyaudit AS later
+              WHERE later.model_name = row.model_name AND later.id > row.id AND later.changed_at < {_OLD})
+          AND NOT EXISTS (
+              SELECT FROM rollout WHERE rollout.model_name = row.model_name AND rollout.started_at <= row.changed_at
+                AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
+        ORDER BY changed_at LIMIT $2))
+"""  # noqa: S608 - constants
+# From the oldest on, so that no more rows are read than may go: they are as long as the rows of the log.
+_DEAD_LETTERS = f"""
+    DELETE FROM predictiondeadletter WHERE id = ANY (ARRAY(
+        SELECT id FROM (SELECT id, at FROM predictiondeadletter ORDER BY id LIMIT $2) AS oldest
+        WHERE at < {_OLD}
+           OR id <= (SELECT id FROM predictiondeadletter ORDER BY id DESC OFFSET {MOST_DEAD_LETTERS} LIMIT 1)))
+"""  # noqa: S608 - constants
+_SPOOL_OFFSETS = f"""
+    DELETE FROM spooloffset WHERE spool_id = ANY (ARRAY(
+        SELECT spool_id FROM spooloffset WHERE updated_at < {_OLD} LIMIT $2 FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608 - constants
+_POLICY_CHANGES = f"""
+    DELETE FROM policychange WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM policychange WHERE source LIKE 'version:%' AND changed_at < {_OLD}
+        LIMIT $2 FOR UPDATE SKIP LOCKED))
+"""  # noqa: S608 - constants
+STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
+    GrowingTable.ALERTS: (_ALERTS,),
+    GrowingTable.OUTCOMES: (_OUTCOMES,),
+    GrowingTable.ROLLOUT_EVENTS: (_EVENTS, _INPUTS_OF_EVENTS),
+    GrowingTable.ROLLOUTS: (_ROLLOUTS,),
+    GrowingTable.AUDIT: (_AUDIT,),
+    GrowingTable.DEAD_LETTERS: (_DEAD_LETTERS,),
+    GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),
+    GrowingTable.POLICY_CHANGES: (_POLICY_CHANGES,),
+}
+
+
+class PostgresRetentionStore:
+    """Opens a connection for each piece: they are few, and a dead one is never met twice.
+
+    Args:
+        database_url: With a role that may delete from the tables that
+            :class:`understudy.ports.retention_store.GrowingTable` names.
+        timeout_seconds: Longest time of one piece, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
+        """See :class:`understudy.ports.retention_store.RetentionStore`."""
+        gone = 0
+        async with self._connection(table) as connection, connection.transaction():
+            await require_epoch(connection, epoch)
+            for statement in STATEMENTS[table]:
+                done: str = await connection.execute(statement, days, at_most - gone)
+                gone += int(done.rpartition(" ")[2])
+        return gone
+
+    @asynccontextmanager
+    async def _connection(self, table: GrowingTable) -> AsyncIterator[asyncpg.Connection]:
+        async with translated(f"old rows of {table} cannot be deleted", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-retention"
+            )
+            try:
+                yield connection
+            finally:
+                connection.terminate()

@@ -1,0 +1,174 @@
+"""How rollouts are read from Postgres: the queries, and rows as values."""
+
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres.lease import NAME as MONITOR
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan_reader import read_plan
+from understudy.core.rollout.state import state_from_json
+from understudy.core.routing.proxy_liveness import (
+    FORGOTTEN_SECONDS,
+    LIVE_SECONDS,
+    MOST_NAMED,
+    SilentProxies,
+    SilentProxy,
+)
+from understudy.core.verdict import Verdict
+from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
+
+_DAMAGE_CHARACTERS = 300
+_COLUMNS = """
+    id, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
+    extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
+"""
+ROLLOUT = f"SELECT {_COLUMNS} FROM rollout WHERE id = $1"  # noqa: S608 - constants
+LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
+OPEN = "SELECT id FROM rollout WHERE announced_at IS NULL ORDER BY id"
+LATEST = "SELECT id FROM rollout WHERE model_name = $1 ORDER BY id DESC LIMIT 1"
+EVENTS = """
+    SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,
+           code_version, actor
+    FROM rolloutevent WHERE rollout_id = $1 ORDER BY id
+"""
+POLICY = """
+    SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
+           (SELECT version FROM modelversion WHERE id = p.challenger_version) AS challenger,
+           p.challenger_weight, p.generation, p.rollout_id, p.salt
+    FROM servingpolicy p WHERE p.model_name = $1
+"""
+WEIGHTS = """
+    SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
+    WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2
+"""
+
+
+def _silent(which: str) -> str:
+    return f"""(
+        SELECT json_build_array((SELECT count(*) FROM silent WHERE {which}), (
+            SELECT coalesce(json_agg(json_build_array(instance, age) ORDER BY age, instance), '[]') FROM (
+                SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MOST_NAMED}) AS latest)))"""  # noqa: S608 - constants
+
+
+# A silent proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
+_PRESENCE = f"""
+    WITH known AS (
+        SELECT instance, in_flight, extract(epoch FROM now() - seen_at)::float8 AS age,
+               seen_at > now() - INTERVAL '{LIVE_SECONDS:.0f} seconds' AS is_live,
+               coalesce((generations ->> $1)::bigint >= (
+                   SELECT %(generation)s FROM servingpolicy p WHERE p.model_name = $1), FALSE) AS on_generation
+        FROM proxyinstance WHERE seen_at > now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds'),
+    silent AS (SELECT instance, age, on_generation FROM known WHERE NOT is_live)
+    SELECT extract(epoch FROM now())::float8 AS now,
+           (SELECT count(*) FROM known WHERE is_live) AS proxies,
+           (SELECT count(*) FROM known WHERE is_live AND on_generation) AS on_generation,
+           (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
+                SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
+                FROM known, jsonb_each(in_flight) AS flying WHERE is_live GROUP BY flying.key) AS added) AS in_flight,
+           {_silent("NOT on_generation")} AS silent,
+           {_silent("TRUE")} AS all_silent
+"""  # noqa: S608 - constants
+PRESENCE = _PRESENCE % {"generation": "p.generation"}
+# $2: the generation that is waited for. A later change that nobody has seen yet does not take its proxies away.
+REACH = f"""
+    SELECT p.generation, seen.*,
+           (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
+    FROM servingpolicy p, ({_PRESENCE % {"generation": "coalesce($2, p.generation)"}}) AS seen WHERE p.model_name = $1
+"""  # noqa: S608 - constants
+
+
+def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
+    """Return the policy as a rollout sees it."""
+    if row is None:
+        return None
+    return PolicySeen(
+        row["champion"],
+        row["challenger"],
+        row["challenger_weight"],
+        row["generation"],
+        row["rollout_id"],
+        row["salt"],
+    )
+
+
+def record_of(row: asyncpg.Record) -> RolloutRecord:
+    """Return a rollout."""
+    plan = read_plan(orjson.loads(row["plan"]))
+    return RolloutRecord(
+        row["id"],
+        state_from_json(orjson.loads(row["state"]), plan),
+        row["revision"],
+        row["champion_version"],
+        row["challenger_version"],
+        row["salt"],
+        row["slow_us"],
+        row["reason"],
+        row["started_by"],
+        row["finished_at"],
+        row["announced_at"],
+    )
+
+
+def reach_of(row: asyncpg.Record) -> PolicyReach:
+    """Return how far a policy has come."""
+    return PolicyReach(
+        row["generation"],
+        row["proxies"],
+        row["on_generation"],
+        in_flight_of(row),
+        row["monitor"],
+        row["now"],
+        silent_of(row),
+    )
+
+
+def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
+    """Return the calls under way by version id."""
+    return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
+
+
+def silent_of(row: asyncpg.Record, column: str = "silent") -> SilentProxies:
+    """Return the silent proxies in a column."""
+    count, first = orjson.loads(row[column])
+    return SilentProxies(count, tuple(SilentProxy(*proxy) for proxy in first))
+
+
+def event_of(row: asyncpg.Record) -> RolloutEventRecord:
+    """Return an event; one that is damaged without what rests on its JSON, and with what is wrong with it."""
+    event = RolloutEventRecord(
+        id=row["id"],
+        at=row["at"],
+        step=row["step"],
+        phase=row["phase"],
+        verdict=None if row["verdict"] is None else Verdict(row["verdict"]),
+        reason=row["reason"],
+        evidence=(),
+        inputs={},
+        thresholds={},
+        code_version=row["code_version"],
+        actor=row["actor"],
+    )
+    try:
+        return event._replace(
+            evidence=_evidence_of(row["evidence"]),
+            inputs=_object_of(row, "inputs"),
+            thresholds=_object_of(row, "thresholds"),
+        )
+    except (TypeError, ValueError) as problem:  # ValueError: a number that JSONB holds and no float does
+        return event._replace(damage=str(problem)[:_DAMAGE_CHARACTERS])
+
+
+def _evidence_of(text: str) -> list[dict[str, Any]]:
+    rows = orjson.loads(text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TypeError("evidence is no list of objects")
+    return rows
+
+
+def _object_of(row: asyncpg.Record, name: str) -> dict[str, Any]:
+    found = orjson.loads(row[name])
+    if not isinstance(found, dict):
+        raise TypeError(f"{name} is no object")
+    return found

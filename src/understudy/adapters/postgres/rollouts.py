@@ -1,0 +1,366 @@
+"""``RolloutStore`` in Postgres: each transition is one transaction, from the policy's row to the alert."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import orjson
+
+from understudy import __version__
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.lease import require_epoch
+from understudy.adapters.postgres.outbox import add_alert
+from understudy.adapters.postgres.rollout_rows import (
+    EVENTS,
+    LATEST,
+    LIST,
+    OPEN,
+    POLICY,
+    PRESENCE,
+    REACH,
+    ROLLOUT,
+    WEIGHTS,
+    event_of,
+    in_flight_of,
+    policy_seen,
+    reach_of,
+    record_of,
+    silent_of,
+)
+from understudy.core.alerts.alerts import AlertEvent
+from understudy.core.rollout.actions import PolicyAction, PolicySeen, Promote, RetireOld, RollBack, SetWeight
+from understudy.core.rollout.plan import plan_to_json
+from understudy.core.rollout.state import RolloutState, Transition, begin, state_to_json
+from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
+from understudy.ports.lease import Epoch
+from understudy.ports.registry import Origin
+from understudy.ports.rollout_store import (
+    NewRollout,
+    NewRolloutEvent,
+    PolicyReach,
+    RollbackRecord,
+    RolloutEventRecord,
+    RolloutRecord,
+    RolloutView,
+)
+
+_SIGN = "SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE), "
+_SIGN += "set_config('understudy.reason', $3, TRUE)"
+_INSERT = """
+    INSERT INTO rollout (model_name, champion_version, challenger_version, plan, salt, salt_before, slow_us, reason,
+                         started_by)
+    SELECT p.model_name, p.champion_version, v.id, $3, $4, p.salt, $5, $6, $7
+    FROM servingpolicy p JOIN modelversion v ON v.model_name = p.model_name AND v.version = $2
+    WHERE p.model_name = $1
+    RETURNING id, extract(epoch FROM started_at)::float8 AS started_at
+"""
+_TAKE_ROLE = """
+    UPDATE servingpolicy SET rollout_id = $2, salt = $3, challenger_weight = 0, challenger_version = (
+        SELECT challenger_version FROM rollout WHERE id = $2)
+    WHERE model_name = $1
+"""
+_SET_STATE = """
+    UPDATE rollout
+    SET state = $2, phase = $3, step = $4, step_started_at = to_timestamp($5), revision = revision + 1,
+        finished_at = CASE WHEN $6 THEN coalesce(finished_at, now()) END
+    WHERE id = $1
+"""
+_ADD_EVENT = """
+    INSERT INTO rolloutevent (rollout_id, step, phase, verdict, reason, evidence, inputs, thresholds, code_version,
+                              actor)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+"""
+# The challenger keeps its role at weight 0, so that it can be looked at; what belonged to the rollout goes.
+# Somebody else's salt stays, and so does that of somebody else's split: another one would deal its entities out anew.
+_LEAVE_POLICY = """
+    UPDATE servingpolicy p
+    SET rollout_id = NULL,
+        salt = CASE WHEN p.challenger_weight = 0 AND p.salt IS NOT DISTINCT FROM r.salt THEN r.salt_before
+                    ELSE p.salt END
+    FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name AND p.rollout_id = r.id
+"""
+# A shadow whose version answers callers again is none any more, and must not be what a rollback fails on.
+_CHANGE_POLICY = """
+    UPDATE servingpolicy p
+    SET challenger_weight = $2, champion_version = roles.champion, challenger_version = roles.challenger,
+        shadow_version = nullif(nullif(p.shadow_version, roles.champion), roles.challenger)
+    FROM (SELECT (SELECT id FROM modelversion WHERE model_name = $1 AND version = $3) AS champion,
+                 (SELECT id FROM modelversion WHERE model_name = $1 AND version = $4) AS challenger) AS roles
+    WHERE p.model_name = $1
+"""
+_RETIRE = """
+    UPDATE modelversion SET status = 'retired' WHERE model_name = $1 AND version = $2 AND status = 'staging'
+"""
+_SET_SLOW = "UPDATE rollout SET slow_us = $2 WHERE id = $1 AND slow_us IS NULL"
+_ANNOUNCE = "UPDATE rollout SET announced_at = now() WHERE id = $1 AND announced_at IS NULL"
+_ONE_OPEN = "rollout_one_open_per_model"
+
+
+class PostgresRolloutStore:
+    """Opens a connection for each call: they are few, and a dead one is never met twice.
+
+    Args:
+        database_url: Of the registry.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
+            await _sign(connection, origin)
+            before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
+            if before is None:
+                raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
+            row = await connection.fetchrow(
+                _INSERT,
+                new.model_name,
+                new.challenger,
+                _json(plan_to_json(new.plan)),
+                new.salt,
+                new.slow_us,
+                origin.reason,
+                origin.actor,
+            )
+            if row is None:
+                raise NotRegistered(f"{new.model_name} has no version {new.challenger!r}")
+            # After the insert: of two equal starts the second is told of the first, not of what it did to the policy.
+            if expected_generation is not None and before.generation != expected_generation:
+                raise GenerationMoved(f"the policy of {new.model_name} is at generation {before.generation}")
+            await connection.execute(_TAKE_ROLE, new.model_name, row["id"], new.salt)
+            policy = await _policy_of(connection, new.model_name)
+            assert policy is not None
+            state = begin(row["id"], new.model_name, new.plan, policy, row["started_at"])
+            await _store_state(connection, state)
+            await _add_event(connection, state, "begins", NewRolloutEvent(origin.actor))
+            return await _record(connection, row["id"])
+
+    async def open_ids(self) -> Sequence[int]:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection:
+            return [row["id"] for row in await connection.fetch(OPEN)]
+
+    async def latest_id(self, model_name: str) -> int:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection:
+            found: int | None = await connection.fetchval(LATEST, model_name)
+        if found is None:
+            raise NotRegistered(f"{model_name} never had a rollout", hint=f"understudy rollout start {model_name} …")
+        return found
+
+    async def view(self, rollout_id: int) -> RolloutView:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        # One snapshot for all of it.
+        async with (
+            self._connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            record = await _record(connection, rollout_id)
+            policy = await connection.fetchrow(POLICY, record.state.model_name)
+            weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
+            presence = await connection.fetchrow(PRESENCE, record.state.model_name)
+        assert presence is not None
+        return RolloutView(
+            record,
+            policy_seen(policy),
+            {row["generation"]: row["weight"] for row in weights},
+            presence["proxies"],
+            presence["on_generation"],
+            in_flight_of(presence),
+            presence["now"],
+            silent_of(presence),
+            silent_of(presence, "all_silent"),
+        )
+
+    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection:
+            return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
+
+    async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection:
+            return [event_of(row) for row in await connection.fetch(EVENTS, rollout_id)]
+
+    async def apply(
+        self,
+        view: RolloutView,
+        transition: Transition,
+        event: NewRolloutEvent,
+        alerts: Sequence[AlertEvent] = (),
+        *,
+        epoch: Epoch | None = None,
+    ) -> bool:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        state = transition.state
+        async with self._connection() as connection, _refusals(state.model_name), connection.transaction():
+            if not await _is_current(connection, view.record, epoch):
+                return False
+            await _sign(connection, Origin(event.actor, "rollout", transition.event))
+            for action in transition.actions:
+                if not isinstance(action, SetWeight | Promote | RollBack):
+                    continue
+                if not await _change_policy(connection, state, action):
+                    return False
+            if state.phase.is_final:
+                await connection.execute(_LEAVE_POLICY, state.rollout_id)
+            await _store_state(connection, state)
+            # After the end is stored: while a version is kept warm for a rollout, the database refuses to retire it.
+            for action in transition.actions:
+                if isinstance(action, RetireOld):
+                    await connection.execute(_RETIRE, state.model_name, action.version)
+            await _add_event(connection, state, transition.event, event)
+            for alert in alerts:
+                await add_alert(connection, alert)
+        return True
+
+    async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection, connection.transaction():
+            if epoch is not None:
+                await require_epoch(connection, epoch)
+            await connection.execute(_SET_SLOW, rollout_id, slow_us)
+
+    async def announce(
+        self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
+    ) -> None:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection, connection.transaction():
+            if epoch is not None:
+                await require_epoch(connection, epoch)
+            if await connection.execute(_ANNOUNCE, view.record.id) == "UPDATE 1":
+                await _add_event(connection, view.record.state, reason, event)
+
+    async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection, connection.transaction():
+            if epoch is not None:
+                await require_epoch(connection, epoch)
+            for alert in alerts:
+                await add_alert(connection, alert)
+
+    async def roll_back(self, model_name: str, origin: Origin, *, dry_run: bool = False) -> RollbackRecord:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection, _refusals(model_name):
+            transaction = connection.transaction()
+            await transaction.start()
+            await _sign(connection, origin)
+            said = await connection.fetchval("SELECT understudy_rollback($1)", model_name)
+            await (transaction.rollback() if dry_run else transaction.commit())
+        found = orjson.loads(said)
+        return RollbackRecord(
+            found["model"],
+            found["did"],
+            found["generation"],
+            found["champion"],
+            found["challenger"],
+            found["rollout_id"],
+            tuple(found["without_calls"]),
+        )
+
+    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
+        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow(REACH, model_name, generation)
+        if row is None:
+            raise NotRegistered(f"{model_name} has no serving policy")
+        return reach_of(row)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
+        async with translated("rollouts", self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-rollouts"
+            )
+            try:
+                yield connection
+            finally:
+                connection.terminate()
+
+
+async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRecord:
+    row = await connection.fetchrow(ROLLOUT, rollout_id)
+    if row is None:
+        raise NotRegistered(f"there is no rollout {rollout_id}", hint="understudy rollout list shows them.")
+    return record_of(row)
+
+
+async def _is_current(connection: asyncpg.Connection, record: RolloutRecord, epoch: Epoch | None) -> bool:
+    """Whether the rollout is still as it was read; holds its row until the transaction ends."""
+    if epoch is not None:
+        await require_epoch(connection, epoch)
+    revision = await connection.fetchval("SELECT revision FROM rollout WHERE id = $1 FOR UPDATE", record.id)
+    return bool(revision == record.revision)
+
+
+async def _change_policy(connection: asyncpg.Connection, state: RolloutState, action: PolicyAction) -> bool:
+    """Make the change unless it was made before; ``False`` when the policy is somebody else's by now."""
+    seen = await _policy_of(connection, state.model_name, lock="FOR UPDATE OF p")
+    if seen is None or not action.applies_to(seen):
+        return state.is_in_place(seen)
+    wanted = action.result(seen)
+    await connection.execute(
+        _CHANGE_POLICY, state.model_name, wanted.weight_percent, wanted.champion, wanted.challenger
+    )
+    return True
+
+
+async def _policy_of(connection: asyncpg.Connection, model_name: str, lock: str = "") -> PolicySeen | None:
+    return policy_seen(await connection.fetchrow(f"{POLICY} {lock}", model_name))
+
+
+async def _store_state(connection: asyncpg.Connection, state: RolloutState) -> None:
+    await connection.execute(
+        _SET_STATE,
+        state.rollout_id,
+        _json(state_to_json(state)),
+        state.phase.value,
+        state.step,
+        state.step_started_at,
+        state.phase.is_final,
+    )
+
+
+async def _add_event(connection: asyncpg.Connection, state: RolloutState, reason: str, event: NewRolloutEvent) -> None:
+    await connection.execute(
+        _ADD_EVENT,
+        state.rollout_id,
+        state.step,
+        state.phase.value,
+        None if event.verdict is None else event.verdict.value,
+        reason,
+        _json(list(event.evidence)),
+        _json(event.inputs),
+        _json(event.thresholds),
+        __version__,
+        event.actor,
+    )
+
+
+async def _sign(connection: asyncpg.Connection, origin: Origin) -> None:
+    """Tell the audit's trigger whose change this transaction makes."""
+    await connection.execute(_SIGN, origin.actor, origin.via, origin.reason or "")
+
+
+@asynccontextmanager
+async def _refusals(model_name: str) -> AsyncIterator[None]:
+    """Turn what the database refuses into ``PolicyRefused`` in its own words."""
+    try:
+        yield
+    except asyncpg.UniqueViolationError as problem:
+        if problem.constraint_name != _ONE_OPEN:
+            raise
+        raise PolicyRefused(
+            f"{model_name} has an open rollout, and one at a time is enough",
+            hint=f"See it: understudy rollout show {model_name}; end it: understudy rollout abort {model_name}.",
+        ) from problem
+    except (asyncpg.CheckViolationError, asyncpg.ForeignKeyViolationError) as problem:
+        raise PolicyRefused(str(problem.args[0]), hint=problem.hint) from problem
+
+
+def _json(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()

@@ -1,0 +1,147 @@
+"""``WindowLog`` over ``PredictionWindow``, which the proxies' log shippers write."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+
+import asyncpg
+
+from understudy.adapters.postgres.connection import connect, translated
+from understudy.core.routing.policy import Role
+from understudy.core.windows.window import Window, WindowKey, window_from_json
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
+
+_COLUMNS = """
+    shipper, epoch, model_version_id, role, rollout_id, policy_generation,
+    extract(epoch FROM window_start)::bigint AS start, counts
+"""
+_ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, shipper, epoch"
+# Said as the partial index says it, so that the planner sees that it may use it.
+_WHERE_ROLLOUT = "WHERE rollout_id = $1 AND rollout_id <> 0"
+_OF_ROLLOUT = f"""
+    SELECT {_COLUMNS} FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
+"""  # noqa: S608 - constants
+_FIRST = f"""
+    SELECT extract(epoch FROM min(window_start))::bigint FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3)
+"""  # noqa: S608 - constants
+# A row that is replaced gets another xmin, the transaction that wrote it.
+_MARKS = f"""
+    SELECT floor(extract(epoch FROM window_start) / $4::int)::bigint * $4::int AS block,
+           count(*) || ':' || sum(xmin::text::bigint) AS mark
+    FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) GROUP BY 1
+"""  # noqa: S608 - constants
+_OF_VERSIONS = f"""
+    SELECT {_COLUMNS} FROM predictionwindow
+    WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
+"""  # noqa: S608 - constants
+# Whatever a rollout lasts within its plan is given to the analysis; what a person lets it wait beyond that has the time
+# of all windows. A day at a time: a deletion has whoever remembers the rollout read it anew (rollout.sight).
+_FORGET = """
+    DELETE FROM predictionwindow WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM predictionwindow w LEFT JOIN (
+            SELECT id, date_trunc('day', to_timestamp($1) - make_interval(secs =>
+                CASE WHEN jsonb_typeof(plan -> 'steps') = 'array' AND jsonb_typeof(plan -> 'maximum_seconds') = 'number'
+                     THEN jsonb_array_length(plan -> 'steps') * (plan ->> 'maximum_seconds')::float8 ELSE 0 END
+                + CASE WHEN jsonb_typeof(plan -> 'keep_warm_seconds') = 'number'
+                       THEN (plan ->> 'keep_warm_seconds')::float8 ELSE 0 END), 'UTC') AS begins
+            FROM rollout WHERE finished_at IS NULL
+        ) AS open ON open.id = w.rollout_id
+        WHERE w.window_start < to_timestamp($1) AND (open.id IS NULL OR w.window_start < open.begins) LIMIT $2))
+"""
+
+
+class PostgresWindowLog:
+    """Reads windows over a connection for each call.
+
+    Args:
+        database_url: Of the registry.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
+
+    async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        async with self._snapshot() as connection:
+            return await _marks(connection, rollout_id, since, until)
+
+    async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        rows: list[asyncpg.Record] = []
+        async with self._snapshot() as connection:
+            marks = await _marks(connection, rollout_id, since, settled)
+            if marks.until == settled:
+                rows = await connection.fetch(_OF_ROLLOUT, rollout_id, float(settled), inf)
+        return LatestWindows(await asyncio.to_thread(_windows, rows), marks)
+
+    async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        return await self._fetch(_OF_VERSIONS, list(version_ids), since, until)
+
+    async def forget(self, before: float, at_most: int) -> int:
+        """See :class:`understudy.ports.window_log.WindowLog`."""
+        async with self._connection("old windows cannot be deleted") as connection:
+            done: str = await connection.execute(_FORGET, before, at_most)
+        return int(done.rpartition(" ")[2])
+
+    async def _fetch(self, query: str, *arguments: object) -> list[Window]:
+        async with self._connection("windows cannot be read") as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
+        return await asyncio.to_thread(_windows, rows)
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[asyncpg.Connection]:
+        async with (
+            self._connection("windows cannot be read") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def _connection(self, what: str) -> AsyncIterator[asyncpg.Connection]:
+        async with translated(what, self._timeout_seconds):
+            connection = await connect(
+                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-windows"
+            )
+            try:
+                yield connection
+            finally:
+                connection.terminate()
+
+
+async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int) -> Marks:
+    first = await connection.fetchval(_FIRST, rollout_id, float(since), float(until))
+    if first is None:
+        return Marks({}, until)
+    begin = max(since, block_of(first))
+    until = min(until, begin + MARKED_SECONDS)
+    rows = await connection.fetch(_MARKS, rollout_id, float(begin), float(until), BLOCK_SECONDS)
+    return Marks({row["block"]: row["mark"] for row in rows}, until)
+
+
+def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
+    """Parse rows; 50 µs each, so not on the loop that also renews the lease."""
+    return [_window(row) for row in rows]
+
+
+def _window(row: asyncpg.Record) -> Window:
+    key = WindowKey(
+        row["shipper"],
+        row["epoch"],
+        row["model_version_id"],
+        Role(row["role"]),
+        row["rollout_id"],
+        row["policy_generation"],
+        row["start"],
+    )
+    return window_from_json(key, row["counts"])

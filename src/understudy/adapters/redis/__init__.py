@@ -1,0 +1,1 @@
+"""Redis: the shared prediction cache and online features."""

@@ -1,0 +1,1 @@
+"""Metrics for Prometheus, traces for OpenTelemetry, and what the process uses."""

@@ -1,0 +1,228 @@
+"""Metrics for Prometheus. One process keeps them in memory; gunicorn's workers share files (multiprocess mode)."""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.samples import Sample
+
+from understudy import __version__
+from understudy.adapters.telemetry.prometheus_files import SharedFiles
+from understudy.adapters.telemetry.prometheus_slots import CounterSlot, HistogramSlot, Slots
+from understudy.core.routing.policy import ModelVersion
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable of the environment that names the folder; the library reads it, too."""
+EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+LAG_EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+ROLLBACK_EDGES = (0.5, 1, 2.5, 5, 10, 15, 20, 30, 60)
+SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
+_LINES_TOGETHER = 50
+"""Lines of the page that are made in one go, some half a millisecond's work."""
+_REST_SECONDS = 0.001
+"""Pause after that. The page of 10,000 models has 40,000 lines, and a thread that makes them without a pause takes the
+interpreter from the event loop after each of its system calls."""
+_CALL = ("model", "version", "role")
+_CHECK = ("model", "version", "check")
+
+COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "predict_requests_total": ("Predict calls by who answered and how it ended.", (*_CALL, "outcome")),
+    "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
+    "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
+    "cache_errors_total": ("Redis commands that failed.", ()),
+    "feature_fetch_total": ("Feature store look-ups.", ("outcome",)),
+    "feature_missing_total": ("Stored features that the store did not have.", ("model", "feature")),
+    "hedges_total": ("Second calls to another replica, by what became of them.", ("model", "version", "outcome")),
+    "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
+    "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
+    "policy_snapshot_failures_total": ("Policies that could not be saved on disk.", ()),
+    "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
+    "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
+    "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
+    "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
+    "process_cpu_seconds_total": ("Processor time of the process.", ()),
+    "rollout_transitions_total": ("Changes of rollouts, by the phase they led to and why.", ("model", "to", "reason")),
+    "rollbacks_total": ("Rollouts that were taken back, by whom and for what.", ("model", "trigger", "reason")),
+    "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
+    "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
+    "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
+    "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
+}
+GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
+    "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
+    "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
+    "policy_rejected": ("1 while a model's newest rows cannot be used, or not all of them.", ("model",)),
+    "policy_info": ("1, with who has which role.", ("model", "champion", "challenger", "shadow")),
+    "champion_unreachable": ("1 while no model server of the champion says that it is ready.", ("model",)),
+    "challenger_weight_ratio": ("Configured share of the challenger.", ("model",)),
+    "arms_weight_ratio": ("Configured share of all further arms together.", ("model",)),
+    "replicas_ejected": ("Replicas of a version that get no calls now.", ("model", "version")),
+    "upstream_in_flight": ("Calls to a version's model servers under way.", ("model", "version")),
+    "requests_in_flight": ("Predict calls under way.", ()),
+    "shadow_in_flight": ("Shadow calls under way.", ()),
+    "prediction_log_spool_bytes": ("Bytes of rows on disk that Postgres does not have yet.", ()),
+    "prediction_log_oldest_seconds": ("Age of the oldest row that Postgres does not have yet.", ()),
+    "process_resident_memory_bytes": ("Memory of the process that is not on disk.", ()),
+    "process_open_fds": ("Files and sockets that the process has open.", ()),
+    "rollout_stage_ratio": ("Share that an open rollout's step gives the challenger.", ("model",)),
+    "canary_check_value": ("Change of the challenger against the champion.", _CHECK),
+    "canary_check_limit": ("Change that is tolerated.", _CHECK),
+    "canary_check_state": ("0 pass, 1 too early, 2 worse but unproven, 3 fail, 4 invalid.", _CHECK),
+    "experiment_srm_p_value": ("How likely a split like the one seen is by chance.", ("model", "version")),
+    "outcome_lag_seconds": ("Time since the last outcome of a model came.", ("model",)),
+    "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
+    "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
+    "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "partitions_ahead": ("Months after this one that the log has partitions for.", ()),
+    "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),
+    "monitor_leader": ("1 while this monitor leads.", ()),
+    "monitor_last_success_timestamp_seconds": (
+        "When a job last succeeded or, before, its process began to lead.",
+        ("job",),
+    ),
+}
+HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
+    "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
+    "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
+    "prediction_log_ship_duration_seconds": ("Duration of one transaction of log rows.", (), JOB_EDGES_SECONDS),
+    "event_loop_lag_seconds": ("How late the event loop is, once a second.", (), LAG_EDGES_SECONDS),
+    "rollback_duration_seconds": ("From a rollback to the last proxy that confirms it.", ("model",), ROLLBACK_EDGES),
+    "monitor_tick_duration_seconds": ("Duration of one run of a monitor's job.", ("job",), JOB_EDGES_SECONDS),
+}
+
+
+class PrometheusTelemetry:
+    """Implements ``ports.Telemetry``: counts in slots, of which the library learns when a page is made.
+
+    With several workers the page is made of files that they share. What this one counted gets there by :meth:`share`,
+    which somebody has to call now and then and at the end.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counters = {
+            name: Slots(Counter(name, text, labels, registry=self.registry), CounterSlot)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(name, text, labels, registry=self.registry, multiprocess_mode="liveall")
+            for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: Slots(Histogram(name, text, labels, registry=self.registry, buckets=edges), HistogramSlot)
+            for name, (text, labels, edges) in HISTOGRAMS.items()
+        }
+        build = Gauge("build_info", "1, with the version.", ("version",), registry=self.registry)
+        build.labels(__version__).set(1)
+        self._calls: dict[tuple[int, str, str], tuple[CounterSlot, HistogramSlot, HistogramSlot]] = {}
+        self._sharing = Lock()
+
+    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
+        """Count one call of a version, its duration and its score."""
+        requests, durations, scores = self._calls.get((version.id, role, outcome)) or self._bind(version, role, outcome)
+        # Twice the body of HistogramSlot.observe, without the calls: every predict call passes here.
+        requests.total += 1
+        durations.total += seconds
+        if seconds == seconds:  # noqa: PLR0124
+            durations.counts[bisect_left(durations.edges, seconds)] += 1
+        if score is not None:
+            scores.total += score
+            if score == score:  # noqa: PLR0124
+                scores.counts[bisect_left(scores.edges, score)] += 1
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter."""
+        if by < 0:
+            raise ValueError(f"the counter {name} cannot go down (by {by}); use a gauge")
+        slots = self._counters[name]
+        (slots.find(labels) or slots.bind(labels)).total += by
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add to a histogram."""
+        slots = self._histograms[name]
+        (slots.find(labels) or slots.bind(labels)).observe(value)
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        gauge = self._gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def forget(self, name: str, *labels: str) -> None:
+        """Drop a gauge's series; in multiprocess mode, where the library cannot, it stays and is 0."""
+        if _is_multiprocess():
+            self.set(name, 0, *labels)
+        else:
+            self._gauges[name].remove(*labels)
+
+    def share(self) -> None:
+        """Let the pages of all workers have what this one counted; any thread may."""
+        # One at a time: an older number written last would be a counter that went down.
+        with self._sharing:
+            for counter in self._counters.values():
+                counter.share()
+            for histogram in self._histograms.values():
+                histogram.share()
+
+    def exposition(self) -> tuple[bytes, str]:
+        """Return the page for a scrape and its content type; in multiprocess mode of all workers together.
+
+        For a thread beside the event loop: it takes its time, so that the loop has it.
+        """
+        self.share()
+        if _is_multiprocess():
+            together = CollectorRegistry()
+            together.register(SharedFiles(Path(os.environ[_FOLDER])))
+            return generate_latest(_Paced(together)), CONTENT_TYPE_LATEST
+        return generate_latest(_Paced(self.registry)), CONTENT_TYPE_LATEST
+
+    def _bind(self, version: ModelVersion, role: str, outcome: str) -> tuple[CounterSlot, HistogramSlot, HistogramSlot]:
+        labels = (version.model_name, version.version, role)
+        requests, durations, scores = (
+            self._counters["predict_requests_total"],
+            self._histograms["predict_duration_seconds"],
+            self._histograms["prediction_score"],
+        )
+        counted = (*labels, outcome)
+        bound = self._calls[version.id, role, outcome] = (
+            requests.find(counted) or requests.bind(counted),
+            durations.find(labels) or durations.bind(labels),
+            scores.find(labels) or scores.bind(labels),
+        )
+        return bound
+
+
+class _Paced:
+    """A registry whose samples are handed out with pauses.
+
+    Args:
+        registry: What is collected from.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; whoever goes through their samples does so slowly."""
+        for metric in self._registry.collect():
+            samples: Any = _with_pauses(metric.samples)  # the library goes through them once, whatever they are
+            metric.samples = samples
+            yield metric
+
+
+def _with_pauses(samples: Iterable[Sample]) -> Iterator[Sample]:
+    for number, sample in enumerate(samples, start=1):
+        if number % _LINES_TOGETHER == 0:
+            time.sleep(_REST_SECONDS)
+        yield sample
+
+
+def _is_multiprocess() -> bool:
+    return _FOLDER in os.environ

@@ -1,0 +1,1 @@
+"""Alert events, and the payloads that receivers are sent."""

@@ -1,0 +1,1 @@
+"""Canary analysis: one module a check, their limits, messages, and the decision."""

@@ -1,0 +1,117 @@
+"""What a check of a canary analysis is given, and the row of evidence that it comes to."""
+
+from collections.abc import Callable
+from math import exp, log
+from typing import NamedTuple
+
+from understudy.core.canary.decision import Check, CheckState, Evidence, is_beyond
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.statistics.sequential_evidence import Processes, Restarts, processes_of
+from understudy.core.windows.strata import Strata
+
+INTERVAL_ALPHA = 0.05
+"""Intervals hold at all looks together with 95 %."""
+_LARGEST_LOG = 690.0
+"""Just below the logarithm of the largest float."""
+
+
+class Look(NamedTuple):
+    """What a check looks at: windows that are closed, and where each stage begins among them."""
+
+    strata: Strata
+    policy: CanaryPolicy
+    stage: Stage
+    firsts: tuple[int, ...]
+    """Index of the first window of each stage."""
+    warm: int
+    """Index of the first window in which latency is judged."""
+    restarts: Restarts | None = None
+    """Processes that have begun within stages; ``None`` where none ever does."""
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Judged calls of the champion and the challenger in the rollout."""
+        return int(self.strata.champion["calls"].sum()), int(self.strata.challenger["calls"].sum())
+
+    @property
+    def has_enough_requests(self) -> bool:
+        """Whether so many challenger requests were judged that a difference would mean something."""
+        return self.requests[1] >= self.policy.min_requests
+
+    def processes(self) -> Processes:
+        """Return where evidence begins."""
+        return processes_of(self.firsts, self.stage.planned, self.restarts)
+
+    def processes_of_stages(self) -> Processes:
+        """Return where evidence about latency and scores begins: with stages alone.
+
+        The pods of one side have a bad few minutes, and of a few windows the variance between them cannot be told:
+        anew every three minutes, equal versions on pods that wander were taken back (ADR 51).
+        """
+        return processes_of(self.firsts, self.stage.planned)
+
+
+class Keys(NamedTuple):
+    """Logarithms of the evidence against chance, of what it needs, and of the evidence across entities."""
+
+    against_chance: float
+    needed: float
+    across_entities: float
+    telling: int | None = None
+    """The first window of the process against chance that says the most, if it began within a stage."""
+
+
+class Comparison(NamedTuple):
+    """Both sides' values, the change between them, and its bounds."""
+
+    champion: float | None
+    challenger: float | None
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+
+
+def evidence_row(
+    look: Look, check: Check, comparison: Comparison, limit: float, keys: Keys, *, is_enough: bool
+) -> Evidence:
+    """Return a row; it fails when both keys say so, and passes only if ``is_enough`` was seen and nothing worse."""
+    second_needed = -log(look.policy.across_entities_alpha)
+    state = CheckState.OK if is_enough else CheckState.TOO_EARLY
+    if is_beyond(check, comparison.change_low, comparison.change_high, limit):
+        state = CheckState.UNPROVEN
+    if keys.against_chance >= keys.needed:
+        state = CheckState.FAIL if keys.across_entities >= second_needed else CheckState.TOO_EARLY
+    return Evidence(
+        check,
+        state,
+        *comparison,
+        limit,
+        finite_exp(keys.against_chance),
+        finite_exp(keys.needed),
+        finite_exp(keys.across_entities),
+        finite_exp(second_needed),
+        *look.requests,
+    )
+
+
+def told_since(look: Look, row: Evidence, keys: Keys, comparison: Callable[[int], Comparison]) -> Evidence:
+    """Return a failing row with the figures of the windows that tell, where these are the rollout's last ones.
+
+    Of a challenger that was fine for days the figures of all its days would say that it is. The windows were chosen by
+    what is in them, so no interval holds.
+
+    Args:
+        look: What is looked at.
+        row: Of all windows.
+        keys: Its evidence.
+        comparison: Returns what is compared from a window on.
+    """
+    if row.state is not CheckState.FAIL or keys.telling is None:
+        return row
+    found = comparison(keys.telling)._replace(change_low=None, change_high=None)
+    return row._replace(**found._asdict(), since=float(look.strata.starts[keys.telling]))
+
+
+def finite_exp(logarithm: float) -> float:
+    """Return the exponential, or the largest one that a float holds."""
+    return exp(min(logarithm, _LARGEST_LOG))

@@ -1,0 +1,45 @@
+"""Whether a challenger has failed nearly everybody since its first calls.
+
+What a window may add to the evidence is cut (``core.canary_rates``), so that no single incident takes back a challenger
+that served well before. One that has hardly answered anybody has no such days behind it: of it the evidence counts
+uncut, and the window that is still open counts as well. It has to have lasted for some seconds, in which connections
+are made and models come into memory, and to have met entities that have nothing to do with each other.
+"""
+
+from math import inf, log
+
+import numpy as np
+
+from understudy.core.canary.check_input import Keys, Look
+from understudy.core.canary.rate_checks import FIRST_CALLS_STAKE, RateCheck, by_bucket
+from understudy.core.statistics.sequential_evidence import log_rate_evidence, rate_gains
+
+FAILED_RATIO = 0.8
+"""Of the entities that met the challenger, those that it failed: after a quarter of a minute in which it served well it
+takes a minute of failing to get there, and by then the windows tell."""
+FEWEST_BUCKETS = 5
+"""Analysis buckets with failing entities; so there are at least as many of these."""
+LEAST_SECONDS = 10.0
+"""Since its first share. A version that is slow to come up fails its first callers and serves the next ones."""
+
+
+def first_calls(look: Look, errors: RateCheck, log_needed: float, now: float) -> Keys | None:
+    """Return the evidence that the challenger fails from its first calls on, or ``None`` when there is not enough.
+
+    Args:
+        look: At all windows that have begun.
+        errors: Its error rate.
+        log_needed: Logarithm of the evidence that is needed.
+        now: Seconds since the epoch.
+    """
+    rates = errors.rates.cut(look.firsts[0])
+    failing = float(rates.bad_challenger.sum())
+    buckets = int(np.count_nonzero(errors.buckets.value_challenger[look.firsts[0] :].any(axis=0)))
+    has_lasted = now - look.stage.starts[0] >= LEAST_SECONDS
+    if not has_lasted or buckets < FEWEST_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
+        return None
+    against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
+    across_entities = float(by_bucket(errors, np.array([look.firsts[0]]))[0])
+    keys = Keys(log(FIRST_CALLS_STAKE) + against_chance, log_needed, across_entities)
+    is_enough = keys.against_chance >= log_needed and across_entities >= -log(look.policy.across_entities_alpha)
+    return keys if is_enough else None

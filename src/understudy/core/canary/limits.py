@@ -1,0 +1,196 @@
+"""What a canary analysis tolerates, asks for and may conclude, and where its rollout stands."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isfinite, log
+from typing import Any, NamedTuple, Self
+
+from understudy.core.windows.window import WINDOW_SECONDS
+
+
+class _Bounds(NamedTuple):
+    """What a field may be, both ends included."""
+
+    low: float
+    high: float
+
+
+MAX_NAME = 255
+"""Characters of an outcome's name."""
+_BOUNDS: Mapping[str, _Bounds] = {
+    "alpha": _Bounds(1e-9, 0.5),
+    "error_rate_share": _Bounds(0.01, 1.0),
+    "slow_tail_share": _Bounds(0.01, 1.0),
+    "typical_latency_share": _Bounds(0.01, 1.0),
+    "score_shift_share": _Bounds(0.01, 1.0),
+    "outcome_share": _Bounds(0.01, 1.0),
+    "tolerated_error_ratio": _Bounds(1.0, 100.0),
+    "tolerated_slow_ratio": _Bounds(1.0, 100.0),
+    "tolerated_latency_ratio": _Bounds(1.0, 100.0),
+    "lone_latency_ratio": _Bounds(1.0, 100.0),
+    "score_shift_limit": _Bounds(0.0, 100.0),
+    "outcome_limit_ratio": _Bounds(0.0, 0.99),
+    "outcome_within_seconds": _Bounds(1.0, 30 * 86_400.0),
+    "across_entities_alpha": _Bounds(1e-9, 0.5),
+    "sample_ratio_alpha": _Bounds(1e-12, 0.5),
+    "min_requests": _Bounds(1, 1e12),
+    "min_entities": _Bounds(1, 1e12),
+    "dwell_seconds": _Bounds(0.0, 1e9),
+    "maximum_seconds": _Bounds(1.0, 1e9),
+    "detectable_ratio": _Bounds(1.05, 1_000.0),
+    "detectable_weight_percent": _Bounds(1.0, 100.0),
+    "error_rate_floor": _Bounds(1e-6, 0.5),
+    "warm_up_seconds": _Bounds(0.0, 86_400.0),
+    "watermark_seconds": _Bounds(0.0, 3_600.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryPolicy:
+    """Limits of a stage.
+
+    Raises:
+        ValueError: Naming the field that cannot be used, and what it may be.
+    """
+
+    alpha: float = 0.01
+    """Chance that a whole rollout of an equal version is rolled back, over all its looks and checks."""
+    error_rate_share: float = 0.5
+    """Of ``alpha``; the shares of the checks in use are scaled to 1."""
+    slow_tail_share: float = 0.25
+    typical_latency_share: float = 0.25
+    score_shift_share: float = 0.25
+    outcome_share: float = 0.25
+    tolerated_error_ratio: float = 1.0
+    tolerated_slow_ratio: float = 1.0
+    """On top of the 20 % that the challenger's threshold is higher."""
+    tolerated_latency_ratio: float = 1.1
+    lone_latency_ratio: float = 1.3
+    """A typical latency that is worse, but by less than this, only holds: pods differ (statistics page, §7)."""
+    score_shift_limit: float | None = None
+    """In standard deviations of the champion's scores; ``None`` leaves the check out."""
+    outcome: str | None = None
+    """Name of the outcome that must not get worse; ``None`` leaves the check out. It only takes back."""
+    outcome_limit_ratio: float = 0.05
+    """How much worse it may be, as a share of the champion's."""
+    outcome_within_seconds: float = 3_600.0
+    """How long after an entity's first call its outcomes count, and before which it does not count itself."""
+    outcome_lower_is_better: bool = False
+    across_entities_alpha: float = 0.05
+    """Of the second key, which guards against entities that are unlike each other; the first guards against chance."""
+    sample_ratio_alpha: float = 1e-4
+    min_requests: int = 100
+    """Judged challenger requests of the stage."""
+    min_entities: int = 30
+    """Entities that met the challenger, in the rollout."""
+    dwell_seconds: float = 1_800.0
+    maximum_seconds: float = 21_600.0
+    """Time in one stage after which a person is asked."""
+    detectable_ratio: float = 2.0
+    """The error ratio that must have been visible before traffic is added, from ``detectable_weight_percent`` on. At a
+    smaller weight a larger one will do, so that what all callers may have suffered unseen is the same."""
+    detectable_weight_percent: float = 25.0
+    error_rate_floor: float = 0.005
+    """A champion with fewer errors than this counts as having them when that is asked: of 0.01 % the double would take
+    longer to see than it is worth."""
+    warm_up_seconds: float = 30.0
+    """From the rollout's start; latency is not judged in it."""
+    watermark_seconds: float = 5.0
+    """A window is judged this long after its end, when its rows are in."""
+
+    def __post_init__(self) -> None:
+        for name, bounds in _BOUNDS.items():
+            _check(name, getattr(self, name), bounds)
+        _check_outcome(self.outcome, self.outcome_lower_is_better)
+
+    def detectable_ratio_at(self, weight_percent: float) -> float:
+        """Return the error ratio that must have been visible at a weight."""
+        scale = max(1.0, self.detectable_weight_percent / weight_percent) if weight_percent > 0 else 1.0
+        return 1 + (self.detectable_ratio - 1) * scale
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the policy as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any) -> Self:
+        """Return the policy of a JSON object; what it leaves out has its default.
+
+        Raises:
+            ValueError: Naming the field that is unknown or cannot be used.
+        """
+        given = dict(document) if isinstance(document, Mapping) else None
+        if given is None:
+            raise ValueError(f"canary policy: expected an object, got {document!r:.80}")
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(map(str, given)) - known)
+        if unknown:
+            raise ValueError(f"canary policy: unknown field {unknown[0]!r:.80}; known are {', '.join(sorted(known))}")
+        return cls(**given)
+
+
+_WHOLE = ("min_requests", "min_entities")
+_OPTIONAL = ("score_shift_limit",)
+
+
+def _check(name: str, value: Any, bounds: _Bounds) -> None:
+    if value is None and name in _OPTIONAL:
+        return
+    kinds = (int,) if name in _WHOLE else (int, float)
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not isfinite(value) or not bounds.low <= value <= bounds.high:
+        kind = "a whole number" if name in _WHOLE else "a number"
+        raise ValueError(
+            f"canary policy: {name}: expected {kind} from {bounds.low:g} to {bounds.high:g}, got {value!r}"
+        )
+
+
+def _check_outcome(name: Any, lower_is_better: Any) -> None:
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= MAX_NAME):
+        raise ValueError(f"canary policy: outcome: expected a name of 1 to {MAX_NAME} characters, got {name!r:.80}")
+    if lower_is_better not in (True, False):
+        raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a rollout stands."""
+
+    model_name: str
+    version: str
+    """The challenger's label."""
+    rollout_id: int
+    starts: tuple[float, ...]
+    """When each stage so far began, in seconds since the epoch; the last one is going on."""
+    planned: int
+    """How many stages the plan has; fixed when the rollout starts."""
+    weight_percent: float
+    """The challenger's weight now."""
+    weights_percent: Mapping[int, float]
+    """The challenger's weight under each policy generation of the rollout."""
+    split_from: float = 0.0
+    """The split is judged from here on, in seconds since the epoch: a person has seen to what was wrong before."""
+    restart_seconds: float | None = None
+    """Evidence also begins anew this often, and a stage's last minute is looked at by itself; ``None``, neither: as it
+    was with verdicts of earlier releases, and is after a promotion."""
+
+    def __post_init__(self) -> None:
+        if not self.starts:
+            raise ValueError("stage: starts: expected at least one")
+        if self.restart_seconds is not None and self.restart_seconds < WINDOW_SECONDS:
+            raise ValueError(f"stage: restart_seconds: expected {WINDOW_SECONDS} or more, got {self.restart_seconds!r}")
+
+
+def needed_of(policy: CanaryPolicy) -> dict[str, float]:
+    """Return for each check in use the logarithm of the evidence that it needs."""
+    shares = {
+        "error_rate": policy.error_rate_share,
+        "slow_tail": policy.slow_tail_share,
+        "typical_latency": policy.typical_latency_share,
+    }
+    if policy.score_shift_limit is not None:
+        shares["score_shift"] = policy.score_shift_share
+    if policy.outcome is not None:
+        shares["outcome"] = policy.outcome_share
+    total = sum(shares.values())
+    return {check: -log(policy.alpha * share / total) for check, share in shares.items()}

@@ -1,0 +1,113 @@
+"""The check of what happened after the answers: an outcome that people declared for a rollout, entity by entity.
+
+It only takes back. Outcomes come late, so a rollout that waited for enough of them would stand for days; whether the
+challenger is better is what an experiment says.
+"""
+
+from math import hypot, log, sqrt
+from sys import float_info
+
+from understudy.core.canary.check_input import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
+from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.sample_size import welch_degrees_of_freedom
+from understudy.core.statistics.sequential_evidence import (
+    TUNED_WINDOWS,
+    half_normal_log_evidence,
+    mixture_radius,
+    t_to_z,
+)
+
+FEWEST_ENTITIES = 100
+"""Of each arm, with their time for outcomes over: of fewer the mean is not nearly normal."""
+LARGEST = 1e60
+"""A mean or a variance beyond it is a mistake in the outcomes, and its powers are no numbers any more."""
+TUNED_ENTITIES = 5_000
+"""Of an arm of two equal ones: where the interval is narrowest for what it knows. Fixed, so that looks stay free."""
+
+_NOTHING = Comparison(None, None, None, None, None)
+
+
+def judge_outcome(look: Look, difference: Difference | None, log_needed: float) -> Evidence:
+    """Return whether an outcome is worse than tolerated.
+
+    Args:
+        look: What is looked at; its policy says how much worse is tolerated.
+        difference: Challenger less champion; ``None`` while nothing is known.
+        log_needed: Logarithm of the evidence that it needs.
+
+    Returns:
+        A row whose values are the outcome's means, and whose change is the challenger's over the champion's; ``pass``
+        once the interval of the change is within the limit. There is no interval, and so no ``pass``, while the
+        champion's mean may as well be 0: a share of that means nothing.
+    """
+    policy = look.policy
+    is_above = _is_worse_above(policy, difference)
+    # Never 1 itself, which does not tell the side that is worse.
+    tolerated = max(policy.outcome_limit_ratio, float_info.epsilon)
+    limit = 1 + tolerated if is_above else 1 - tolerated
+    if (
+        difference is None
+        or not _is_measurable(difference)
+        or min(difference.effective_a, difference.effective_b) < FEWEST_ENTITIES
+    ):
+        return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
+    windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES
+    # Beyond both, as if the champion's mean were above 0 and as if it were below: which it is need not be known.
+    z = min(
+        _z_beyond(difference, 1 + sign * tolerated, lower_is_better=policy.outcome_lower_is_better) for sign in (-1, 1)
+    )
+    keys = Keys(
+        half_normal_log_evidence(z, windows, policy.alpha),
+        log_needed,
+        half_normal_log_evidence(z, windows, policy.across_entities_alpha),
+    )
+    comparison = _comparison(difference, windows)
+    low, high = comparison.change_low, comparison.change_high
+    is_within = low is not None and high is not None and (high <= limit if is_above else low >= limit)
+    return evidence_row(look, Check.OUTCOME, comparison, limit, keys, is_enough=is_within)
+
+
+def _is_worse_above(policy: CanaryPolicy, difference: Difference | None) -> bool:
+    """Whether a larger ratio of the means is worse: of means below 0 the larger ratio is the smaller mean."""
+    is_below_zero = difference is not None and difference.value_a < 0
+    return policy.outcome_lower_is_better != is_below_zero
+
+
+def _is_measurable(difference: Difference) -> bool:
+    """Whether floats can hold what is made of it: plain SQL may have written outcomes of any size."""
+    sizes = (difference.value_a, difference.value_b, difference.variance_a, difference.variance_b)
+    return all(abs(size) <= LARGEST for size in sizes)
+
+
+def _z_beyond(difference: Difference, limit: float, *, lower_is_better: bool) -> float:
+    """Return how surely the challenger's mean is beyond ``limit`` times the champion's: a z-score, above 0 if it is."""
+    own_a = limit**2 * difference.variance_a / difference.entities_a
+    own_b = difference.variance_b / difference.entities_b
+    pooled_error = sqrt(_pooled_variance(difference) * (limit**2 / difference.entities_a + 1 / difference.entities_b))
+    error = max(sqrt(own_a + own_b), pooled_error)
+    if error == 0:
+        return 0.0
+    beyond = difference.value_b - limit * difference.value_a
+    degrees = welch_degrees_of_freedom(own_a, difference.effective_a - 1, own_b, difference.effective_b - 1)
+    return t_to_z((beyond if lower_is_better else -beyond) / error, degrees)
+
+
+def _pooled_variance(difference: Difference) -> float:
+    freedom_a, freedom_b = difference.entities_a - 1, difference.entities_b - 1
+    return (freedom_a * difference.variance_a + freedom_b * difference.variance_b) / (freedom_a + freedom_b)
+
+
+def _comparison(difference: Difference, windows: float) -> Comparison:
+    """Return the ratio of the means with bounds that hold at all looks (delta method, on its logarithm)."""
+    value_a, value_b = difference.value_a, difference.value_b
+    if value_a == 0 or (value_a < 0 < value_b):
+        return Comparison(value_a, value_b, None, None, None)
+    ratio = value_b / value_a
+    radius = mixture_radius(windows, INTERVAL_ALPHA)
+    spread_a = sqrt(difference.variance_a / difference.entities_a) / abs(value_a)
+    if ratio <= 0 or radius * spread_a >= 1:
+        return Comparison(value_a, value_b, ratio, None, None)
+    spread = hypot(spread_a, sqrt(difference.variance_b / difference.entities_b) / abs(value_b))
+    return Comparison(value_a, value_b, ratio, *(finite_exp(log(ratio) + sign * radius * spread) for sign in (-1, 1)))

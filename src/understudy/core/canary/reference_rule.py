@@ -1,0 +1,122 @@
+"""The seed's canary rule, by name, so that anyone can compare it with the default.
+
+It compares percentiles and rates of the last requests with fixed limits, at every look. On two identical versions it
+rolls back in every rollout of five stages (statistics page, §1), and it advances on every look that passes, so stages
+have no length.
+
+Source:
+    Seed 003, ``CanaryEvaluator``, ``ModelUpdatePlanner.rollback_trigger`` and ``ProgressiveRollout``.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.limits import Stage
+from understudy.core.canary.messages import comparison_of, place_of
+from understudy.core.routing.policy import Role
+from understudy.core.verdict import Verdict
+from understudy.core.windows.histogram import merged
+from understudy.core.windows.window import WINDOW_SECONDS, Window
+
+POLICY_NAME = "seed"
+P99_LATENCY_INCREASE_PERCENT = 20.0
+ERROR_RATE_INCREASE_PERCENT = 50.0
+MIN_REQUESTS = 50
+LAST_REQUESTS = 1_000
+"""What the seed keeps of each version. Here the youngest windows that hold as many, which may be a few more."""
+ERROR_RATE_FLOOR = 0.001
+"""What the seed divides by when the champion has fewer errors."""
+WATERMARK_SECONDS = 5.0
+
+
+class _Side(NamedTuple):
+    """The last requests of one version."""
+
+    requests: int
+    errors: int
+    p99_us: float | None
+
+    @property
+    def error_rate(self) -> float:
+        return self.errors / self.requests if self.requests else 0.0
+
+
+def evaluate_seed(windows: Sequence[Window], stage: Stage, now: float) -> Decision:
+    """Return the seed's verdict: ``ROLL_BACK``, ``HOLD`` below 50 requests of either version, otherwise ``ADVANCE``.
+
+    The seed's latency includes failed requests; windows know that of answered ones.
+    """
+    champion, challenger = (_last(windows, stage, role, now) for role in (Role.CHAMPION, Role.CHALLENGER))
+    fewest = min(champion.requests, challenger.requests)
+    if fewest < MIN_REQUESTS:
+        reason = f"HOLD: {fewest} of {MIN_REQUESTS} requests"
+        return Decision(Verdict.HOLD, reason, (), max(0, MIN_REQUESTS - challenger.requests))
+    evidence = (_latency(champion, challenger), _errors(champion, challenger))
+    failing = [row for row in evidence if row.state is CheckState.FAIL]
+    place = place_of(stage, now)
+    if failing:
+        reason = f"ROLL BACK {place}: {'; '.join(map(comparison_of, failing))} (rule of the seed)"
+        return Decision(Verdict.ROLL_BACK, reason, evidence)
+    return Decision(Verdict.ADVANCE, f"ADVANCE {place}: within the seed's limits", evidence)
+
+
+def _last(windows: Sequence[Window], stage: Stage, role: Role, now: float) -> _Side:
+    own = sorted(
+        (window for window in windows if _is_of(window, stage, role, now)), key=lambda window: window.key.start
+    )
+    used: list[Window] = []
+    while own and sum(window.calls for window in used) < LAST_REQUESTS:
+        used.append(own.pop())
+    return _Side(
+        sum(window.calls for window in used),
+        sum(window.errors for window in used),
+        merged(window.latencies for window in used).quantile(0.99),
+    )
+
+
+def _is_of(window: Window, stage: Stage, role: Role, now: float) -> bool:
+    key = window.key
+    is_closed = key.start + WINDOW_SECONDS <= now - WATERMARK_SECONDS
+    return key.rollout_id == stage.rollout_id and key.role is role and is_closed
+
+
+def _latency(champion: _Side, challenger: _Side) -> Evidence:
+    if champion.p99_us is None or challenger.p99_us is None:
+        return _row(Check.P99_LATENCY, champion, challenger, (None, None, None), 1 + P99_LATENCY_INCREASE_PERCENT / 100)
+    values = (champion.p99_us / 1e6, challenger.p99_us / 1e6, challenger.p99_us / max(champion.p99_us, 1.0))
+    return _row(Check.P99_LATENCY, champion, challenger, values, 1 + P99_LATENCY_INCREASE_PERCENT / 100)
+
+
+def _errors(champion: _Side, challenger: _Side) -> Evidence:
+    rates = (champion.error_rate, challenger.error_rate)
+    change = 1 + (rates[1] - rates[0]) / max(rates[0], ERROR_RATE_FLOOR)
+    return _row(Check.ERROR_RATE, champion, challenger, (*rates, change), 1 + ERROR_RATE_INCREASE_PERCENT / 100)
+
+
+def _row(
+    check: Check,
+    champion: _Side,
+    challenger: _Side,
+    values: tuple[float | None, float | None, float | None],
+    limit: float,
+) -> Evidence:
+    """Return a row; the seed has no intervals and no evidence, only limits."""
+    change = values[2]
+    state = CheckState.TOO_EARLY if change is None else CheckState.FAIL if change > limit else CheckState.OK
+    return Evidence(
+        check=check,
+        state=state,
+        champion=values[0],
+        challenger=values[1],
+        change=change,
+        change_low=None,
+        change_high=None,
+        limit=limit,
+        evidence=None,
+        evidence_needed=None,
+        evidence_across_entities=None,
+        evidence_across_entities_needed=None,
+        champion_requests=champion.requests,
+        challenger_requests=challenger.requests,
+    )

@@ -1,0 +1,1 @@
+"""Drift detection: measures, baselines, hours, detector and report."""

@@ -1,0 +1,250 @@
+"""What predictions and inputs were like when a version was trained: the baseline that drift is measured from.
+
+Stored in ``ModelVersion.metrics`` as ``{"baseline": {"prediction": {...}, "inputs": {"tenure": {...}}}}``. Seed 000 has
+no such key; the names of its ``detect_prediction_drift``, ``baseline_mean`` and ``baseline_std``, are read as a minimal
+baseline of the predictions.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.windows.histogram import Histogram
+
+FloatArray = NDArray[np.float64]
+
+POSITIVE_FROM = 0.5
+"""A score from here on is a positive. Source: issue 3, as the windows count them."""
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+MAX_CATEGORIES = 100
+"""The most frequent ones are kept by name; what is left of 1 is the share of all others."""
+
+_SHARE_ROUNDING = 1e-6
+"""Shares that were written with few digits may add up to this much more than 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumericBaseline:
+    """The distribution of a score or of a numeric feature."""
+
+    mean: float
+    standard_deviation: float
+    rows: int | None = None
+    """How many values it rests on, nulls left out; ``None`` when nobody said, and then it counts as exact."""
+    quantiles: Mapping[float, float] = field(default_factory=dict)
+    """For people; what is computed is computed from the histogram."""
+    histogram: Histogram = field(default_factory=Histogram)
+    """Empty in a minimal baseline, which knows nothing but mean and standard deviation."""
+    null_ratio: float | None = None
+    positive_ratio: float | None = None
+    """The share of scores from :data:`POSITIVE_FROM` on; ``None`` for a feature."""
+
+
+@dataclass(frozen=True, slots=True)
+class CategoricalBaseline:
+    """The shares of a feature's categories among its values that are not null."""
+
+    shares: Mapping[str, float]
+    """At most :data:`MAX_CATEGORIES`; they add up to 1 or less."""
+    rows: int | None = None
+    null_ratio: float | None = None
+
+
+Baseline = NumericBaseline | CategoricalBaseline
+
+
+class Baselines(NamedTuple):
+    """All that is known of a version's training data."""
+
+    prediction: Baseline | None
+    inputs: Mapping[str, Baseline]
+
+
+def numeric_baseline(values: FloatArray, *, is_score: bool = False) -> NumericBaseline:
+    """Return the baseline of numbers.
+
+    Args:
+        values: Shape ``(n,)``; NaN is null.
+        is_score: Whether the share of positives says something.
+
+    Raises:
+        ValueError: If a value is infinite, or none is there.
+    """
+    present = values[~np.isnan(values)]
+    if present.size == 0:
+        raise ValueError("values: expected at least one that is not null")
+    if not np.isfinite(present).all():
+        raise ValueError("values: expected finite numbers (NaN for null), got an infinite one")
+    return NumericBaseline(
+        mean=float(present.mean()),
+        standard_deviation=float(present.std()),
+        rows=int(present.size),
+        quantiles=dict(zip(QUANTILES, np.quantile(present, QUANTILES).tolist(), strict=True)),
+        histogram=Histogram.of(present.tolist()),
+        null_ratio=1 - present.size / values.size,
+        positive_ratio=float((present >= POSITIVE_FROM).mean()) if is_score else None,
+    )
+
+
+def categorical_baseline(values: Iterable[str | None]) -> CategoricalBaseline:
+    """Return the baseline of category names; ``None`` is null.
+
+    Raises:
+        ValueError: If there is no value.
+    """
+    counts = Counter(values)
+    nulls = counts.pop(None, 0)
+    rows = counts.total()
+    if rows == 0:
+        raise ValueError("values: expected at least one that is not null")
+    shares = {name: count / rows for name, count in counts.most_common(MAX_CATEGORIES) if name is not None}
+    return CategoricalBaseline(shares=shares, rows=rows, null_ratio=nulls / (rows + nulls))
+
+
+def baseline_to_json(baseline: Baseline) -> dict[str, Any]:
+    """Return the JSON object of one subject; what is not known is left out."""
+    if isinstance(baseline, CategoricalBaseline):
+        entries: dict[str, Any] = {
+            "kind": "categorical",
+            "n": baseline.rows,
+            "shares": dict(baseline.shares),
+            "null_ratio": baseline.null_ratio,
+        }
+    else:
+        entries = {
+            "kind": "numeric",
+            "n": baseline.rows,
+            "mean": baseline.mean,
+            "std": baseline.standard_deviation,
+            "quantiles": {str(share): value for share, value in baseline.quantiles.items()} or None,
+            "histogram": {str(cell): count for cell, count in baseline.histogram.counts.items()} or None,
+            "null_ratio": baseline.null_ratio,
+            "positive_rate": baseline.positive_ratio,
+        }
+    return {key: value for key, value in entries.items() if value is not None}
+
+
+def baselines_to_json(baselines: Baselines) -> dict[str, Any]:
+    """Return what is stored under ``metrics["baseline"]``."""
+    prediction = baselines.prediction
+    inputs = {feature: baseline_to_json(baseline) for feature, baseline in baselines.inputs.items()}
+    return ({} if prediction is None else {"prediction": baseline_to_json(prediction)}) | {"inputs": inputs}
+
+
+def baselines_of(metrics: Mapping[str, Any] | None) -> Baselines:
+    """Return the baselines in a version's ``metrics``; a version without any has none.
+
+    Raises:
+        ValueError: Naming the field that is malformed, such as ``baseline.inputs.country.shares.BR``.
+    """
+    metrics = metrics or {}
+    stored = _object(metrics.get("baseline", {}), "baseline")
+    inputs = _object(stored.get("inputs", {}), "baseline.inputs")
+    prediction = (
+        baseline_of(stored["prediction"], "baseline.prediction") if "prediction" in stored else _seeds_baseline(metrics)
+    )
+    return Baselines(
+        prediction, {name: baseline_of(entry, f"baseline.inputs.{name}") for name, entry in inputs.items()}
+    )
+
+
+def baseline_of(stored: Any, where: str) -> Baseline:
+    """Return the baseline of one subject from its JSON object; keys that are not known are not looked at.
+
+    Raises:
+        ValueError: Naming the field, under ``where``.
+    """
+    entry = _object(stored, where)
+    kind = entry.get("kind", "numeric")
+    if kind == "numeric":
+        return _numeric(entry, where)
+    if kind == "categorical":
+        return _categorical(entry, where)
+    raise ValueError(f"{where}.kind: expected 'numeric' or 'categorical', got {kind!r}")
+
+
+def _seeds_baseline(metrics: Mapping[str, Any]) -> NumericBaseline | None:
+    if "baseline_mean" not in metrics and "baseline_std" not in metrics:
+        return None
+    return NumericBaseline(
+        mean=_number(metrics.get("baseline_mean"), "baseline_mean"),
+        standard_deviation=_number(metrics.get("baseline_std"), "baseline_std", least=0),
+    )
+
+
+def _numeric(entry: Mapping[str, Any], where: str) -> NumericBaseline:
+    return NumericBaseline(
+        mean=_number(entry.get("mean"), f"{where}.mean"),
+        standard_deviation=_number(entry.get("std"), f"{where}.std", least=0),
+        rows=_rows(entry, where),
+        quantiles={
+            _ratio_key(share, f"{where}.quantiles"): _number(value, f"{where}.quantiles.{share}")
+            for share, value in _object(entry.get("quantiles", {}), f"{where}.quantiles").items()
+        },
+        histogram=_histogram(entry.get("histogram", {}), f"{where}.histogram"),
+        null_ratio=_optional_ratio(entry, "null_ratio", where),
+        positive_ratio=_optional_ratio(entry, "positive_rate", where),
+    )
+
+
+def _categorical(entry: Mapping[str, Any], where: str) -> CategoricalBaseline:
+    stored = _object(entry.get("shares"), f"{where}.shares")
+    shares = {name: _number(share, f"{where}.shares.{name}", least=0) for name, share in stored.items()}
+    if not shares or not 0 < sum(shares.values()) <= 1 + _SHARE_ROUNDING:
+        raise ValueError(f"{where}.shares: expected shares that add up to 1 or less, got {sum(shares.values()):g}")
+    return CategoricalBaseline(
+        shares=shares, rows=_rows(entry, where), null_ratio=_optional_ratio(entry, "null_ratio", where)
+    )
+
+
+def _histogram(stored: Any, where: str) -> Histogram:
+    counts = {}
+    for cell, count in _object(stored, where).items():
+        try:
+            counts[int(cell)] = _count(count, f"{where}.{cell}")
+        except ValueError as problem:
+            raise ValueError(
+                f"{where}.{cell}: expected a cell's number and its count above 0, got {count!r}"
+            ) from problem
+    return Histogram(counts)
+
+
+def _rows(entry: Mapping[str, Any], where: str) -> int | None:
+    return _count(entry["n"], f"{where}.n") if "n" in entry else None
+
+
+def _optional_ratio(entry: Mapping[str, Any], name: str, where: str) -> float | None:
+    if name not in entry:
+        return None
+    return _number(entry[name], f"{where}.{name}", least=0, most=1)
+
+
+def _ratio_key(text: str, where: str) -> float:
+    try:
+        return _number(float(text), where, least=0, most=1)
+    except ValueError as problem:
+        raise ValueError(f"{where}: expected keys from 0 to 1, got {text!r}") from problem
+
+
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: expected an object, got {value!r}")  # noqa: TRY004  # one kind of error for a bad file
+    return value
+
+
+def _count(value: Any, where: str) -> int:
+    if type(value) is not int or value <= 0:
+        raise ValueError(f"{where}: expected a whole number above 0, got {value!r}")
+    return value
+
+
+def _number(value: Any, where: str, least: float = float("-inf"), most: float = float("inf")) -> float:
+    if type(value) not in (int, float) or not isfinite(value) or not least <= value <= most:
+        span = "" if least == float("-inf") else f" from {least:g}" + (f" to {most:g}" if isfinite(most) else " on")
+        raise ValueError(f"{where}: expected a finite number{span}, got {value!r}")
+    return float(value)

@@ -1,0 +1,90 @@
+"""What drift is judged from: hours of a version's subjects, each as one row of ``DriftHour``."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from understudy.core.drift.seasonality import MOST_WEEKS, WEEK_SECONDS
+from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.windows.histogram import merged
+from understudy.core.windows.window import BucketColumn, Window, no_buckets
+
+HOUR_SECONDS = 3_600.0
+PREDICTION = "prediction"
+"""The subject that every version has; the others are named like its features."""
+_INPUT = "input:"
+LONGEST_SUBJECT = 255
+"""Characters of ``DriftHour.subject``."""
+SETTLE_SECONDS = 300.0
+"""After this long an hour is closed: shippers are seconds behind, and one that lost Postgres some minutes."""
+JUDGED_SECONDS = 14 * 86_400.0
+"""Hours that may be called a drift; experience page, §1: fourteen days."""
+KEPT_SECONDS = JUDGED_SECONDS + (MOST_WEEKS + 0.5) * WEEK_SECONDS
+"""The hours before them tell what the hours of the week are like: the level of a week is that of three and a half days
+to each side."""
+
+
+def closed_until(now: float) -> float:
+    """Return the end of the last closed hour, in seconds since the epoch."""
+    return (now - SETTLE_SECONDS) // HOUR_SECONDS * HOUR_SECONDS
+
+
+def input_subject(name: str) -> str:
+    """Return the subject of an input: its name, marked where that could be taken for another subject."""
+    return f"{_INPUT}{name}" if name == PREDICTION or name.startswith(_INPUT) else name
+
+
+def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectWindow:
+    """Return the scores of a version in an hour, from its windows in all roles; no score leaves an empty hour.
+
+    Calls that the cache answered are not in the windows: they repeat a prediction that was counted.
+    """
+    buckets = sum((window.buckets for window in windows), no_buckets())
+    return SubjectWindow(
+        start_seconds,
+        bucket_rows=buckets[:, BucketColumn.SCORE_CALLS].tolist(),
+        bucket_sums=buckets[:, BucketColumn.SCORE].tolist(),
+        square_sum=sum(window.score_squares for window in windows),
+        cells=merged(window.scores for window in windows).counts,
+    )
+
+
+def hour_to_json(hour: SubjectWindow) -> str:
+    """Return everything but the start as JSON text; what is empty is left out.
+
+    ``cells`` is a list ``[cell, count, cell, count, …]``. The sum of squares is a string, and a sum is a number of any
+    length: both may need more than 64 bits.
+    """
+    document: dict[str, Any] = {
+        "rows": list(hour.bucket_rows),
+        "sums": orjson.Fragment(f"[{','.join(map(str, hour.bucket_sums))}]") if hour.bucket_sums else None,
+        "squares": str(hour.square_sum),
+        "cells": list(chain.from_iterable(sorted(hour.cells.items()))),
+        "categories": {name: list(rows) for name, rows in hour.categories.items()},
+        "nulls": list(hour.bucket_nulls),
+    }
+    return orjson.dumps({name: value for name, value in document.items() if value and value != "0"}).decode()
+
+
+def hour_from_json(start_seconds: float, text: str | bytes) -> SubjectWindow:
+    """Return the hour that :func:`hour_to_json` wrote.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        document: Mapping[str, Any] = orjson.loads(text)
+        pairs = document.get("cells", ())
+        return SubjectWindow(
+            start_seconds,
+            bucket_rows=document["rows"],
+            bucket_sums=document.get("sums", ()),
+            square_sum=int(document.get("squares", 0)),
+            cells=dict(zip(pairs[::2], pairs[1::2], strict=True)),
+            categories=document.get("categories", {}),
+            bucket_nulls=document.get("nulls", ()),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise ValueError(f"not an hour: {problem}") from problem

@@ -1,0 +1,73 @@
+"""One row of ``PredictionLog``: what happened to one call at one version."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
+
+
+class Status(StrEnum):
+    """How a call ended. Everything but ``OK`` and ``FALLBACK`` carries an error code and no prediction."""
+
+    OK = "ok"
+    FALLBACK = "fallback"
+    TIMEOUT = "timeout"
+    UNAVAILABLE = "unavailable"
+    BAD_ANSWER = "bad_answer"
+    ERROR = "error"
+
+
+COLUMNS = (
+    "prediction_id",
+    "predicted_at",
+    "model_version_id",
+    "assigned_version_id",
+    "entity_id",
+    "input_hash",
+    "prediction",
+    "score",
+    "latency_ms",
+    "latency_us",
+    "role",
+    "reason",
+    "bucket",
+    "policy_generation",
+    "rollout_id",
+    "cache_hit",
+    "status",
+    "error_code",
+    "defaulted",
+    "inputs",
+)
+"""The columns of ``PredictionLog`` that the proxy writes, in the order of a spooled row."""
+
+
+class PredictionRow(NamedTuple):
+    """A row to be logged, in the order of :data:`COLUMNS`.
+
+    ``model_version_id`` is who answered (or failed last), ``assigned_version_id`` is whom the route named; they differ
+    after a fallback. ``prediction`` is JSON text, ``null`` when there is none. ``predicted_at`` is seconds since the
+    epoch, UTC. ``defaulted`` names the features that took their declared default. ``inputs`` is JSON text too, ``None``
+    for an entity that is not sampled.
+    """
+
+    prediction_id: str
+    predicted_at: float
+    model_version_id: int
+    assigned_version_id: int
+    entity_id: str
+    input_hash: str
+    prediction: bytes
+    score: float | None
+    latency_us: int
+    role: Role
+    reason: Reason
+    bucket: int
+    policy_generation: int
+    rollout_id: int | None
+    cache_hit: bool
+    status: Status
+    error_code: str | None
+    defaulted: tuple[str, ...]
+    inputs: bytes | None = None

@@ -1,0 +1,1 @@
+"""Bodies of predict and rank calls, read from strict JSON."""

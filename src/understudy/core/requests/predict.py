@@ -1,0 +1,172 @@
+"""A predict request, read from its JSON body."""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+from understudy.core.requests.strict_json import parse
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
+from understudy.core.schema.schema import Assembled, assembled, single_values
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, TypedBody, TypedDecoder
+from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody, UnderstudyError, Violation
+
+MAX_BATCH = 256
+_FIELDS = frozenset({"entity_id", "inputs", "category"})
+
+
+class PredictRequest(NamedTuple):
+    """What a caller asks: who it is about, the inputs at hand, and the category that may override the bucket."""
+
+    entity_id: str
+    inputs: Mapping[str, Any]
+    category: str | None = None
+
+    def is_large(self, _version: ModelVersion) -> bool:
+        """Whether assembling takes so long that other callers would wait for it."""
+        return False
+
+    def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
+        """Return the version's tensors; raises as :meth:`understudy.core.schema.schema.InputSchema.assemble`."""
+        return version.input_schema.assemble(self.inputs, stored)
+
+    def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what may be logged of the inputs."""
+        return single_values(version.input_schema.features, self.inputs, stored)
+
+
+class TypedRequest:
+    """A predict request that was read in one pass by the decoder of a version's inputs.
+
+    Versions that take the same inputs have its row at once; for any other it is read again.
+    """
+
+    __slots__ = ("_body", "_decoder", "_inputs", "_row", "category", "entity_id")
+
+    _inputs: Mapping[str, Any] | None
+
+    def __init__(self, typed: TypedBody, decoder: TypedDecoder, body: bytes) -> None:
+        self.entity_id, self.category, self._row = typed
+        self._decoder = decoder
+        self._body = body
+        self._inputs = None
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs at hand."""
+        if self._inputs is None:
+            self._inputs = parse_predict(self._body).inputs
+        return self._inputs
+
+    def is_large(self, _version: ModelVersion) -> bool:
+        """See :meth:`PredictRequest.is_large`."""
+        return False
+
+    def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
+        """See :meth:`PredictRequest.assemble`."""
+        schema = version.input_schema
+        return assembled(self._row) if schema.decoder is self._decoder else schema.assemble(self.inputs, stored)
+
+    def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+        """See :meth:`PredictRequest.logged_values`."""
+        return single_values(version.input_schema.features, self.inputs, stored)
+
+
+def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:
+    """Read the body of one predict call in one pass where that can be; raises as :func:`parse_predict`."""
+    typed = decoder.read(body) if decoder is not None else None
+    return parse_predict(body) if decoder is None or typed is None else TypedRequest(typed, decoder, body)
+
+
+def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictRequest:
+    """Read the body of one predict call, its JSON by ``read``.
+
+    Raises:
+        MalformedBody: If it is not JSON, or not an object.
+        EntityIdInvalid: If the entity id is missing, empty, too long or no string.
+        InputInvalid: If another field is unknown or of a wrong type.
+    """
+    return predict_request_of(read(body))
+
+
+def parse_batch(body: bytes) -> list[PredictRequest | UnderstudyError]:
+    """Read the body of a batch; a member that cannot be read is its error, the others are kept.
+
+    Raises:
+        MalformedBody: If the body is not JSON.
+        BatchInvalid: If it holds no list of 1 to :data:`MAX_BATCH` members.
+    """
+    document = parse(body)
+    if not isinstance(document, dict) or not isinstance(document.get("entities"), list):
+        raise BatchInvalid('expected an object with "entities": a list of predict requests')
+    extra = sorted(set(document) - {"entities"})
+    if extra:
+        raise BatchInvalid('the only field of a batch is "entities"')
+    members = document["entities"]
+    if not 1 <= len(members) <= MAX_BATCH:
+        raise BatchInvalid(f"a batch has 1 to {MAX_BATCH} entities, this one {len(members)}")
+    return [_member_of(member) for member in members]
+
+
+def _member_of(member: Any) -> PredictRequest | UnderstudyError:
+    try:
+        return predict_request_of(member)
+    except UnderstudyError as problem:
+        return problem
+
+
+def predict_request_of(document: Any) -> PredictRequest:
+    """Return the request in a parsed document; raises as :func:`parse_predict`."""
+    if not isinstance(document, dict):
+        raise MalformedBody("expected a JSON object: line 1, column 1 (byte 0)")
+    entity_id = document.get("entity_id")
+    inputs = document.get("inputs")
+    category = document.get("category")
+    if (
+        type(entity_id) is not str
+        or not 0 < len(entity_id) <= MAX_ENTITY_ID
+        or type(inputs) is not dict
+        or not (category is None or (type(category) is str and len(category) <= MAX_ENTITY_ID))
+        or not document.keys() <= _FIELDS
+    ):
+        refuse(document, envelope_violations(document, _FIELDS, "a predict request"))
+    return PredictRequest(entity_id, inputs, category)
+
+
+def envelope_violations(document: dict[str, Any], fields: AbstractSet[str], kind: str) -> list[Violation]:
+    """Return everything that is wrong with entity id, inputs and category, and with the names of the fields."""
+    entity_problem = _entity_problem(document)
+    violations = [Violation("/entity_id", entity_problem)] if entity_problem else []
+    if "inputs" not in document:
+        violations.append(Violation("/inputs", "missing; expected an object of features"))
+    elif not isinstance(document["inputs"], dict):
+        violations.append(Violation("/inputs", "expected an object of features"))
+    category = document.get("category")
+    if category is not None and not (isinstance(category, str) and len(category) <= MAX_ENTITY_ID):
+        violations.append(Violation("/category", f"expected a string of at most {MAX_ENTITY_ID} characters"))
+    unknown = (name[:MAX_NAME_SHOWN] for name in document if name not in fields)
+    violations.extend(
+        Violation("/" + name.replace("~", "~0").replace("/", "~1"), f"is not a field of {kind}")
+        for name in islice(unknown, MAX_VIOLATIONS)
+    )
+    return violations
+
+
+def refuse(document: dict[str, Any], violations: list[Violation]) -> NoReturn:
+    """Raise with these violations, of which the entity id's comes first."""
+    count = f"{len(violations)} problem{'s' if len(violations) > 1 else ''}"
+    raise (EntityIdInvalid if _entity_problem(document) else InputInvalid)(count, tuple(violations))
+
+
+def _entity_problem(document: dict[str, Any]) -> str | None:
+    entity_id = document.get("entity_id")
+    if entity_id is None:
+        return "missing"
+    if not isinstance(entity_id, str):
+        return "expected a string"
+    if not entity_id:
+        return "is empty"
+    if len(entity_id) > MAX_ENTITY_ID:
+        return f"is longer than {MAX_ENTITY_ID} characters"
+    return None

@@ -1,0 +1,1 @@
+"""The rollout as a state machine: plan, state, transitions, actions, forecast and history."""

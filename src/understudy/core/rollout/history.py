@@ -1,0 +1,125 @@
+"""What the analysis said of a rollout at moments of its past, judged again from prefixes of its windows.
+
+A verdict is a function of the windows that had ended, so every look of the past can be taken once more: the pictures of
+a rollout show what the monitor saw, and not what a second way of counting would have made of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Check, Decision, Evidence
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.routing.policy import Role
+from understudy.core.windows.histogram import Histogram, merged, value_of
+from understudy.core.windows.strata import Strata
+from understudy.core.windows.window import WINDOW_SECONDS, Window
+
+MOST_LOOKS = 60
+"""Points of a picture: more are not told apart, and each costs a look."""
+SCORE_CELLS = 40
+OUTER_RATIO = 0.001
+"""Share of the scores on either side that the picture's outer cells hold, wherever they are."""
+
+
+class Course(NamedTuple):
+    """The way of a rollout as far as the analysis went with it."""
+
+    stage: Stage
+    """At the end of the way."""
+    limits: Sequence[CanaryPolicy]
+    """Of each stage that began."""
+    weights_percent: Sequence[float]
+    """Of each stage that began."""
+
+
+class Looked(NamedTuple):
+    """A decision, and when it was (or would have been) made, in seconds since the epoch."""
+
+    at: float
+    decision: Decision
+
+
+class ScoreDistributions(NamedTuple):
+    """How many scores of each side are in each cell; ``edges`` are one more than cells."""
+
+    edges: Sequence[float]
+    champion: Sequence[int]
+    challenger: Sequence[int]
+
+
+def moments_between(first: float, last: float, most: int = MOST_LOOKS) -> list[float]:
+    """Return at most so many moments at equal distances, a window apart at least; ``last`` is always one."""
+    count = min(most - 1, int((last - first) // WINDOW_SECONDS))
+    return [*(first + (last - first) * number / (count or 1) for number in range(count)), last]
+
+
+def latest_moments(now: float, count: int, since: float) -> list[float]:
+    """Return the last moments at which a window more had ended, oldest first, ``now`` included; none before ``since``.
+
+    They are the same ones until the next window ends, but for ``now``.
+    """
+    newest = int(now // WINDOW_SECONDS) * WINDOW_SECONDS
+    ends = (float(newest - WINDOW_SECONDS * number) for number in range(count - 2, -1, -1))
+    return [*(end for end in ends if since < end < now), now]
+
+
+def stage_at(course: Course, moment: float) -> tuple[CanaryPolicy, Stage]:
+    """Return the limits and the stage of a look at a moment; a stage begins after its own first moment."""
+    begun = max(1, sum(start < moment for start in course.stage.starts))
+    stage = replace(course.stage, starts=course.stage.starts[:begun], weight_percent=course.weights_percent[begun - 1])
+    return course.limits[begun - 1], stage
+
+
+def look_back(strata: Strata, course: Course, moments: Sequence[float]) -> list[Looked]:
+    """Return what the analysis says at each moment, of the windows that had ended by then."""
+    return [Looked(moment, judge(strata, *stage_at(course, moment), moment)) for moment in moments]
+
+
+def rows_of(looks: Sequence[Looked], check: Check) -> list[tuple[float, Evidence]]:
+    """Return one check over time; looks that do not have it are left out."""
+    return [(look.at, row) for look in looks for row in look.decision.evidence if row.check is check]
+
+
+def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:
+    """Return the challenger's judged calls in each stage that began."""
+    borders = [*(strata.first_at(start) for start in starts), len(strata.starts)]
+    calls = strata.challenger["calls"]
+    return [int(calls[first:end].sum()) for first, end in pairwise(borders)]
+
+
+def score_distributions(windows: Sequence[Window]) -> ScoreDistributions | None:
+    """Return the scores of champion and challenger in common cells of equal width; ``None`` if a side has none."""
+    champion, challenger = (
+        merged(window.scores for window in windows if window.key.role is role)
+        for role in (Role.CHAMPION, Role.CHALLENGER)
+    )
+    if not (champion.counts and challenger.counts):
+        return None
+    both = merged((champion, challenger))
+    low, high = (both.quantile(share) or 0.0 for share in (OUTER_RATIO, 1 - OUTER_RATIO))
+    if low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    edges = np.linspace(low, max(high, low + 1e-9), SCORE_CELLS + 1).tolist()
+    return ScoreDistributions(edges, *(_cells(side, edges) for side in (champion, challenger)))
+
+
+def calls_per_second(windows: Sequence[Window], since: float, until: float) -> dict[Role, float]:
+    """Return the calls that each role got, cache hits included, of windows that lie between two moments."""
+    found = {Role.CHAMPION: 0, Role.CHALLENGER: 0}
+    for window in windows:
+        if window.key.role in found and since <= window.key.start and window.key.start + WINDOW_SECONDS <= until:
+            found[window.key.role] += window.volume
+    return {role: volume / (until - since) for role, volume in found.items()}
+
+
+def _cells(histogram: Histogram, edges: Sequence[float]) -> list[int]:
+    counts = np.zeros(len(edges) - 1, np.int64)
+    for cell, count in histogram.counts.items():
+        place = int(np.searchsorted(edges, value_of(cell), side="right")) - 1
+        counts[min(max(place, 0), len(counts) - 1)] += count
+    return [int(count) for count in counts]

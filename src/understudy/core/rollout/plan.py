@@ -1,0 +1,160 @@
+"""How a rollout is to go: how risky the change is, and the steps of the traffic that follow from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from math import ceil
+from typing import Any, NamedTuple
+
+MAXIMUM_SECONDS = 86_400.0
+"""Longest time of a step before a person is asked, unless the plan says otherwise or its dwell times are longer."""
+KEEP_WARM_SECONDS = 1_800.0
+"""How long a replaced champion can be put back at once. Source: issue 3, item 4."""
+FAST_FACTOR = 90.0
+"""Half an hour becomes 20 seconds."""
+
+WHOLE_PERCENT = 100
+
+
+class Risk(StrEnum):
+    """How much of a version is new. Source: seed 003, ``UpdateRisk``."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+class Strategy(StrEnum):
+    """How the traffic moves."""
+
+    ROLLING = "rolling"
+    """Step by step; the analysis can only stop it, a step need not be proved."""
+    CANARY = "canary"
+    """Step by step; each step needs its dwell time, its requests and the analysis' word."""
+    BLUE_GREEN = "blue_green"
+    """At once, after the warm-up."""
+
+
+class VersionFacts(NamedTuple):
+    """What the grade of a change rests on; ``None`` and ``""`` are unknown, and unknown is never "the same"."""
+
+    version: str
+    artifact_digest: str | None = None
+    base_model: str | None = None
+    family: str | None = None
+    """By default the base model's name up to its first hyphen. Source: seed 003, ``_assess_risk``."""
+    framework: str | None = None
+
+
+class Step(NamedTuple):
+    """A share of the traffic, and what must have been seen before the next one."""
+
+    weight_percent: int
+    """1-100; 100 is always the last one and makes the challenger the champion."""
+    dwell_seconds: float
+    min_requests: int
+    """Calls of the challenger in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """The whole way to the champion's place; ``core.plan_reader.read_plan`` makes none that breaks a rule."""
+
+    steps: tuple[Step, ...]
+    strategy: Strategy = Strategy.CANARY
+    maximum_seconds: float = MAXIMUM_SECONDS
+    """Longest time of one step; then it waits for a person."""
+    keep_warm_seconds: float = KEEP_WARM_SECONDS
+    canary_policy: str = "default"
+    canary_limits: Mapping[str, Any] = field(default_factory=dict)
+    """As the analysis named by ``canary_policy`` reads them; not looked at here."""
+    salt: str | None = None
+    """What is hashed in the place of the model's name; ``None``: the model's name."""
+
+
+LADDER = (
+    Step(2, 1_800, 200),
+    Step(5, 1_800, 500),
+    Step(10, 3_600, 2_000),
+    Step(25, 3_600, 5_000),
+    Step(50, 7_200, 10_000),
+    Step(100, 0, 0),
+)
+"""Source: seed 003, the table of its progressive rollout."""
+_ROLLING = (Step(25, 60, 0), Step(50, 60, 0), Step(100, 0, 0))
+_FIRST_STEPS = {Risk.MEDIUM: (10, 3_600.0), Risk.HIGH: (5, 14_400.0), Risk.CRITICAL: (2, 86_400.0)}
+"""Weight and dwell time. Source: seed 003, ``plan_update``."""
+
+
+def grade_risk(current: VersionFacts, target: VersionFacts) -> Risk:
+    """Return how risky it is to replace ``current`` by ``target``.
+
+    The same artifact is ``LOW``, the same base model ``MEDIUM`` (``HIGH`` in another framework: its speed and its
+    rounding are another runtime's), the same family ``HIGH``; anything else, and anything unknown, ``CRITICAL``.
+
+    Source:
+        Seed 003, ``_assess_risk``; the framework is ours.
+    """
+    if _is_same(current.artifact_digest, target.artifact_digest):
+        return Risk.LOW
+    if _is_same(current.base_model, target.base_model):
+        return Risk.MEDIUM if current.framework == target.framework else Risk.HIGH
+    return Risk.HIGH if _is_same(_family(current), _family(target)) else Risk.CRITICAL
+
+
+def _is_same(one: str | None, other: str | None) -> bool:
+    return bool(one) and one == other
+
+
+def _family(facts: VersionFacts) -> str | None:
+    return facts.family or (facts.base_model or "").split("-")[0]
+
+
+def plan_for(risk: Risk) -> RolloutPlan:
+    """Return the plan that a risk asks for: rolling, or the ladder from 10, 5 or 2 % on."""
+    if risk is Risk.LOW:
+        return NAMED_PLANS["rolling"]
+    weight_percent, dwell_seconds = _FIRST_STEPS[risk]
+    first, *others = (step for step in LADDER if step.weight_percent >= weight_percent)
+    steps = (first._replace(dwell_seconds=dwell_seconds), *others)
+    return RolloutPlan(steps, maximum_seconds=usual_maximum_seconds(steps))
+
+
+def compressed(plan: RolloutPlan, factor: float) -> RolloutPlan:
+    """Return the plan with every time and every number of requests divided by ``factor``, for demos and tests."""
+    return replace(
+        plan,
+        steps=tuple(
+            Step(step.weight_percent, step.dwell_seconds / factor, ceil(step.min_requests / factor))
+            for step in plan.steps
+        ),
+        maximum_seconds=plan.maximum_seconds / factor,
+        keep_warm_seconds=plan.keep_warm_seconds / factor,
+    )
+
+
+USUAL_STEPS = {Strategy.ROLLING: _ROLLING, Strategy.CANARY: LADDER, Strategy.BLUE_GREEN: LADDER[-1:]}
+NAMED_PLANS: Mapping[str, RolloutPlan] = {
+    "default": RolloutPlan(LADDER),
+    "fast": compressed(RolloutPlan(LADDER), FAST_FACTOR),
+    "rolling": RolloutPlan(USUAL_STEPS[Strategy.ROLLING], Strategy.ROLLING),
+    "blue_green": RolloutPlan(USUAL_STEPS[Strategy.BLUE_GREEN], Strategy.BLUE_GREEN),
+}
+
+
+def plan_to_json(plan: RolloutPlan) -> dict[str, Any]:
+    """Return the plan as :func:`~understudy.core.rollout.plan_reader.read_plan` reads it."""
+    document = {attribute.name: getattr(plan, attribute.name) for attribute in fields(plan)}
+    return {**document, "steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
+
+
+def usual_step(weight_percent: int, strategy: Strategy) -> Step:
+    """Return what a step of this weight needs unless the plan says it: as the first usual step that is as large."""
+    steps = USUAL_STEPS[strategy]
+    return next((step for step in steps if step.weight_percent >= weight_percent), steps[-1])
+
+
+def usual_maximum_seconds(steps: Sequence[Step]) -> float:
+    """Return the longest time of a step before a person is asked: a day, or twice the longest dwell time."""
+    return max((MAXIMUM_SECONDS, *(2 * step.dwell_seconds for step in steps)))

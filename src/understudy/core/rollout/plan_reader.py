@@ -1,0 +1,191 @@
+"""Plans as people write them.
+
+As JSON; everything may be left out, and a step may be only its weight::
+
+    {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
+     "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null}
+
+As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+from understudy.core.rollout.plan import (
+    KEEP_WARM_SECONDS,
+    NAMED_PLANS,
+    USUAL_STEPS,
+    WHOLE_PERCENT,
+    RolloutPlan,
+    Step,
+    Strategy,
+    usual_maximum_seconds,
+    usual_step,
+)
+from understudy.errors import Violation
+
+MAX_STEPS = 20
+LONGEST_DWELL_SECONDS = 30 * 86_400.0
+LONGEST_WARM_SECONDS = 7 * 86_400.0
+
+_MOST_REQUESTS = 1_000_000_000
+_MOST_CHARACTERS = 255
+_MOST_DIGITS = 9
+
+
+def read_plan(source: str | Mapping[str, Any]) -> RolloutPlan:
+    """Return the plan that a name, a list of weights or a JSON object describes.
+
+    A step without times has those of the first step of :data:`~understudy.core.rollout.plan.LADDER` that is at least as
+    large.
+
+    Raises:
+        ValueError: With everything that is wrong with it; :func:`plan_violations` has it in parts.
+    """
+    plan, violations = _read(source)
+    if plan is None:
+        raise ValueError("; ".join(f"{pointer}: {detail}" for pointer, detail in violations))
+    return plan
+
+
+def plan_violations(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
+    """Return everything that is wrong with a plan, with JSON pointers into it; nothing for a good one."""
+    return _read(source)[1]
+
+
+def _read(source: str | Mapping[str, Any]) -> tuple[RolloutPlan | None, tuple[Violation, ...]]:
+    if isinstance(source, str):
+        named = NAMED_PLANS.get(source.strip())
+        if named is not None:
+            return named, ()
+        source = {"steps": [_weight(part.strip()) for part in source.split(",")]}
+    if not isinstance(source, Mapping):
+        return None, (Violation("", "expected an object, a plan's name or weights"),)
+    reader = _Reader()
+    plan = reader.plan(source)
+    return (None if reader.violations else plan), tuple(reader.violations)
+
+
+def _weight(text: str) -> int | str:
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else text
+
+
+class _Reader:
+    """Reads a plan as far as it can be read, and gathers what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+
+    def plan(self, document: Mapping[str, Any]) -> RolloutPlan:
+        self._known(document, "", [attribute.name for attribute in fields(RolloutPlan)])
+        strategy = self._strategy(document.get("strategy", Strategy.CANARY))
+        steps = self._steps(document.get("steps"), strategy)
+        longest = max((step.dwell_seconds for step in steps), default=0.0)
+        return RolloutPlan(
+            steps=steps,
+            strategy=strategy,
+            maximum_seconds=self._number(
+                document,
+                "/maximum_seconds",
+                usual_maximum_seconds(steps),
+                max(longest, 1e-3),
+                4 * LONGEST_DWELL_SECONDS,
+            ),
+            keep_warm_seconds=self._number(
+                document, "/keep_warm_seconds", KEEP_WARM_SECONDS, 0.0, LONGEST_WARM_SECONDS
+            ),
+            canary_policy=self._text(document, "canary_policy", "default") or "default",
+            canary_limits=self._limits(document.get("canary_limits", {})),
+            salt=self._text(document, "salt", None),
+        )
+
+    def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
+        if value is None:
+            return USUAL_STEPS[strategy]
+        if not isinstance(value, Sequence) or isinstance(value, str) or not 1 <= len(value) <= MAX_STEPS:
+            self._refuse("/steps", f"expected a list of 1 to {MAX_STEPS} steps")
+            return ()
+        steps = tuple(self._step(f"/steps/{index}", step, strategy) for index, step in enumerate(value))
+        if not any(pointer.startswith("/steps/") for pointer, _ in self.violations):
+            self._order(steps)
+            self._count(steps, strategy)
+        return steps
+
+    def _step(self, pointer: str, value: Any, strategy: Strategy) -> Step:
+        step = value if isinstance(value, Mapping) else {"weight_percent": value}
+        self._known(step, pointer, Step._fields)
+        weight_percent = int(self._number(step, f"{pointer}/weight_percent", None, 1, WHOLE_PERCENT, whole=True))
+        usual = usual_step(weight_percent, strategy)
+        return Step(
+            weight_percent,
+            self._number(step, f"{pointer}/dwell_seconds", usual.dwell_seconds, 0, LONGEST_DWELL_SECONDS),
+            int(self._number(step, f"{pointer}/min_requests", usual.min_requests, 0, _MOST_REQUESTS, whole=True)),
+        )
+
+    def _order(self, steps: Sequence[Step]) -> None:
+        for index, (before, after) in enumerate(pairwise(steps), start=1):
+            if after.weight_percent <= before.weight_percent:
+                self._refuse(f"/steps/{index}/weight_percent", "expected more than the step before it")
+        *_, last = steps
+        pointer = f"/steps/{len(steps) - 1}"
+        if last.weight_percent != WHOLE_PERCENT:
+            self._refuse(f"{pointer}/weight_percent", "expected 100 as the last step")
+        elif last.dwell_seconds or last.min_requests:
+            self._refuse(pointer, "expected no dwell_seconds and no min_requests: at 100 it is the champion")
+
+    def _count(self, steps: Sequence[Step], strategy: Strategy) -> None:
+        if strategy is Strategy.BLUE_GREEN and len(steps) > 1:
+            self._refuse("/steps", "expected the one step 100: blue_green moves everything at once")
+        if strategy is not Strategy.BLUE_GREEN and len(steps) == 1:
+            self._refuse("/steps", "expected a step below 100 first; strategy blue_green does without")
+
+    def _strategy(self, value: Any) -> Strategy:
+        try:
+            return Strategy(value)
+        except ValueError:
+            self._refuse("/strategy", f"expected one of {', '.join(Strategy)}")
+            return Strategy.CANARY
+
+    def _number(
+        self,
+        place: Mapping[str, Any],
+        pointer: str,
+        usual: float | None,
+        least: float,
+        most: float,
+        *,
+        whole: bool = False,
+    ) -> float:
+        """Return the number at the end of the pointer; the least one when it cannot be used."""
+        value = place.get(pointer.rpartition("/")[2], usual)
+        types = int if whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, types) or not least <= value <= most:
+            self._refuse(
+                pointer, f"expected {'a whole number' if whole else 'a number'} from {least:,.12g} to {most:,.12g}"
+            )
+            return least
+        return value
+
+    def _text(self, document: Mapping[str, Any], name: str, usual: str | None) -> str | None:
+        value = document.get(name, usual)
+        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _MOST_CHARACTERS):
+            self._refuse(f"/{name}", f"expected a string of 1 to {_MOST_CHARACTERS} characters")
+            return usual
+        return value
+
+    def _limits(self, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return value
+        self._refuse("/canary_limits", "expected an object")
+        return {}
+
+    def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
+        for name in document:
+            if name not in names:
+                escaped = str(name)[:_MOST_CHARACTERS].replace("~", "~0").replace("/", "~1")
+                self._refuse(f"{pointer}/{escaped}", f"is not known; there are {', '.join(names)}")
+
+    def _refuse(self, pointer: str, detail: str) -> None:
+        self.violations.append(Violation(pointer, detail))

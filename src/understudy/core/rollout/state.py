@@ -1,0 +1,238 @@
+"""What a rollout remembers, and what a tick of it sees: the values of ``core.rollout``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from understudy.core.alerts.alerts import AlertKind
+from understudy.core.rollout.actions import Action, PolicySeen
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.verdict import Verdict
+
+
+class Phase(StrEnum):
+    """Where a rollout is, as the table ``Rollout`` names it."""
+
+    PROGRESSING = "PROGRESSING"
+    """Warming up, or at a step below 100 %."""
+    WAITING = "WAITING"
+    """For a person; :class:`WaitingFor` says why. The challenger keeps its share, and can still be rolled back."""
+    PROMOTING = "PROMOTING"
+    """The challenger is champion; the old champion is kept warm."""
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class WaitingFor(StrEnum):
+    """Why a rollout waits for a person."""
+
+    PAUSE = "pause"
+    """A person said so."""
+    CONFLICT = "conflict"
+    """Somebody else changed the policy."""
+    TIME = "time"
+    """A step took longer than the plan allows."""
+    SPLIT = "split"
+    """The traffic is not split as the policy says, so that nothing can be compared."""
+    WARM_UP = "warm_up"
+    """The challenger does not answer the warm-up."""
+
+
+WAITING_ALERTS = {
+    WaitingFor.CONFLICT: AlertKind.ROLLOUT_NEEDS_HUMAN,
+    WaitingFor.TIME: AlertKind.ROLLOUT_STALLED,
+    WaitingFor.SPLIT: AlertKind.SAMPLE_RATIO_MISMATCH,
+    WaitingFor.WARM_UP: AlertKind.ROLLOUT_NEEDS_HUMAN,
+}
+"""Whoever paused it knows."""
+
+
+class Order(StrEnum):
+    """What a person can say to a rollout."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    """Go one step on without waiting for its time and its proof; at the last step that makes it the champion."""
+    ABORT = "abort"
+
+
+class Command(NamedTuple):
+    """An order, who gave it, and why."""
+
+    order: Order
+    actor: str
+    reason: str = ""
+
+
+class Look(NamedTuple):
+    """What the canary analysis came to."""
+
+    verdict: Verdict
+    reason: str
+
+
+class WarmUpResult(NamedTuple):
+    """What became of the probe calls to the challenger."""
+
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a tick sees, read at one moment."""
+
+    now: float
+    """Seconds since the epoch."""
+    policy: PolicySeen | None
+    """``None`` when the model has no policy any more."""
+    decision: Look | None = None
+    """Of the challenger against the champion since the step began."""
+    decision_after_promotion: Look | None = None
+    """Of the new champion; ``ROLL_BACK`` puts the old one back."""
+    requests: int = 0
+    """Calls of the challenger in this step."""
+    proxies: int = 0
+    """Live ones. A silent proxy holds no step: a worker that was killed must not stop every rollout."""
+    proxies_on_generation: int = 0
+    """Those of them that act on the policy's generation."""
+    warm_up: WarmUpResult | None = None
+    command: Command | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """Everything a rollout remembers from tick to tick; a value, stored whole."""
+
+    rollout_id: int
+    model_name: str
+    champion: str
+    """Who was champion when it began."""
+    challenger: str
+    plan: RolloutPlan
+    policy: PolicySeen
+    """The policy as the last action leaves it; what is seen is compared with it."""
+    started_at: float
+    limit_from: float
+    """From when the longest time of the step counts: its start, or when a person last let it go on."""
+    phase: Phase = Phase.PROGRESSING
+    step_starts: tuple[float, ...] = ()
+    """When each step was entered, so far; none while warming up."""
+    waiting_for: WaitingFor | None = None
+    reason: str = ""
+    """Why it waits, or how it ended."""
+    promoted_at: float | None = None
+    split_from: float = 0.0
+    """From when on the split of the traffic is judged: when a person last let the rollout go on despite of it."""
+
+    @property
+    def step(self) -> int:
+        """Index of the current step in the plan; 0 also before the first weight is set."""
+        return max(len(self.step_starts) - 1, 0)
+
+    @property
+    def step_started_at(self) -> float:
+        """When the current step was entered; the rollout's start before the first weight is set."""
+        return self.step_starts[-1] if self.step_starts else self.started_at
+
+    @property
+    def weight_percent(self) -> int:
+        """The challenger's share by the plan: 0 while warming up, 100 as champion."""
+        return self.plan.steps[self.step].weight_percent if self.step_starts else 0
+
+    @property
+    def next_step(self) -> Step | None:
+        """The step after the current one; ``None`` after the last."""
+        index = len(self.step_starts)
+        return self.plan.steps[index] if index < len(self.plan.steps) else None
+
+    @property
+    def warm_until(self) -> float | None:
+        """Until when the old champion is kept; ``None`` before it was replaced."""
+        return None if self.promoted_at is None else self.promoted_at + self.plan.keep_warm_seconds
+
+    def is_in_place(self, seen: PolicySeen | None) -> bool:
+        """Whether the policy is as this state's actions leave it.
+
+        When an action is refused because the policy's generation moved, this tells an action that was applied before
+        (by whoever died before storing the state) from another person's change.
+        """
+        return seen == self.policy
+
+
+class Transition(NamedTuple):
+    """What a tick comes to."""
+
+    state: RolloutState
+    actions: tuple[Action, ...]
+    """To be carried out in this order; none is the most frequent answer."""
+    event: str
+    """One sentence for ``RolloutEvent``."""
+
+
+def begin(rollout_id: int, model_name: str, plan: RolloutPlan, policy: PolicySeen, now: float) -> RolloutState:
+    """Return the state of a new rollout.
+
+    Args:
+        rollout_id: Its id; the policy must carry it.
+        model_name: The model.
+        plan: How it is to go.
+        policy: With the challenger in its role at weight 0, as the transaction that starts the rollout leaves it.
+        now: Seconds since the epoch.
+
+    Raises:
+        ValueError: If the policy is not as described.
+    """
+    if policy.challenger is None or policy.weight_percent or policy.rollout_id != rollout_id:
+        raise ValueError("a rollout begins with its challenger at weight 0 and its id in the policy")
+    return RolloutState(
+        rollout_id=rollout_id,
+        model_name=model_name,
+        champion=policy.champion,
+        challenger=policy.challenger,
+        plan=plan,
+        policy=policy,
+        started_at=now,
+        limit_from=now,
+    )
+
+
+def state_to_json(state: RolloutState) -> dict[str, Any]:
+    """Return what ``Rollout.state`` holds: all but the plan, which has a column of its own."""
+    return {
+        "rollout_id": state.rollout_id,
+        "model_name": state.model_name,
+        "champion": state.champion,
+        "challenger": state.challenger,
+        "policy": state.policy._asdict(),
+        "started_at": state.started_at,
+        "limit_from": state.limit_from,
+        "phase": state.phase,
+        "step_starts": list(state.step_starts),
+        "waiting_for": state.waiting_for,
+        "reason": state.reason,
+        "promoted_at": state.promoted_at,
+        "split_from": state.split_from,
+    }
+
+
+def state_from_json(document: Mapping[str, Any], plan: RolloutPlan) -> RolloutState:
+    """Return the state that :func:`state_to_json` wrote."""
+    waiting_for = document["waiting_for"]
+    return RolloutState(
+        **{
+            **document,
+            "plan": plan,
+            "policy": PolicySeen(**document["policy"]),
+            "phase": Phase(document["phase"]),
+            "step_starts": tuple(document["step_starts"]),
+            "waiting_for": None if waiting_for is None else WaitingFor(waiting_for),
+        }
+    )

@@ -1,0 +1,273 @@
+"""A rollout as a state machine: what to do next, given what is remembered and what is seen.
+
+``next_step`` decides and does nothing; it is called at every tick with everything that was read, and the same state and
+observation give the same answer whenever and wherever they are asked. Its rules stand in :data:`_RULES` in the order in
+which they are asked; the first one that answers decides, so that one tick is at most one step.
+
+What holds whatever comes: a step is never skipped; the weight only goes to the next step's, back to its own step's, or
+to 0; a policy that somebody else changed is not touched before a person has said what is to be done, except to roll the
+challenger back while the roles are still the rollout's own; a final phase is never left.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from understudy.core.alerts.alerts import AlertAction, AlertKind
+from understudy.core.canary.messages import without_place
+from understudy.core.durations import duration_words
+from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.plan import Strategy
+from understudy.core.rollout.state import Observation, Order, Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.transitions import (
+    abreast,
+    action_to,
+    are_ours,
+    difference,
+    entered,
+    is_news,
+    is_unapplied,
+    moved,
+    resolved,
+    taken_back,
+    waiting,
+)
+from understudy.core.routing.proxy_liveness import is_confirmed, live_words
+from understudy.core.verdict import Verdict
+
+WARM_UP_SECONDS = 300.0
+"""Longest time in which the challenger may fail its warm-up before a person is asked: a model takes time to load."""
+
+
+def next_step(state: RolloutState, observation: Observation) -> Transition:
+    """Return the state after a tick, the actions that lead there, and what to write down."""
+    state = abreast(state, observation.policy)
+    return next(found for rule in _RULES if (found := rule(state, observation)) is not None)
+
+
+# -- what is over, and what ends it ------------------------------------------------------------------------------------
+
+
+def _finished(state: RolloutState, observation: Observation) -> Transition | None:
+    """Stay; only a rollback that was decided and not carried out is asked for again."""
+    if not state.phase.is_final:
+        return None
+    seen = observation.policy
+    missing = state.phase is Phase.FAILED and seen is not None and is_unapplied(state, seen)
+    return Transition(state, (action_to(state, seen),) if missing and seen else (), state.reason)
+
+
+def _aborted(state: RolloutState, observation: Observation) -> Transition | None:
+    if observation.command is None or observation.command.order is not Order.ABORT:
+        return None
+    return taken_back(state, observation.policy, f"aborted {_by(observation)}")
+
+
+def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition | None:
+    """Weight 0, or the old champion in its place again, set by somebody else: that person has decided."""
+    seen = observation.policy
+    if seen is None or seen.generation < state.policy.generation or seen.champion != state.champion:
+        return None
+    took_weight = state.policy.weight_percent > 0 and seen.weight_percent == 0
+    if not (took_weight and seen.challenger in (state.challenger, None)) and state.promoted_at is None:
+        return None
+    reason = (
+        f"rolled back by hand: champion {seen.champion}, weight {seen.weight_percent} in generation {seen.generation}"
+    )
+    failed = replace(state, phase=Phase.FAILED, waiting_for=None, reason=reason, policy=seen)
+    return Transition(failed, (*resolved(state), moved(state, reason)), reason)
+
+
+def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> Transition | None:
+    """The guardrail, which also watches while a person is waited for."""
+    seen, is_promoted = observation.policy, state.promoted_at is not None
+    look = observation.decision_after_promotion if is_promoted else observation.decision
+    if look is None or look.verdict is not Verdict.ROLL_BACK or not state.step_starts:
+        return None
+    if seen is None or not are_ours(state, seen) or is_news(state, seen):
+        return None
+    said = without_place(look.reason)
+    if is_promoted:
+        why = f"version {state.champion} is champion again, version {state.challenger} got worse: {said}"
+        kind = AlertKind.CHAMPION_REGRESSED
+    else:
+        why = f"version {state.challenger} rolled back at {seen.weight_percent} %: {said}"
+        kind = AlertKind.CANARY_ROLLED_BACK
+    return taken_back(state, seen, why, Alert(kind, AlertAction.TRIGGER, f"{state.model_name}: {why}"))
+
+
+# -- the policy is not as it was left ----------------------------------------------------------------------------------
+
+
+def _repeated(state: RolloutState, observation: Observation) -> Transition | None:
+    """Ask again for an action that was decided and never carried out; the step begins now."""
+    seen = observation.policy
+    if seen is None or not is_unapplied(state, seen):
+        return None
+    now = observation.now
+    starts = (*state.step_starts[:-1], now)
+    promoted_at = None if state.promoted_at is None else now
+    again = replace(state, step_starts=starts, limit_from=now, promoted_at=promoted_at)
+    return Transition(again, (action_to(state, seen),), "asks again for the last change of the policy")
+
+
+def _conflicting(state: RolloutState, observation: Observation) -> Transition | None:
+    """Somebody else changed the policy: touch nothing, ask a person."""
+    seen = observation.policy
+    if seen is not None and not is_news(state, seen):
+        return None
+    if seen is None and state.waiting_for is WaitingFor.CONFLICT:
+        return None
+    return waiting(state, WaitingFor.CONFLICT, difference(state.policy, seen))
+
+
+# -- what a person says ------------------------------------------------------------------------------------------------
+
+
+def _paused(state: RolloutState, observation: Observation) -> Transition | None:
+    command = observation.command
+    if command is None or command.order is not Order.PAUSE or state.phase is Phase.WAITING:
+        return None
+    return waiting(state, WaitingFor.PAUSE, f"paused {_by(observation)}")
+
+
+def _resumed(state: RolloutState, observation: Observation) -> Transition | None:
+    command, seen = observation.command, observation.policy
+    if command is None or command.order is not Order.RESUME or state.phase is not Phase.WAITING or seen is None:
+        return None
+    if not are_ours(state, seen):
+        why = f"cannot go on: {difference(state.policy, seen)}; put the roles back, or abort"
+        return Transition(state, (), why)
+    phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
+    event = f"goes on {_by(observation)}"
+    gone_on = replace(state, phase=phase, waiting_for=None, reason="", limit_from=observation.now, policy=seen)
+    if state.waiting_for is WaitingFor.SPLIT:
+        gone_on = replace(gone_on, split_from=observation.now)
+    wanted = 0 if state.promoted_at is not None else state.weight_percent
+    if seen.weight_percent == wanted:
+        return Transition(gone_on, resolved(state), event)
+    put_back = SetWeight(wanted, seen.generation)
+    starts = (*state.step_starts[:-1], observation.now)[: len(state.step_starts)]
+    gone_on = replace(gone_on, step_starts=starts, policy=put_back.result(seen))
+    return Transition(gone_on, (put_back, *resolved(state)), f"{event}; the step at {wanted} % begins again")
+
+
+def _promoted_by_hand(state: RolloutState, observation: Observation) -> Transition | None:
+    command, seen = observation.command, observation.policy
+    if command is None or command.order is not Order.PROMOTE or seen is None or not state.is_in_place(seen):
+        return None
+    if not state.step_starts or state.next_step is None:
+        return None
+    return entered(state, seen, observation.now, f"promoted {_by(observation)}")
+
+
+def _stays_waiting(state: RolloutState, _: Observation) -> Transition | None:
+    return Transition(state, (), state.reason) if state.phase is Phase.WAITING else None
+
+
+# -- the way to the champion's place -----------------------------------------------------------------------------------
+
+
+def _warming_up(state: RolloutState, observation: Observation) -> Transition | None:
+    result, seen = observation.warm_up, observation.policy
+    if state.step_starts or seen is None:
+        return None
+    if result is not None and result.passed:
+        return entered(state, seen, observation.now, "the warm-up passed")
+    said = f": {result.detail}" if result is not None and result.detail else ""
+    if observation.now - state.limit_from >= WARM_UP_SECONDS:
+        reason = f"version {state.challenger} fails its warm-up for {duration_words(WARM_UP_SECONDS)}{said}"
+        return waiting(state, WaitingFor.WARM_UP, reason)
+    return Transition(state, (WarmUp(state.challenger),), f"warms version {state.challenger} up{said}")
+
+
+def _kept_warm(state: RolloutState, observation: Observation) -> Transition | None:
+    """The challenger is champion; the old one is retired when its time is over and no proxy calls it any more."""
+    if state.warm_until is None:
+        return None
+    left_seconds = state.warm_until - observation.now
+    if left_seconds > 0:
+        return Transition(state, (), f"keeps version {state.champion} warm for {duration_words(left_seconds)} more")
+    if not is_confirmed(observation.proxies, observation.proxies_on_generation):
+        return Transition(state, (), f"keeps version {state.champion} warm: {_proxies(observation)}")
+    event = f"version {state.challenger} is champion; version {state.champion} is retired"
+    succeeded = replace(state, phase=Phase.SUCCEEDED, reason=event)
+    return Transition(succeeded, (RetireOld(state.champion), moved(state, event)), event)
+
+
+def _split_refused(state: RolloutState, observation: Observation) -> Transition | None:
+    look = observation.decision
+    if look is None or look.verdict is not Verdict.INVALID:
+        return None
+    return waiting(state, WaitingFor.SPLIT, f"stops at {state.weight_percent} %: {without_place(look.reason)}")
+
+
+def _advanced(state: RolloutState, observation: Observation) -> Transition | None:
+    seen = observation.policy
+    if seen is None or _missing(state, observation):
+        return None
+    why = without_place(observation.decision.reason) if observation.decision is not None else "its time is over"
+    return entered(state, seen, observation.now, why)
+
+
+def _out_of_time(state: RolloutState, observation: Observation) -> Transition | None:
+    limit_seconds = state.plan.maximum_seconds
+    if observation.now - state.limit_from < limit_seconds:
+        return None
+    missing = "; ".join(_missing(state, observation))
+    reason = f"undecided at {state.weight_percent} % after {duration_words(limit_seconds)}: {missing}"
+    return waiting(state, WaitingFor.TIME, reason)
+
+
+def _held(state: RolloutState, observation: Observation) -> Transition | None:
+    return Transition(state, (), f"holds at {state.weight_percent} %: {'; '.join(_missing(state, observation))}")
+
+
+def _missing(state: RolloutState, observation: Observation) -> list[str]:
+    """Return, in words, everything that the next step still needs."""
+    step = state.plan.steps[state.step]
+    missing = []
+    elapsed_seconds = max(observation.now - state.step_started_at, 0.0)
+    if elapsed_seconds < step.dwell_seconds:
+        missing.append(f"{duration_words(elapsed_seconds)} of {duration_words(step.dwell_seconds)}")
+    is_judged = state.plan.strategy is Strategy.CANARY
+    if is_judged and observation.requests == 0:
+        missing.append("no traffic")
+    elif observation.requests < step.min_requests:
+        missing.append(f"{observation.requests:,} of {step.min_requests:,} requests")
+    if not is_confirmed(observation.proxies, observation.proxies_on_generation):
+        missing.append(_proxies(observation))
+    look = observation.decision
+    if is_judged and (look is None or look.verdict is not Verdict.ADVANCE):
+        missing.append(without_place(look.reason) if look is not None else "no verdict yet")
+    return missing
+
+
+def _proxies(observation: Observation) -> str:
+    return live_words(observation.proxies, observation.proxies_on_generation)
+
+
+def _by(observation: Observation) -> str:
+    command = observation.command
+    if command is None:
+        return ""
+    return f"by {command.actor}" + (f": {command.reason}" if command.reason else "")
+
+
+_RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
+    _finished,
+    _aborted,
+    _undone_by_hand,
+    _rolled_back_on_evidence,
+    _repeated,
+    _conflicting,
+    _paused,
+    _resumed,
+    _promoted_by_hand,
+    _stays_waiting,
+    _warming_up,
+    _kept_warm,
+    _split_refused,
+    _advanced,
+    _out_of_time,
+    _held,
+)

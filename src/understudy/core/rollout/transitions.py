@@ -1,0 +1,129 @@
+"""The moves of a rollout, out of which its rules choose, and what they ask of the policy that is seen."""
+
+from dataclasses import replace
+
+from understudy.core.alerts.alerts import AlertAction, AlertKind
+from understudy.core.rollout.actions import Alert, PolicyAction, PolicySeen, Promote, RollBack, SetWeight
+from understudy.core.rollout.plan import WHOLE_PERCENT
+from understudy.core.rollout.state import WAITING_ALERTS, Phase, RolloutState, Transition, WaitingFor
+
+
+def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
+    """Enter the next step; the last one makes the challenger the champion."""
+    step = state.plan.steps[len(state.step_starts)]
+    is_last = step.weight_percent == WHOLE_PERCENT
+    action: PolicyAction = SetWeight(step.weight_percent, seen.generation)
+    event = f"version {state.challenger} goes from {state.weight_percent} to {step.weight_percent} %: {why}"
+    if is_last:
+        action = Promote(state.challenger, seen.generation)
+        event = f"version {state.challenger} becomes champion in the place of {state.champion}: {why}"
+    there = replace(
+        state,
+        phase=Phase.PROMOTING if is_last else Phase.PROGRESSING,
+        step_starts=(*state.step_starts, now),
+        limit_from=now,
+        waiting_for=None,
+        reason="",
+        promoted_at=now if is_last else None,
+        policy=action.result(seen),
+    )
+    earlier = () if state.step_starts else _earlier_resolved(state)
+    return Transition(there, (action, *resolved(state), *earlier, moved(state, event)), event)
+
+
+def waiting(state: RolloutState, why: WaitingFor, reason: str) -> Transition:
+    """Stay at this share until a person says how to go on; people are told unless it was one of them."""
+    kind = WAITING_ALERTS.get(why)
+    alerts = [alert for alert in resolved(state) if alert.kind is not kind]
+    if kind is not None:
+        alerts.append(Alert(kind, AlertAction.TRIGGER, f"{state.model_name}: {reason}"))
+    stopped = replace(state, phase=Phase.WAITING, waiting_for=why, reason=reason)
+    return Transition(stopped, tuple(alerts), reason)
+
+
+def resolved(state: RolloutState) -> tuple[Alert, ...]:
+    """Return what tells people that the rollout no longer waits, if they were told that it does."""
+    kind = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
+    summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait any more"
+    return () if kind is None else (Alert(kind, AlertAction.RESOLVE, summary),)
+
+
+def others_resolved(state: RolloutState) -> tuple[Alert, ...]:
+    """Return what ends every incident of a rollout that waits, but for the one that it waits for now."""
+    now = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
+    summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait for that any more"
+    kinds = dict.fromkeys(WAITING_ALERTS.values())
+    return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds if kind is not now)
+
+
+def _earlier_resolved(state: RolloutState) -> tuple[Alert, ...]:
+    """Return what ends the incidents of earlier rollouts: whoever starts the next one has seen to them."""
+    summary = f"{state.model_name}: a rollout of version {state.challenger} has begun"
+    kinds = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
+    return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds)
+
+
+def moved(state: RolloutState, event: str) -> Alert:
+    """Return the note that a rollout changed something, for whoever looks for the cause of an incident."""
+    return Alert(AlertKind.ROLLOUT_MOVED, AlertAction.CHANGE, f"{state.model_name}: {event}")
+
+
+def abreast(state: RolloutState, seen: PolicySeen | None) -> RolloutState:
+    """Return the state at the policy's own generation when others changed only what is none of the rollout's business.
+
+    It need not be stored: the next tick comes to the same.
+    """
+    if seen is None or seen.generation <= state.policy.generation or not seen.is_as(state.policy):
+        return state
+    return replace(state, policy=seen)
+
+
+def action_to(state: RolloutState, seen: PolicySeen) -> PolicyAction:
+    """Return the action that makes the policy of the state out of the one before."""
+    if state.phase is Phase.FAILED:
+        return RollBack(state.champion, state.challenger, state.reason, seen)
+    if state.promoted_at is not None:
+        return Promote(state.challenger, seen.generation)
+    return SetWeight(state.policy.weight_percent, seen.generation)
+
+
+def is_unapplied(state: RolloutState, seen: PolicySeen) -> bool:
+    """Whether the last action is still to be carried out: each makes the generation one higher than it was."""
+    return bool(state.step_starts) and seen.generation == state.policy.generation - 1
+
+
+def is_news(state: RolloutState, seen: PolicySeen) -> bool:
+    """Whether somebody else changed the policy, and nobody was told."""
+    known = state.is_in_place(seen) or is_unapplied(state, seen)
+    return not known and state.waiting_for is not WaitingFor.CONFLICT
+
+
+def are_ours(state: RolloutState, seen: PolicySeen) -> bool:
+    """Whether the roles are the rollout's own, before or after the promotion."""
+    before, after = (state.champion, state.challenger), (state.challenger, None)
+    roles = (seen.champion, seen.challenger)
+    is_ours = roles == before or (state.promoted_at is not None and roles == after)
+    return is_ours and seen.rollout_id == state.rollout_id
+
+
+def taken_back(state: RolloutState, seen: PolicySeen | None, reason: str, *alerts: Alert) -> Transition:
+    """End the rollout with weight 0 and the old champion, as far as the roles are still the rollout's own."""
+    failed = replace(state, phase=Phase.FAILED, waiting_for=None, reason=reason)
+    told = (*alerts, *resolved(state), moved(state, reason))
+    if seen is None or not are_ours(state, seen):
+        return Transition(failed, told, f"{reason}; the policy is somebody else's and stays as it is")
+    if seen.champion == state.champion and seen.weight_percent == 0:
+        return Transition(replace(failed, policy=seen), told, reason)
+    roll_back = RollBack(state.champion, state.challenger, reason, seen)
+    return Transition(replace(failed, policy=roll_back.result(seen)), (roll_back, *told), reason)
+
+
+def difference(ours: PolicySeen, seen: PolicySeen | None) -> str:
+    """Say what somebody else did to the policy."""
+    if seen is None:
+        return "the model has no policy any more"
+    if seen.is_as(ours._replace(salt=seen.salt)):
+        return f"somebody else changed the salt: under generation {seen.generation} other entities meet the challenger"
+    is_now = f"champion {seen.champion}, challenger {seen.challenger or 'none'} at {seen.weight_percent} %"
+    was = f"champion {ours.champion}, challenger {ours.challenger or 'none'} at {ours.weight_percent} %"
+    return f"somebody else changed the policy: generation {seen.generation} has {is_now}; this rollout left {was}"

@@ -1,0 +1,105 @@
+"""Who may do what: keys, scopes, and what each path needs."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from hmac import compare_digest
+
+from understudy.core.routing.policy import ApiKey, PolicySnapshot
+from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
+
+MAX_CREDENTIAL = 512
+"""Characters of a credential that are looked at; a longer one is refused before it is hashed."""
+
+
+class Scope(StrEnum):
+    """What a key may do. ``predict:{model}`` is ``PREDICT`` for one model."""
+
+    PREDICT = "predict"
+    OUTCOMES = "outcomes"
+    READ = "read"
+    OPERATE = "operate"
+
+
+ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
+"""What a caller without a key may do where no key is asked for (loopback): not force versions, not change policies."""
+
+
+def admit(
+    snapshot: PolicySnapshot | None,
+    authorization: str | None,
+    needed: Scope,
+    model_name: str | None = None,
+    *,
+    needs_key: bool,
+) -> None:
+    """Let a caller pass who may do what is ``needed``.
+
+    Args:
+        snapshot: Where the keys are.
+        authorization: The header's value.
+        needed: The scope that is asked for.
+        model_name: The model that a scope for one model may name.
+        needs_key: Whether a caller without a key is refused.
+
+    Raises:
+        PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+        ScopeMissing: The key is good, but not for this.
+    """
+    if snapshot is None and authorization is not None:
+        raise PolicyNotLoaded
+    keys = snapshot.keys if snapshot is not None else {}
+    require(scopes_of(keys, authorization, needs_key=needs_key), needed, model_name)
+
+
+def scopes_of(keys: Mapping[str, ApiKey], authorization: str | None, *, needs_key: bool) -> frozenset[str]:
+    """Return the scopes of a caller.
+
+    Args:
+        keys: Every key that is not revoked, by id.
+        authorization: The header's value, ``Bearer <id>.<secret>``.
+        needs_key: Whether a caller without a key is refused.
+
+    Raises:
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+    """
+    if authorization is None:
+        if needs_key:
+            raise Unauthenticated("this proxy asks every caller for a key")
+        return ANONYMOUS
+    kind, _, credential = authorization.partition(" ")
+    key_id, _, secret = credential.strip().partition(".")
+    if kind.lower() != "bearer" or not secret or len(credential) > MAX_CREDENTIAL:
+        raise Unauthenticated("expected 'Authorization: Bearer <id>.<secret>'")
+    key = keys.get(key_id)
+    stored = key.sha256 if key is not None else b"\0" * 32
+    matches = compare_digest(sha256(secret.encode()).digest(), stored)
+    if key is None or not matches:
+        raise Unauthenticated("the key is unknown or revoked")
+    return key.scopes
+
+
+def key_id_of(authorization: str | None) -> str:
+    """Return the id of the key that a caller showed, whether it is good or not; ``anonymous`` without one."""
+    if authorization is None:
+        return "anonymous"
+    return authorization.partition(" ")[2].strip().partition(".")[0]
+
+
+def key_of(snapshot: PolicySnapshot | None, authorization: str | None) -> ApiKey | None:
+    """Return the key of a caller that was let in, ``None`` for one that showed none."""
+    if snapshot is None or authorization is None:
+        return None
+    return snapshot.keys.get(key_id_of(authorization))
+
+
+def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None) -> None:
+    """Let the caller pass, or say which scope is missing.
+
+    Raises:
+        ScopeMissing: Naming the scope.
+    """
+    if needed in scopes or (model_name is not None and f"{needed}:{model_name}" in scopes):
+        return
+    raise ScopeMissing(f"this needs a key with scope {needed.value!r}")

@@ -1,0 +1,74 @@
+"""Tensor contents between their wire forms and values; the adapters of the model servers share it."""
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, TensorSpec, join_rows, split_bytes_elements
+from understudy.errors import BadAnswer
+
+
+def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes) -> Tensor:
+    """Return a tensor from its packed little-endian content, without copying numbers.
+
+    Raises:
+        BadAnswer: If the content's size is not that of the shape.
+    """
+    if datatype is Datatype.BYTES:
+        try:
+            return tensor_of_values(datatype, shape, split_bytes_elements(content))
+        except ValueError:
+            raise BadAnswer("an output's strings run over the end of its content") from None
+    if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
+        raise BadAnswer(f"an output has {len(content)} bytes, its shape {list(shape)} says otherwise")
+    return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
+
+
+def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collection[Any]) -> Tensor:
+    """Return a tensor from its elements, one by one.
+
+    Raises:
+        BadAnswer: If their number is not that of the shape, or one does not fit the datatype.
+    """
+    if len(values) != _size(shape):
+        raise BadAnswer(f"an output has {len(values)} values, its shape {list(shape)} says otherwise")
+    try:
+        return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)))
+    except (OverflowError, ValueError, TypeError):
+        raise BadAnswer(f"an output's values are not {datatype.wire_name}") from None
+
+
+def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:
+    """Return the flat elements of a packed content that we made; strings are ``bytes``."""
+    if datatype is Datatype.BYTES:
+        elements = split_bytes_elements(content)
+        return np.fromiter(elements, datatype.numpy_dtype, count=len(elements))
+    return np.frombuffer(content, datatype.numpy_dtype)
+
+
+def block_of(specs: Sequence[TensorSpec], rows: Sequence[Row], *, batch: bool) -> Block:
+    """Return the inputs of one call that carries ``rows``; raises as :func:`shape_of_rows`."""
+    return Block(join_rows(rows), tuple([shape_of_rows(spec, rows, batch=batch) for spec in specs]))
+
+
+def shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:
+    """Return the shape of an input that carries ``rows``.
+
+    Raises:
+        ValueError: If there are several rows and the version takes no batch dimension.
+    """
+    if batch:
+        return (len(rows), *spec.shape)
+    if len(rows) != 1:
+        msg = f"{len(rows)} rows for a version without a batch dimension"
+        raise ValueError(msg)
+    return spec.shape
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    if any(dimension < 0 for dimension in shape):
+        raise BadAnswer(f"an output's shape is {list(shape)}")
+    return prod(shape)

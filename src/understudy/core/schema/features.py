@@ -1,0 +1,117 @@
+"""One named input of a model version, and what is wrong with a value for it."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from understudy.core.schema.tensors import Datatype
+from understudy.errors import Violation
+
+MAX_VIOLATIONS = 1_000
+"""Unknown names that one answer lists at most; more of them say nothing new."""
+MAX_NAME_SHOWN = 255
+"""Characters of an unknown name that are shown."""
+
+JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
+    datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
+} | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}
+"""JSON values that an element may be; a whole number is a float too, true and false are no numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One named input. ``shape`` ``()`` is a single value; otherwise a (nested) list of exactly that shape."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...] = ()
+    default: Any = None
+    has_default: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    enum: tuple[Any, ...] = ()
+    stored: bool = False
+    """Whether the feature store is asked when the request does not carry it."""
+    private: bool = False
+    """Whether its values are never logged."""
+    per_treatment: bool = False
+    """Whether each treatment has a value of its own, or else the entity."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+def pointer_of(*parts: str | int) -> str:
+    """Return the JSON pointer (RFC 6901) of a place under ``/inputs``."""
+    return "/inputs" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def feature_at(pointer: str) -> str | None:
+    """Return the name that :func:`pointer_of` began with; ``None`` for any place outside ``/inputs``."""
+    if not pointer.startswith("/inputs/"):
+        return None
+    return pointer.split("/", 3)[2].replace("~1", "/").replace("~0", "~")
+
+
+def expected(feature: Feature) -> str:
+    """Say what the feature should be."""
+    kind = {True: "a number", False: "a string"}[feature.datatype is not Datatype.BYTES]
+    if feature.datatype is Datatype.BOOL:
+        kind = "true or false"
+    elif feature.datatype.is_integer:
+        kind = f"an integer ({feature.datatype.wire_name.lower()})"
+    if feature.shape:
+        return f"a list of shape {list(feature.shape)} of {kind}"
+    return kind
+
+
+def checked(feature: Feature, value: Any, violations: list[Violation]) -> Any:
+    """Return a single value, or the flat list of a feature with a shape; problems go to ``violations``."""
+    if feature.shape:
+        if feature.shape == (1,) and not isinstance(value, list):
+            value = [value]
+        flat: list[Any] = []
+        _flatten(feature, value, (feature.name,), flat, violations)
+        return flat
+    problem = problem_of(feature, value)
+    if problem is not None:
+        violations.append(Violation(pointer_of(feature.name), problem))
+    return value
+
+
+def _flatten(
+    feature: Feature, value: Any, path: tuple[str | int, ...], flat: list[Any], violations: list[Violation]
+) -> None:
+    """Walk down the lists; ``path`` is the feature's name and the indices so far, so its length tells the dimension."""
+    shape = feature.shape[len(path) - 1 :]
+    if not shape:
+        problem = problem_of(feature, value)
+        if problem is not None:
+            violations.append(Violation(pointer_of(*path), problem))
+        flat.append(value)
+    elif not isinstance(value, list):
+        violations.append(Violation(pointer_of(*path), f"expected {expected(feature)}"))
+    elif len(value) != shape[0]:
+        violations.append(Violation(pointer_of(*path), f"expected {shape[0]} elements, got {len(value)}"))
+    else:
+        for index, element in enumerate(value):
+            _flatten(feature, element, (*path, index), flat, violations)
+
+
+def problem_of(feature: Feature, value: Any) -> str | None:
+    """Say what is wrong with one element, without repeating it; ``None`` when nothing is."""
+    if type(value) not in JSON_TYPES[feature.datatype]:
+        return f"expected {_expected_element(feature)}"
+    if feature.enum:
+        return None if value in feature.enum else f"expected one of {', '.join(map(str, feature.enum))}"
+    if feature.minimum is not None and value < feature.minimum:
+        return f"is below the least permitted value {feature.minimum:g}"
+    if feature.maximum is not None and value > feature.maximum:
+        return f"is above the greatest permitted value {feature.maximum:g}"
+    return None
+
+
+def _expected_element(feature: Feature) -> str:
+    return expected(Feature(feature.name, feature.datatype))

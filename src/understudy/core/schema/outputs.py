@@ -1,0 +1,258 @@
+"""A model server's answer, checked against the version's ``output_schema`` and turned into predictions."""
+
+from dataclasses import replace
+from math import isfinite, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from understudy.core.schema.schema import OutputSchema
+from understudy.core.schema.tensors import Datatype, Tensor
+from understudy.errors import BadAnswer
+
+MAX_CACHED_BYTES = 1_048_576
+"""A cache value longer than this is not made, and not looked at."""
+MAX_LOGGED_BYTES = 1_048_576
+"""An answer longer than this is logged without its values.
+
+A quarter of ``spool_format.MAX_PAYLOAD_BYTES``: each byte may become two in a row, and what else is in one has room.
+"""
+_VALUES = b',"scores":['
+"""No string holds this: in JSON text its quotes would have a backslash."""
+_ENVELOPE_BYTES = 256
+"""What a cache value has beside the prediction's text, with room to spare."""
+
+
+class Prediction(NamedTuple):
+    """What the caller gets: JSON text of an object, and the score that metrics and analyses use.
+
+    The object is ``{"score": 0.31}`` when the output is one number or ``score_index`` names one; otherwise
+    ``{"scores": [...]}``, with ``"label"`` when the schema has labels or the values are several.
+    """
+
+    json: bytes
+    score: float | None
+
+    @property
+    def logged(self) -> bytes:
+        """What the log keeps: all of it, or of a very long one its label and its length."""
+        return self.json if len(self.json) <= MAX_LOGGED_BYTES else _shortened(self.json)
+
+
+def _shortened(text: bytes) -> bytes:
+    head, values, _ = text.partition(_VALUES)
+    return b'%b"omitted_bytes":%d}' % (head + b"," if values else b"{", len(text))
+
+
+def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> list[Prediction | BadAnswer]:
+    """Return for each of ``rows`` its prediction, or what is wrong with its values.
+
+    Raises:
+        BadAnswer: If the datatype or the shape is not what the schema says, which no single row is to blame for.
+    """
+    matrix = _matrix_of(schema, tensor, rows, batch=batch)
+    if tensor.datatype is Datatype.BYTES:
+        return [_of_strings(schema, list(row)) for row in matrix]
+    activated = _activate(schema.activation, matrix)
+    defects = _defects_of(schema, activated)
+    # orjson prints a float32 in its shortest form (0.31); through a Python float it would be 0.3100000023841858.
+    values: list[list[Any]] = orjson.loads(
+        orjson.dumps(np.ascontiguousarray(activated), option=orjson.OPT_SERIALIZE_NUMPY)
+    )
+    if defects is None:
+        return [_of_numbers(schema, row) for row in values]
+    return [defect or _of_numbers(schema, row) for defect, row in zip(defects, values, strict=True)]
+
+
+def why_no_score(schema: OutputSchema) -> str | None:
+    """Say why the schema's output is not one score for each row; ``None`` when it is, or only its answer will tell."""
+    if schema.datatype is Datatype.BYTES:
+        return "its output_schema says strings, which have no order"
+    if schema.score_index is None and schema.shape is not None and prod(schema.shape) > 1:
+        return f"its output has {prod(schema.shape)} values a row and output_schema.score_index names none of them"
+    return None
+
+
+def scores_of(schema: OutputSchema, tensor: Tensor, rows: int) -> NDArray[Any]:
+    """Return the score of each row, shape ``(rows,)``, in the output's own datatype after the activation.
+
+    Raises:
+        BadAnswer: If the answer is not what the schema says, has no score, or has one that may not be.
+    """
+    matrix = _matrix_of(schema, tensor, rows, batch=True)
+    if tensor.datatype is Datatype.BYTES:
+        raise BadAnswer("the output is strings, which have no order")
+    if schema.score_index is None and matrix.shape[1] != 1:
+        raise BadAnswer(f"the output has {matrix.shape[1]} values a row; output_schema.score_index must name the score")
+    activated = _activate(schema.activation, matrix)
+    for row, defect in enumerate(_defects_of(schema, activated) or ()):
+        if defect is not None:
+            raise BadAnswer(f"{defect.detail} (row {row})")
+    scores: NDArray[Any] = activated[:, schema.score_index or 0]
+    return scores
+
+
+def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) -> NDArray[Any]:
+    if schema.datatype is not None and tensor.datatype is not schema.datatype:
+        raise BadAnswer(f"the output is {tensor.datatype.wire_name}, the schema says {schema.datatype.wire_name}")
+    shape = tensor.shape[1:] if batch else tensor.shape
+    if batch and (not tensor.shape or tensor.shape[0] != rows):
+        raise BadAnswer(f"the output's shape is {list(tensor.shape)} for {rows} rows")
+    if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1), (1, *schema.shape)):
+        raise BadAnswer(f"the output's shape is {list(shape)}, the schema says {list(schema.shape)}")
+    size = prod(shape)
+    if size == 0 or tensor.values.size != size * rows:
+        raise BadAnswer(f"the output holds {tensor.values.size} values, its shape {list(tensor.shape)} says otherwise")
+    if schema.score_index is not None and schema.score_index >= size:
+        raise BadAnswer(f"score_index {schema.score_index} is outside the output's {size} values")
+    if schema.labels and len(schema.labels) != size:
+        raise BadAnswer(f"{len(schema.labels)} labels for {size} values")
+    return tensor.values.reshape(rows, size)
+
+
+def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
+    if activation == "none":
+        return matrix
+    if not np.issubdtype(matrix.dtype, np.floating):
+        # Whole numbers would wrap around below, an unsigned one when it is negated.
+        matrix = matrix.astype(np.float64)
+    if activation == "sigmoid":
+        # exp of a clipped argument: exp(709) is the last finite double, float32 ends at 88.
+        squashed: NDArray[Any] = 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
+        return squashed
+    weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
+    normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
+    return normalised
+
+
+def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
+    """Return for each row what is wrong with its values; ``None`` when nothing is with any."""
+    checks = [(np.isfinite(matrix), "an output is NaN or infinite")]
+    with np.errstate(invalid="ignore"):
+        if schema.minimum is not None:
+            checks.append(
+                (matrix >= schema.minimum, f"an output is below {schema.minimum:g}, the schema's least value")
+            )
+        if schema.maximum is not None:
+            checks.append(
+                (matrix <= schema.maximum, f"an output is above {schema.maximum:g}, the schema's greatest value")
+            )
+    if all(good.all() for good, _ in checks):
+        return None
+    defects: list[BadAnswer | None] = [None] * len(matrix)
+    for good, text in checks:
+        for row in np.flatnonzero(~good.all(axis=1)):
+            defects[row] = defects[row] or BadAnswer(text)
+    return defects
+
+
+def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
+    index = schema.score_index
+    if index is None and len(values) == 1:
+        index = 0
+    if index is not None:
+        return _scored(values[index])
+    best = max(range(len(values)), key=values.__getitem__)
+    label = schema.labels[best] if schema.labels else best
+    return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
+
+
+def _scored(value: float) -> Prediction:
+    return Prediction(b'{"score":%s}' % orjson.dumps(value), float(value))
+
+
+def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAnswer:
+    try:
+        values = [element.decode() if isinstance(element, bytes) else str(element) for element in elements]
+    except UnicodeDecodeError:
+        return BadAnswer("an output string is not UTF-8")
+    if any("\x00" in value for value in values):
+        return BadAnswer("an output string holds U+0000")
+    if len(values) == 1 or schema.score_index is not None:
+        return Prediction(orjson.dumps({"label": values[schema.score_index or 0]}), None)
+    return Prediction(orjson.dumps({"labels": values}), None)
+
+
+def is_cacheable(prediction: Prediction) -> bool:
+    """Whether a cache takes a prediction: a few long ones would push out thousands of others."""
+    return len(prediction.json) <= MAX_CACHED_BYTES - _ENVELOPE_BYTES
+
+
+class Origin(NamedTuple):
+    """Whose answer a cache value is: the version, the digest of what makes its answers, and the full input hash."""
+
+    version_id: int
+    answer_digest: str
+    input_hash: str
+
+
+def encode_cached(origin: Origin, prediction: Prediction) -> bytes:
+    """Return the cache value: the prediction and whose answer it is."""
+    return b"%b%b}" % (_envelope_of(origin), prediction.json)
+
+
+def _envelope_of(origin: Origin) -> bytes:
+    """Return what stands before the prediction."""
+    version_id, answer_digest, input_hash = origin
+    text = f'{{"version_id":{version_id},"answer_digest":"{answer_digest}","input_hash":"{input_hash}","prediction":'
+    return text.encode()
+
+
+def decode_cached(schema: OutputSchema, origin: Origin, value: bytes) -> Prediction | None:
+    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another origin.
+
+    Only its values are taken: the body is made of them anew, by the same rules as from a server's answer.
+    """
+    envelope = _envelope_of(origin)
+    if len(value) > MAX_CACHED_BYTES or not value.startswith(envelope) or not value.endswith(b"}"):
+        return None
+    try:
+        body = orjson.loads(value[len(envelope) : -1])
+    except orjson.JSONDecodeError:
+        return None
+    rebuilt = _rebuilt(schema, body) if isinstance(body, dict) else None
+    return rebuilt if isinstance(rebuilt, Prediction) else None
+
+
+def _rebuilt(schema: OutputSchema, body: dict[str, Any]) -> Prediction | BadAnswer | None:
+    if body.keys() == {"score"}:
+        single = schema.score_index is not None or schema.shape is None or prod(schema.shape) == 1
+        return _scored(body["score"]) if single and _is_number(body["score"], schema) else None
+    if body.keys() == {"label", "scores"}:
+        values = body["scores"]
+        several = schema.score_index is None and isinstance(values, list) and _fits(schema, len(values))
+        return _of_numbers(schema, values) if several and all(_is_number(one, schema) for one in values) else None
+    return _rebuilt_strings(schema, body) if schema.datatype in (None, Datatype.BYTES) else None
+
+
+def _rebuilt_strings(schema: OutputSchema, body: dict[str, Any]) -> Prediction | BadAnswer | None:
+    if body.keys() == {"label"}:
+        return _of_strings(replace(schema, score_index=None), [body["label"]]) if _is_text(body["label"]) else None
+    labels = body.get("labels")
+    if body.keys() != {"labels"} or schema.score_index is not None or not isinstance(labels, list):
+        return None
+    return _of_strings(schema, labels) if _fits(schema, len(labels)) and all(map(_is_text, labels)) else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _fits(schema: OutputSchema, size: int) -> bool:
+    return size > 1 and (schema.shape is None or size == prod(schema.shape))
+
+
+def _is_number(value: Any, schema: OutputSchema) -> bool:
+    if type(value) is bool:
+        # An activation makes numbers of them, and bounds are numbers' own.
+        is_possible = schema.datatype in (None, Datatype.BOOL) and schema.activation == "none"
+    else:
+        is_possible = type(value) in (float, int)
+    return (
+        is_possible
+        and isfinite(value)
+        and (schema.minimum is None or value >= schema.minimum)
+        and (schema.maximum is None or value <= schema.maximum)
+    )

@@ -1,0 +1,195 @@
+"""``input_schema`` and ``output_schema`` as compiled values; ``schema_reader`` makes them from their documents."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS, Feature, checked, expected, pointer_of
+from understudy.core.schema.tensors import Datatype, Row, TensorSpec
+from understudy.core.schema.typed_decoder import PlainInput, TypedDecoder
+from understudy.errors import InputInvalid, Violation
+
+_MISSING = object()
+
+
+class Assembled(NamedTuple):
+    """Validated inputs as tensors, their SHA-256 (64 hex digits), and the features that took their default."""
+
+    row: Row
+    digest: str
+    defaulted: tuple[str, ...]
+
+
+class PackedTensor(NamedTuple):
+    """An input tensor and the features that lie in it side by side; one without any has the content ``constant``."""
+
+    spec: TensorSpec
+    features: tuple[Feature, ...]
+    constant: bytes = b""
+
+
+class TreatmentLayout(NamedTuple):
+    """Whose each feature is in a version that ranks treatments, and how the treatments lie in the tensors.
+
+    ``nested``: the entity's tensors once, the treatments' with a dimension of their own (``[1, m, n]``), and perhaps a
+    tensor ``counts`` of the treatments' number. Otherwise each treatment is a row, with the entity's features in it.
+    """
+
+    entity_features: tuple[Feature, ...]
+    nested: bool
+    counts: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputSchema:
+    """A compiled ``input_schema``."""
+
+    features: tuple[Feature, ...]
+    batch: bool
+    packed: tuple[PackedTensor, ...]
+    by_name: Mapping[str, Feature]
+    stored_names: tuple[str, ...]
+    plain: PlainInput | None = None
+    decoder: TypedDecoder | None = None
+    treatments: TreatmentLayout | None = None
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """The input tensors, in the order of a :data:`Row`."""
+        return tuple(tensor.spec for tensor in self.packed)
+
+    def assemble(self, values: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> Assembled:
+        """Return the tensors of one entity: its own ``values`` first, then ``stored`` ones, then defaults.
+
+        Raises:
+            InputInvalid: With every violation, each at its JSON pointer under ``/inputs``.
+        """
+        row = self.plain.row_of(values) if self.plain is not None else None
+        if row is not None:
+            return assembled(row)
+        violations: list[Violation] = []
+        merged, defaulted, own = merge(self.features, values, stored, violations)
+        if own != len(values):
+            unknown = (name for name in values if name not in self.by_name)
+            violations.extend(
+                Violation(pointer_of(name[:MAX_NAME_SHOWN]), "is not an input of this version; leave it out")
+                for name in islice(unknown, MAX_VIOLATIONS)
+            )
+        if violations:
+            _refuse(violations)
+        row = self._pack(merged, violations)
+        if violations:
+            _refuse(violations)
+        return Assembled(row, digest_of(row), tuple(defaulted))
+
+    def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
+        return tuple([packed_content(tensor, merged, violations) for tensor in self.packed])
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """A compiled ``output_schema``; ``core.outputs`` reads answers with it."""
+
+    tensor: str | None = None
+    datatype: Datatype | None = None
+    shape: tuple[int, ...] | None = None
+    score_index: int | None = None
+    activation: str = "none"
+    minimum: float | None = None
+    maximum: float | None = None
+    labels: tuple[str, ...] = ()
+
+
+def merge(
+    features: Sequence[Feature],
+    values: Mapping[str, Any],
+    stored: Mapping[str, Any] | None,
+    violations: list[Violation],
+) -> tuple[dict[str, Any], list[str], int]:
+    """Return each feature's value, the names of those that took their default, and how many ``values`` have."""
+    merged: dict[str, Any] = {}
+    defaulted: list[str] = []
+    own = 0
+    for feature in features:
+        name = feature.name
+        value = values.get(name, _MISSING)
+        if value is not _MISSING:
+            own += 1
+        elif stored is not None and name in stored:
+            value = stored[name]
+        elif feature.has_default:
+            value = feature.default
+            if feature.stored:
+                defaulted.append(name)
+        else:
+            violations.append(_missing(feature, stored))
+            continue
+        merged[name] = checked(feature, value, violations)
+    return merged, defaulted, own
+
+
+def single_values(
+    features: Sequence[Feature], values: Mapping[str, Any], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what :func:`merge` takes for each feature that is a single value and not private."""
+    found: dict[str, Any] = {}
+    for feature in features:
+        if not feature.shape and not feature.private:
+            name = feature.name
+            kept = stored[name] if stored is not None and name in stored else feature.default
+            found[name] = values.get(name, kept)
+    return found
+
+
+def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: list[Violation]) -> bytes:
+    """Return a tensor's content for one entity; what does not fit its datatype goes to ``violations``."""
+    datatype = tensor.spec.datatype
+    chunks = [packed_feature(feature, datatype, merged[feature.name], violations) for feature in tensor.features]
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks) or tensor.constant
+
+
+def counts_content(count: int) -> bytes:
+    """Return the content of the tensor that says how many treatments there are."""
+    return struct.pack("<q", count)
+
+
+def assembled(row: Row) -> Assembled:
+    """Return a row of which nothing took a default."""
+    return Assembled(row, digest_of(row), ())
+
+
+def digest_of(row: Row) -> str:
+    """Return the SHA-256 of assembled inputs in hex; each tensor's content is preceded by its length, 8 bytes."""
+    digest = sha256()
+    for content in row:
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _refuse(violations: list[Violation]) -> NoReturn:
+    count = len(violations)
+    raise InputInvalid(f"{count} problem{'s' if count > 1 else ''}", tuple(violations))
+
+
+def _missing(feature: Feature, stored: Mapping[str, Any] | None) -> Violation:
+    if feature.stored and stored is not None:
+        return Violation(pointer_of(feature.name), "missing, and the feature store has no value for this entity")
+    return Violation(pointer_of(feature.name), f"missing; expected {expected(feature)}")
+
+
+def packed_feature(feature: Feature, datatype: Datatype, value: Any, violations: list[Violation]) -> bytes:
+    """Return the elements of one feature's value, flat where it has a shape."""
+    elements = value if feature.shape else (value,)
+    if datatype is Datatype.BYTES:
+        encoded = [str(element).encode() for element in elements]
+        return b"".join(len(element).to_bytes(4, "little") + element for element in encoded)
+    packer = struct.Struct(f"<{len(elements)}{datatype.letter}")
+    try:
+        return packer.pack(*elements)
+    except (OverflowError, struct.error):
+        violations.append(Violation(pointer_of(feature.name), f"does not fit into {datatype.wire_name.lower()}"))
+        return b""

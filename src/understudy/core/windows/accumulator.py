@@ -1,0 +1,221 @@
+"""One window while a batch of calls is added to it."""
+
+from array import array
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from math import isfinite, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.windows.histogram import Histogram, cell_of, cell_of_log, cells_of, cells_of_logs
+from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MICRO, BucketColumn, Window
+
+MAX_WINDOW_ENTITIES = 8_192
+"""Entities of one window that are told apart: 546 a second. Past that, each call of another one counts as an entity."""
+MAX_SCORE = 1_000_000.0
+POSITIVE_SCORE = 0.5
+"""Seed 000: the positive rate is the share of predictions from one half on."""
+TAIL_RATIO = 1.2
+"""Seed 003: a p99 that is 20 % higher is too high (statistics page, §2)."""
+
+_COLUMN_COUNT = len(BucketColumn)
+_ERRORS = int(BucketColumn.ERRORS)
+_SLOW_LOW = int(BucketColumn.SLOW_LOW)
+_SLOW_HIGH = int(BucketColumn.SLOW_HIGH)
+_LOG_LATENCY = int(BucketColumn.LOG_LATENCY)
+_SCORE_CALLS = int(BucketColumn.SCORE_CALLS)
+_SCORE = int(BucketColumn.SCORE)
+
+
+class WindowTally:
+    """The sums of one window; what it starts from is never changed.
+
+    Calls are added one by one or many at once, to the same sums. What counts a call as failed, as a hit or as new is
+    decided before.
+
+    Args:
+        window: What is committed.
+        entities: Hashes of the entities that are in it.
+        error_entities: Those with an error.
+        slow_us: The threshold τ in microseconds; without one no call is slow.
+    """
+
+    def __init__(
+        self, window: Window, entities: AbstractSet[int], error_entities: AbstractSet[int], slow_us: int | None
+    ) -> None:
+        self._base = window
+        self._known = entities
+        self._known_with_error = error_entities
+        self.fresh: set[int] = set()
+        """Entities that were not in the window."""
+        self.fresh_with_error: set[int] = set()
+        self._slow_low_us = float("inf") if slow_us is None else slow_us
+        self._slow_high_us = TAIL_RATIO * self._slow_low_us
+        self._latencies = dict(window.latencies.counts)
+        self._scores = dict(window.scores.counts)
+        self._buckets = array("q", window.buckets.tobytes())
+        for name in COUNTS:
+            setattr(self, name, getattr(window, name))
+
+    volume: int
+    cache_hits: int
+    calls: int
+    errors: int
+    entities: int
+    error_entities: int
+    new_entities: int
+    new_in_role: int
+    log_latency: int
+    log_latency_squares: int
+    slow_low: int
+    slow_high: int
+    score_calls: int
+    score: int
+    score_squares: int
+    positives: int
+
+    def window(self) -> Window:
+        """Return the window with everything added so far."""
+        return Window(
+            key=self._base.key,
+            **{name: getattr(self, name) for name in COUNTS},
+            latencies=Histogram(self._latencies),
+            scores=Histogram(self._scores),
+            buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
+        )
+
+    def add_failure(self, entity: int) -> None:
+        """Add a judged call that its version failed."""
+        self._buckets[self._add_call(entity) + _ERRORS] += 1
+        self.errors += 1
+        if entity in self._known_with_error or entity in self.fresh_with_error:
+            return
+        self.error_entities += 1
+        if len(self._known_with_error) + len(self.fresh_with_error) < MAX_WINDOW_ENTITIES:
+            self.fresh_with_error.add(entity)
+
+    def add_answer(self, entity: int, latency_us: int, score: float | None) -> None:
+        """Add a judged call that its version answered."""
+        place = self._add_call(entity)
+        buckets = self._buckets
+        logarithm = log(latency_us or 1)
+        micro = int(logarithm * MICRO)
+        self.log_latency += micro
+        self.log_latency_squares += int(logarithm * logarithm * MICRO)
+        buckets[place + _LOG_LATENCY] += micro
+        cell = cell_of_log(logarithm)
+        self._latencies[cell] = self._latencies.get(cell, 0) + 1
+        if latency_us > self._slow_low_us:
+            self.slow_low += 1
+            buckets[place + _SLOW_LOW] += 1
+            if latency_us > self._slow_high_us:
+                self.slow_high += 1
+                buckets[place + _SLOW_HIGH] += 1
+        if score is not None and isfinite(score):
+            self._add_score(place, score)
+
+    def add_calls(
+        self,
+        entities: NDArray[np.uint64],
+        is_failed: NDArray[np.bool_],
+        latency_us: NDArray[np.int64],
+        scores: NDArray[np.float64],
+    ) -> None:
+        """Add judged calls, arrays of shape ``(n,)`` in their order: failures if ``is_failed``, the others answers.
+
+        Args:
+            entities: Their analysis hashes.
+            is_failed: Latency and score of these count nowhere.
+            latency_us: From 0 to 2**53.
+            scores: Those that are not finite are none.
+        """
+        places = (entities % ANALYSIS_BUCKETS).astype(np.intp) * _COLUMN_COUNT
+        buckets = np.frombuffer(self._buckets, np.int64)
+        np.add.at(buckets, places, 1)
+        np.add.at(buckets, places[is_failed] + _ERRORS, 1)
+        failed = entities[is_failed].tolist()
+        self.calls += entities.size
+        self.errors += len(failed)
+        self.entities += _count_new(entities.tolist(), self._known, self.fresh)
+        self.error_entities += _count_new(failed, self._known_with_error, self.fresh_with_error)
+        is_answered = ~is_failed
+        self._add_latencies(buckets, places[is_answered], latency_us[is_answered])
+        is_scored = is_answered & np.isfinite(scores)
+        self._add_scores(buckets, places[is_scored], scores[is_scored])
+
+    def _add_call(self, entity: int) -> int:
+        """Count a judged call and its entity; return where its analysis bucket is."""
+        self.calls += 1
+        if entity not in self._known and entity not in self.fresh:
+            self.entities += 1
+            if len(self._known) + len(self.fresh) < MAX_WINDOW_ENTITIES:
+                self.fresh.add(entity)
+        place = entity % ANALYSIS_BUCKETS * _COLUMN_COUNT
+        self._buckets[place] += 1
+        return place
+
+    def _add_score(self, place: int, score: float) -> None:
+        cell = cell_of(score)
+        self._scores[cell] = self._scores.get(cell, 0) + 1
+        self.positives += score >= POSITIVE_SCORE
+        clipped = min(max(score, -MAX_SCORE), MAX_SCORE)
+        micro = round(clipped * MICRO)
+        self.score += micro
+        self.score_squares += round(clipped * clipped * MICRO)
+        self.score_calls += 1
+        self._buckets[place + _SCORE_CALLS] += 1
+        self._buckets[place + _SCORE] += micro
+
+    def _add_latencies(
+        self, buckets: NDArray[np.int64], places: NDArray[np.intp], latency_us: NDArray[np.int64]
+    ) -> None:
+        # The library's logarithm, not numpy's: theirs may differ in the last bit, and then in a sum's last digit.
+        logarithms = np.array(list(map(log, np.maximum(latency_us, 1).tolist())))
+        micros = (logarithms * MICRO).astype(np.int64)
+        self.log_latency += int(micros.sum())
+        self.log_latency_squares += int((logarithms * logarithms * MICRO).astype(np.int64).sum())
+        np.add.at(buckets, places + _LOG_LATENCY, micros)
+        _count_cells(self._latencies, cells_of_logs(logarithms))
+        if self._slow_low_us == float("inf"):
+            return
+        slow_low, slow_high = places[latency_us > self._slow_low_us], places[latency_us > self._slow_high_us]
+        self.slow_low += slow_low.size
+        self.slow_high += slow_high.size
+        np.add.at(buckets, slow_low + _SLOW_LOW, 1)
+        np.add.at(buckets, slow_high + _SLOW_HIGH, 1)
+
+    def _add_scores(self, buckets: NDArray[np.int64], places: NDArray[np.intp], scores: NDArray[np.float64]) -> None:
+        _count_cells(self._scores, cells_of(scores))
+        self.positives += int(np.count_nonzero(scores >= POSITIVE_SCORE))
+        clipped = np.clip(scores, -MAX_SCORE, MAX_SCORE)
+        micros = np.rint(clipped * MICRO).astype(np.int64)
+        self.score += int(micros.sum())
+        # One square fits into 64 bits, ten do not.
+        self.score_squares += sum(np.rint(clipped * clipped * MICRO).astype(np.int64).tolist())
+        self.score_calls += scores.size
+        np.add.at(buckets, places + _SCORE_CALLS, 1)
+        np.add.at(buckets, places + _SCORE, micros)
+
+
+def _count_new(entities: Sequence[int], known: AbstractSet[int], fresh: set[int]) -> int:
+    """Remember entities as far as there is room; return how many calls were of one that was not in the window."""
+    unknown = set(entities).difference(known) - fresh
+    room = MAX_WINDOW_ENTITIES - len(known) - len(fresh)
+    if len(unknown) <= room:
+        fresh |= unknown
+        return len(unknown)
+    met = 0
+    for entity in entities:
+        if entity in known or entity in fresh:
+            continue
+        met += 1
+        if room > 0:
+            fresh.add(entity)
+            room -= 1
+    return met
+
+
+def _count_cells(counts: dict[int, int], cells: NDArray[np.int64]) -> None:
+    for cell, count in zip(*(column.tolist() for column in np.unique(cells, return_counts=True)), strict=True):
+        counts[cell] = counts.get(cell, 0) + count

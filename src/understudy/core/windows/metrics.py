@@ -1,0 +1,76 @@
+"""The metrics of one version in one stretch of time, as they are written to ``PredictionMetric``.
+
+Source:
+    Seed 000 names "mean, p50, p95, positive rate" of predictions; it asks for latency p99 and error rate without names
+    of their own, and those are ours.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from understudy.core.windows.window import MICRO
+
+METRIC_NAMES = (
+    "volume",
+    "error_rate",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "latency_p99_ms",
+    "mean",
+    "p50",
+    "p95",
+    "positive_rate",
+)
+"""Every ``metric_name``. Rates are from 0 to 1; the last four are of predictions."""
+
+QuantileOf = Callable[[float], float | None]
+"""The value that a share (0 to 1) of all values does not exceed; ``None`` without values."""
+
+_MICROSECONDS_PER_MS = 1_000
+
+
+class VersionCounts(NamedTuple):
+    """What a version did: sums, and where its quantiles come from."""
+
+    volume: int
+    """Calls that it was asked for, cache hits included."""
+    calls: int
+    """Those that it answered or failed itself, which is what the error rate is of."""
+    errors: int
+    latency_us: QuantileOf
+    """Of its own answers, in microseconds."""
+    score_calls: int
+    """Answers with a score."""
+    score: int
+    """Sum of the scores, in millionths."""
+    positives: int
+    """Scores of at least 0.5."""
+    score_quantile: QuantileOf
+
+
+def metrics_of(counts: VersionCounts) -> dict[str, float]:
+    """Return the value of each metric by its name.
+
+    A metric of nothing is left out: a version without traffic has a volume of 0 and no error rate, one without scores
+    has no mean.
+    """
+    found = {
+        "volume": float(counts.volume),
+        "error_rate": _per(counts.errors, counts.calls),
+        "latency_p50_ms": _milliseconds(counts.latency_us(0.50)),
+        "latency_p95_ms": _milliseconds(counts.latency_us(0.95)),
+        "latency_p99_ms": _milliseconds(counts.latency_us(0.99)),
+        "mean": _per(counts.score / MICRO, counts.score_calls),
+        "p50": counts.score_quantile(0.50),
+        "p95": counts.score_quantile(0.95),
+        "positive_rate": _per(counts.positives, counts.score_calls),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _per(total: float, rows: int) -> float | None:
+    return total / rows if rows else None
+
+
+def _milliseconds(microseconds: float | None) -> float | None:
+    return None if microseconds is None else microseconds / _MICROSECONDS_PER_MS

@@ -1,0 +1,160 @@
+"""What windows need to know of the rows of the log, read from COPY text: row by row, or all rows at once in columns."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from operator import itemgetter
+from re import compile as pattern
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.prediction_log.row import Status
+
+NULL = b"\\N"
+OK = Status.OK.encode()
+TRUE = b"t"
+NEEDED = (
+    "predicted_at",
+    "model_version_id",
+    "assigned_version_id",
+    "role",
+    "reason",
+    "policy_generation",
+    "rollout_id",
+    "entity_id",
+    "score",
+    "latency_us",
+    "cache_hit",
+    "status",
+)
+"""The columns that windows need: first those that decide whose window it is."""
+
+_PIECE_ROWS = 256
+"""So many rows are taken apart at a time: all fields of thousands do not stay in a processor's cache."""
+SECOND = len("2025-11-20T18:01:40")
+"""Of ``predicted_at``, its part of whole seconds."""
+_EXACT = 2**53
+"""Integers below it are floats without loss."""
+_ANALYSIS_HASH = blake2b(b"analysis:", digest_size=8)
+"""Where every analysis hash begins. Its copy costs half as much as beginning anew."""
+_as_integer = Struct("<Q").unpack
+_ESCAPED = pattern(rb"\\(.)")
+_ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
+
+Shared = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+"""What rows of one group have in common: the second of ``predicted_at``, and the columns up to ``rollout_id``."""
+
+
+class Layout(NamedTuple):
+    """Where the needed fields are in a row."""
+
+    places: tuple[int, ...]
+    """In the order of :data:`NEEDED`."""
+    facts_of: Callable[[Sequence[bytes]], tuple[bytes, ...]]
+    """From a row's fields to the needed ones."""
+    tabs: int
+    """Of a whole row."""
+
+
+class Columns(NamedTuple):
+    """What many rows say, each array of shape ``(n,)`` in the order of the rows."""
+
+    groups: list[Shared]
+    """What the groups have in common, in the order of their first rows."""
+    group: NDArray[np.intp]
+    """The group of each row: a place in ``groups``."""
+    entity: NDArray[np.uint64]
+    """The analysis hash."""
+    score: NDArray[np.float64]
+    """NaN where there is none."""
+    latency_us: NDArray[np.int64]
+    is_hit: NDArray[np.bool_]
+    is_ok: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=8)
+def layout_of(columns: tuple[str, ...]) -> Layout | None:
+    """Return where the needed fields are, or ``None`` when a column is missing."""
+    if not set(NEEDED).issubset(columns):
+        return None
+    places = tuple(map(columns.index, NEEDED))
+    return Layout(places, itemgetter(*places), len(columns) - 1)
+
+
+def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
+    """Return what the rows say, or ``None`` when it takes a look at each row by itself.
+
+    That is so when a row has another number of fields, a number that is none, or a latency beyond 2**53 µs.
+    """
+    numbers: dict[Shared, int] = {}
+    pieces = []
+    for start in range(0, len(rows), _PIECE_ROWS):
+        fields = _fields(rows[start : start + _PIECE_ROWS], layout)
+        piece = None if fields is None else _read_fields(fields, numbers)
+        if piece is None:
+            return None
+        pieces.append(piece)
+    group, entity, score, latency_us, is_hit, is_ok = map(np.concatenate, zip(*pieces, strict=True))
+    return Columns(list(numbers), group, entity, score, latency_us, is_hit, is_ok)
+
+
+def analysis_hash(entity: bytes) -> int:
+    """Return an entity's 64-bit hash for analyses, which no routing depends on; its analysis bucket is ``% 64``."""
+    hasher = _ANALYSIS_HASH.copy()
+    hasher.update(entity)
+    value: int = _as_integer(hasher.digest())[0]
+    return value
+
+
+def unescaped(text: bytes) -> bytes:
+    """Undo what COPY text escapes."""
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if b"\\" in text else text
+
+
+def _fields(rows: Sequence[bytes], layout: Layout) -> list[list[bytes]] | None:
+    """Return the needed columns, or ``None`` when not every row has all fields."""
+    tabs = layout.tabs
+    if any(row.count(b"\t") != tabs for row in rows) or not all(0 < place < tabs for place in layout.places):
+        return None
+    # One search for all tabs. A row's last field and the next one's first come out as one, and neither is needed.
+    fields = b"".join(rows).split(b"\t")
+    return [fields[place::tabs] for place in layout.places]
+
+
+def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) -> tuple[NDArray[Any], ...] | None:
+    """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
+
+    Args:
+        fields: The columns of :data:`NEEDED`.
+        numbers: The groups so far; new ones are put behind them.
+    """
+    at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status = fields
+    try:
+        latencies = list(map(int, latency))
+        scores = [None if text == NULL else float(text) for text in score]
+    except ValueError:
+        return None
+    if min(latencies) < 0 or max(latencies) >= _EXACT:
+        return None
+    shared = zip([text[:SECOND] for text in at], version, assigned, role, reason, generation, rollout, strict=True)
+    return (
+        np.array([numbers.setdefault(one, len(numbers)) for one in shared], np.intp),
+        _analysis_hashes(entity_id),
+        np.array(scores, np.float64),  # makes NaN of None
+        np.array(latencies, np.int64),
+        np.array([text == TRUE for text in hit]),
+        np.array([text == OK for text in status]),
+    )
+
+
+def _analysis_hashes(entity_ids: Sequence[bytes]) -> NDArray[np.uint64]:
+    begin = _ANALYSIS_HASH.copy
+    digests = []
+    for entity_id in entity_ids:
+        hasher = begin()
+        hasher.update(unescaped(entity_id) if b"\\" in entity_id else entity_id)
+        digests.append(hasher.digest())
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)

@@ -1,0 +1,214 @@
+"""What one version did in one role in fifteen seconds, as one shipper of the log saw it.
+
+A window holds integers that add up, and nothing else: sums in millionths, counts, and the cells of histograms. Windows
+of several shippers or of a longer time are therefore merged by adding, in any order, with the same result to the last
+bit. A percentile is never stored: averages of percentiles were wrong by up to 133 % (statistics page, §2).
+
+Which rows of ``PredictionLog`` count, and where:
+
+* ``reason`` ``forced``: nowhere, it is nobody's traffic.
+* ``reason`` ``category``: only in ``volume`` and ``cache_hits``. The category chose the version, not chance, so a
+  comparison of the versions would compare categories.
+* ``cache_hit``: in ``volume``, ``cache_hits`` and among the new entities. Comparing hits with misses would roll back
+  every challenger, whose cache is cold.
+* A fallback is one row, written under the champion that stood in, and ``assigned_version_id`` still names the
+  challenger. It counts once, as an error of that challenger in the role ``challenger``, whether the champion then
+  answered (``status`` ``fallback``) or failed as well. The champion's own window does not see it: those calls are not
+  a sample of the champion's traffic but the calls that a challenger could not answer, and their latency is that of two.
+* Everything else is a judged call of the version and role that the row names; an error if its ``status`` is
+  ``timeout``, ``unavailable``, ``bad_answer`` or ``error``. Latency and score are those of judged calls that were
+  answered.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from understudy.core.routing.policy import Role
+from understudy.core.windows.histogram import Histogram, merged
+
+WINDOW_SECONDS = 15
+ANALYSIS_BUCKETS = 64
+MICRO = 1_000_000
+"""Sums of logarithms and scores are in millionths, because sums of floats depend on their order."""
+
+
+class WindowKey(NamedTuple):
+    """Whose window it is; unique in the whole installation."""
+
+    shipper: str
+    epoch: int
+    """0, or above it for rows that came after their window was closed: a window of its own, to be added."""
+    model_version_id: int
+    role: Role
+    rollout_id: int
+    """0 outside of any rollout."""
+    policy_generation: int
+    start: int
+    """Seconds since the epoch, a multiple of :data:`WINDOW_SECONDS`."""
+
+
+class BucketColumn(IntEnum):
+    """What is known of each analysis bucket: the columns of :attr:`Window.buckets`."""
+
+    CALLS = 0
+    ERRORS = 1
+    SLOW_LOW = 2
+    SLOW_HIGH = 3
+    LOG_LATENCY = 4
+    SCORE_CALLS = 5
+    SCORE = 6
+
+
+def no_buckets() -> NDArray[np.int64]:
+    """Return the buckets of a window without calls."""
+    return np.zeros((ANALYSIS_BUCKETS, len(BucketColumn)), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Sums over the calls of one :class:`WindowKey`; two windows are equal if their JSON is.
+
+    ``log_latency`` and ``score`` with their ``_squares`` are in millionths: of the logarithm of microseconds, and of
+    the score. Scores beyond ±1,000,000 add as that, so that sums stay within 64 bits; their cells are exact.
+    """
+
+    key: WindowKey
+    volume: int = 0
+    """All calls, cache hits included."""
+    cache_hits: int = 0
+    calls: int = 0
+    """Judged calls: answered or failed by the version itself."""
+    errors: int = 0
+    entities: int = 0
+    """Different entities among the judged calls."""
+    error_entities: int = 0
+    """Those with at least one error, so that a storm of retries is one event."""
+    new_entities: int = 0
+    """Entities that this shipper had not yet met in the rollout, in either role."""
+    new_in_role: int = 0
+    """Entities that it had not yet met in the rollout in this role: a growing weight moves entities over."""
+    log_latency: int = 0
+    log_latency_squares: int = 0
+    slow_low: int = 0
+    """Answered calls slower than the rollout's threshold τ."""
+    slow_high: int = 0
+    """Answered calls slower than 1.2 τ."""
+    score_calls: int = 0
+    score: int = 0
+    score_squares: int = 0
+    positives: int = 0
+    """Scores of at least 0.5."""
+    latencies: Histogram = field(default_factory=Histogram)
+    """Of answered calls, in microseconds."""
+    scores: Histogram = field(default_factory=Histogram)
+    buckets: NDArray[np.int64] = field(default_factory=no_buckets)
+    """Shape (64, 7): a row per analysis bucket, the columns of :class:`BucketColumn`."""
+
+    @property
+    def answered(self) -> int:
+        """Judged calls that were no error."""
+        return self.calls - self.errors
+
+
+COUNTS = (
+    "volume",
+    "cache_hits",
+    "calls",
+    "errors",
+    "entities",
+    "error_entities",
+    "new_entities",
+    "new_in_role",
+    "log_latency",
+    "log_latency_squares",
+    "slow_low",
+    "slow_high",
+    "score_calls",
+    "score",
+    "score_squares",
+    "positives",
+)
+"""The fields of a window that are one integer."""
+
+
+def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
+    """Return the sum of windows, under a key of the caller's choice.
+
+    An entity that several of them met is counted in each.
+    """
+    buckets = no_buckets()
+    for window in windows:
+        buckets += window.buckets
+    return Window(
+        key=key,
+        **{name: sum(getattr(window, name) for window in windows) for name in COUNTS},
+        latencies=merged(window.latencies for window in windows),
+        scores=merged(window.scores for window in windows),
+        buckets=buckets,
+    )
+
+
+def window_to_json(window: Window) -> str:
+    """Return everything but the key as JSON text; what is 0 is left out, and equal windows have equal texts.
+
+    ``latencies`` and ``scores`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is one of
+    ``[bucket, calls, errors, …]`` per bucket with calls. Squares are strings: they may need more than 64 bits.
+    """
+    document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
+    document |= {name: str(document[name]) for name in _MAY_BE_LONG if name in document}
+    document |= {name: _pairs(histogram) for name in _HISTOGRAMS if (histogram := getattr(window, name)).counts}
+    if rows := _bucket_rows(window.buckets):
+        document["buckets"] = rows
+    return orjson.dumps(document).decode()
+
+
+def window_from_json(key: WindowKey, text: str | bytes) -> Window:
+    """Return the window that :func:`window_to_json` wrote.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        document: Mapping[str, Any] = orjson.loads(text)
+        return Window(
+            key=key,
+            **{name: int(document.get(name, 0)) for name in COUNTS},
+            latencies=_histogram(document.get("latencies", ())),
+            scores=_histogram(document.get("scores", ())),
+            buckets=_buckets(document.get("buckets", ())),
+        )
+    except (AttributeError, TypeError, IndexError, ValueError) as problem:
+        raise ValueError(f"not a window: {problem}") from problem
+
+
+_MAY_BE_LONG = ("log_latency_squares", "score_squares")
+_HISTOGRAMS = ("latencies", "scores")
+
+
+def _pairs(histogram: Histogram) -> list[int]:
+    return list(chain.from_iterable(sorted(histogram.counts.items())))
+
+
+def _histogram(pairs: Sequence[int]) -> Histogram:
+    return Histogram(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+
+def _bucket_rows(buckets: NDArray[np.int64]) -> list[list[int]]:
+    filled = np.flatnonzero(buckets.any(axis=1))
+    rows: list[list[int]] = np.column_stack((filled, buckets[filled])).tolist()
+    return rows
+
+
+def _buckets(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+    buckets = no_buckets()
+    if rows:
+        table = np.array(rows, np.int64).reshape(-1, 1 + len(BucketColumn))
+        buckets[table[:, 0]] = table[:, 1:]
+    return buckets

@@ -1,0 +1,1 @@
+"""``understudy ab``: plan A/B tests, report on them, bring outcomes in."""

@@ -1,0 +1,212 @@
+"""``understudy ab``: is the challenger better?"""
+
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
+from understudy.entrypoints.cli.ab.page import report_page
+from understudy.entrypoints.cli.ab.text import report_texts, seed_texts, sizes_texts
+from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.experiment_session import Experiments, with_experiments, write_page
+from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_of
+from understudy.entrypoints.documents.experiments import ab_document, document_of
+from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
+from understudy.experiments.ab_report import AbReport, report_ab
+from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
+from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
+
+app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
+app.add_typer(outcomes_app, name="outcomes")
+WITHIN, EFFECT, LOOKS = "7d", "5%", 5
+MOST_LOOKS = 20
+_EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
+
+Effect = Annotated[
+    str | None,
+    typer.Option(
+        "--effect", metavar="CHANGE", help=f"To be seen: 5% or 0.05 of A's value, 0.5pt of a share [{EFFECT}]."
+    ),
+]
+Within = Annotated[
+    str | None,
+    typer.Option("--within", metavar="TIME", help=f"Outcomes count that long after an entity's first call [{WITHIN}]."),
+]
+Version = Annotated[
+    str | None,
+    typer.Option("--version", metavar="VERSION", help="B, if not the challenger or the only further arm."),
+]
+PerCall = Annotated[bool, typer.Option("--per-call", help="The metric is per call, and not per entity.")]
+
+
+@app.command()
+def plan(
+    *,
+    model: ModelName,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the outcomes to be compared.")] = None,
+    effect: Effect = None,
+    within: Within = None,
+    per_call: PerCall = False,
+    looks: Annotated[int, typer.Option(min=1, max=MOST_LOOKS, help="How often one may look and decide.")] = LOOKS,
+    version: Version = None,
+    seed_figures: Annotated[bool, typer.Option("--seed-figures", help="Show seed 003's one-sample sizes too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many entities a test needs, and how many days that takes at today's traffic. Changes nothing."""
+    wanted = wanted_of(effect)
+    choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call)
+    question = PlanQuestion(model, metric, wanted, choice, looks, time.time())
+    sizes = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
+    document = {"plan": {**document_of(sizes), "model": model, "metric": metric}}
+    texts = [*(seed_texts(wanted) if seed_figures else []), *sizes_texts(sizes, question)]
+    show(document, *texts, as_json=as_json)
+
+
+@app.command()
+def report(
+    *,
+    model: ModelName,
+    metric: Annotated[str, typer.Option(metavar="NAME", help="Name of the outcomes that are compared.")],
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Count from then on: 7d, 2026-11-20 [the challenger's start].")
+    ] = None,
+    looks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_LOOKS, help="Declare a test with so many looks, if none is open."),
+    ] = None,
+    effect: Effect = None,
+    within: Within = None,
+    per_call: PerCall = False,
+    lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="Less of the metric is better.")] = False,
+    version: Version = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report with charts.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether B (the challenger) is better than A (the champion), or what is missing until it can be said.
+
+    Only a declared test decides, and only at one of its looks: asking more often finds no winner by chance.
+    --looks declares one; --effect, --within, --per-call and --lower-is-better go with it and do not change any more.
+    """
+    now = time.time()
+    choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call, not lower_is_better)
+    asked = AbQuestion(
+        model, metric, now, None if since is None else moment_of(since, now, "--since"), wanted_of(effect), choice
+    )
+    given = {
+        "--looks": looks is not None,
+        "--effect": effect is not None,
+        "--within": within is not None,
+        "--per-call": per_call,
+        "--lower-is-better": lower_is_better,
+        "--since": since is not None,
+    }
+
+    async def work(experiments: Experiments) -> tuple[AbReport, Experiments]:
+        question = asked._replace(version_id=await _version_id(experiments, model, version))
+        found = await find_test(experiments.log, experiments.store, model, metric, question.version_id)
+        if found.test is not None and found.test.is_open:
+            refuse_other_plan(found.test, question, looks, {name for name, is_given in given.items() if is_given})
+        elif looks is not None and not is_decided(found.test):
+            try:
+                await declare_test(
+                    experiments.log, experiments.store, found, question, looks=looks, created_by=this_person()
+                )
+            except ValueError as problem:
+                raise CommandRefused(
+                    ExitCode.PROBLEM,
+                    f"no test can be declared yet: {problem}",
+                    "A plan needs the champion's own figures: let outcomes come in first.",
+                ) from None
+        report = await report_ab(experiments.log, experiments.store, question, with_timeline=html is not None)
+        return report, experiments
+
+    found, experiments = with_experiments(model, work)
+    if html is not None:
+        write_page(html, report_page(found, model, metric, experiments.label))
+    document = ab_document(found, model, metric, experiments.label)
+    show(document, *report_texts(found, model, metric, experiments.label), as_json=as_json)
+    if html is not None and not as_json:
+        advise(f"Written: {html}")
+
+
+async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> AbSizes:
+    version_id = await _version_id(experiments, question.model_name, version)
+    try:
+        return await plan_ab(experiments.log, question._replace(version_id=version_id))
+    except ValueError as problem:
+        raise CommandRefused(
+            ExitCode.USAGE, f"no size can be computed: {problem}", "Say the effect relative to A's value: --effect 5%."
+        ) from None
+
+
+async def _version_id(experiments: Experiments, model: str, version: str | None) -> int | None:
+    """Return the id of the version that is compared with the champion; ``None``: that of the latest test.
+
+    Raises:
+        NotRegistered: There is no such version.
+        CommandRefused: It is the champion, or none is named and several may be meant.
+    """
+    allocations = await experiments.log.allocations(model)
+    if version is None:
+        found = candidates(allocations)
+        if len(found) > 1:
+            arms = ", ".join(map(experiments.label, found))
+            raise CommandRefused(
+                ExitCode.USAGE, f"{model} has several further arms: {arms}", "Name one of them with --version."
+            )
+        return found[0] if found else None
+    try:
+        return named_b(allocations, experiments.labels, model, version)
+    except ValueError as problem:
+        raise CommandRefused(ExitCode.USAGE, str(problem), "Name another with --version.") from None
+
+
+def wanted_of(text: str | None) -> Wanted:
+    """Return what ``--effect`` asks for.
+
+    Raises:
+        CommandRefused: It is no change.
+    """
+    found = _EFFECT.fullmatch((text or EFFECT).replace(" ", ""))
+    amount = float(found["amount"]) if found is not None else 0.0
+    if found is None or amount <= 0:
+        raise CommandRefused(ExitCode.USAGE, f"--effect: {text!r} is no change", "For example 5%, 0.05 or 0.5pt.")
+    if found["unit"] is None:
+        return Wanted(amount)
+    return Wanted(amount / 100, is_relative=found["unit"] == "%")
+
+
+def is_decided(test: DeclaredTest | None) -> bool:
+    """Whether the answer is known: then no other test of the same is begun, or each command would begin one."""
+    return test is not None and test.decision is not None
+
+
+def refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | None, given: set[str]) -> None:
+    """Go on only when nothing is asked for that a declared test has fixed otherwise.
+
+    Raises:
+        CommandRefused: Naming what differs.
+    """
+    plan, asked = test.plan, question.choice
+    same = {
+        "--looks": looks == plan.looks,
+        "--effect": question.wanted == plan.wanted,
+        "--within": asked.within_seconds == plan.choice.within_seconds,
+        "--per-call": asked.per_call == plan.choice.per_call,
+        "--lower-is-better": asked.higher_is_better == plan.choice.higher_is_better,
+        "--since": question.since == test.record.started_at,
+    }
+    other = [name for name in same if name in given and not same[name]]
+    if other:
+        raise CommandRefused(
+            ExitCode.CONFLICT,
+            f"a test of {question.metric} is open since {day_of(test.record.started_at)}, and was declared with other "
+            f"{', '.join(other)}",
+            "Leave these options out: what a test is to see is fixed before it begins.",
+        )

@@ -1,0 +1,106 @@
+"""``understudy ab outcomes``: outcome events from files."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from understudy.adapters.files.outcomes import open_outcome_file
+from understudy.adapters.files.refusal import FileRefused
+from understudy.adapters.files.tables import TableFile
+from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.rendering import advice_console, show
+from understudy.errors import LoginNotAllowed, RegistryUnavailable
+from understudy.experiments.outcome_intake import BadRow, OutcomeImport, batches
+
+app = typer.Typer(no_args_is_help=True, help="Bring outcome events in.", add_completion=False)
+ROWS_SHOWN = 20
+ROWS_KEPT = 1_000
+
+
+@app.callback()
+def root() -> None:
+    """Make ``import`` a command of a group."""
+
+
+@app.command("import")
+def import_outcomes(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header, or Parquet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Store the outcome events of a CSV or Parquet file; importing it again adds nothing.
+
+    Columns: event_id, model, entity_id or prediction_id or both, name, value, occurred_at; others are left alone. A row
+    that cannot be used is listed with its line, all others are stored; then the command leaves with 1.
+    """
+    settings = settings_with_demo()
+    store = PostgresOutcomeStore(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    bad_rows: list[BadRow] = []
+    importing = OutcomeImport(store)
+    try:
+        with open_outcome_file(file) as opened:
+            asyncio.run(_import(importing, opened, bad_rows, store))
+    except FileRefused as problem:
+        raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
+    except RegistryUnavailable as problem:
+        so_far = f"{importing.total.rows:,} rows were read before: {importing.total.new:,} new"
+        first = f"{problem.next_step} " if isinstance(problem, LoginNotAllowed) else ""
+        raise type(problem)(
+            f"{problem.detail} ({so_far})", hint=f"{first}Import the file again: what is stored counts once."
+        ) from problem
+    total = importing.total
+    document = {
+        "import": {
+            "file": str(file),
+            **total._asdict(),
+            "bad_rows": [
+                {"line": row.line, "event_id": row.event_id, "errors": [v._asdict() for v in row.violations]}
+                for row in bad_rows
+            ],
+        }
+    }
+    head = Text("✖ " if total.bad else "✔ ", "bold red" if total.bad else "green")
+    head.append(f"{total.new:,} new outcome events of {total.rows:,} rows", "bold")
+    head.append(f"; {total.known:,} were there before" + (f", {total.bad:,} cannot be used:" if total.bad else ""))
+    then = "→ understudy ab report MODEL --metric NAME"
+    if total.bad:
+        then = f"→ correct these rows and import {file.name} again: what is stored counts once"
+    show(document, head, *_listed(bad_rows, total.bad), Text(then, "cyan"), as_json=as_json)
+    raise typer.Exit(ExitCode.PROBLEM if total.bad else ExitCode.DONE)
+
+
+async def _import(
+    importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], store: PostgresOutcomeStore
+) -> None:
+    """Store all batches; ``bad_rows`` takes the first of those that cannot be used."""
+    console = advice_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("reading", total=file.size)
+            for batch in batches(file.rows()):
+                found = await importing.add(batch)
+                bad_rows.extend(found[: ROWS_KEPT - len(bad_rows)])
+                progress.update(task, completed=file.position, description=f"{importing.total.rows:,} rows")
+    finally:
+        await store.close()
+
+
+def _listed(bad_rows: Sequence[BadRow], total: int) -> list[Text]:
+    lines = [
+        f"  line {row.line:,}: " + "; ".join(f"{v.pointer.lstrip('/')} {v.detail}".strip() for v in row.violations)
+        for row in bad_rows[:ROWS_SHOWN]
+    ]
+    if total > ROWS_SHOWN:
+        lines.append(f"  and {total - ROWS_SHOWN:,} more; --json lists up to {ROWS_KEPT:,}")
+    return [Text(line) for line in lines]

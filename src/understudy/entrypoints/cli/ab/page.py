@@ -1,0 +1,37 @@
+"""An A/B report as a page with charts."""
+
+from datetime import UTC, datetime
+
+from understudy import __version__
+from understudy.entrypoints import charts
+from understudy.entrypoints.charts import Distribution, Point, Tone
+from understudy.entrypoints.cli.ab.text import DIFFERENCE, Label, evidence_rows, heading_lines, verdict_lines
+from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.experiments.ab_report import AbReport
+
+
+def report_page(report: AbReport, model_name: str, metric: str, label: Label) -> str:
+    """Return the whole page; without data it is the sentence that says so."""
+    a, b = f"A {label(report.found.champion_id)}", f"B {label(report.found.challenger_id)}"
+    versions, measured = heading_lines(report, model_name, metric, label)
+    parts = []
+    if report.timeline:
+        scale, unit = (100, "points") if report.is_share else (1, "its own unit")
+        points = [
+            Point(point.at, scale * point.difference, scale * point.low, scale * point.high)
+            for point in report.timeline
+        ]
+        title = f"{metric}: {DIFFERENCE} with the 95 % interval that holds at any time"
+        parts.append(charts.interval_over_time(title, points, marks_between(points[0].at, points[-1].at), unit))
+    if report.scores is not None:
+        arms = [
+            Distribution(a, Tone.CHAMPION, report.scores.a_cells),
+            Distribution(b, Tone.CHALLENGER, report.scores.b_cells),
+        ]
+        parts.append(charts.distributions("mean score of an entity", arms, report.scores.edges))
+    rows = evidence_rows(report, metric)
+    if rows:
+        parts.append(charts.table(["", a, b, DIFFERENCE], rows))
+    written = datetime.fromtimestamp(report.until, UTC)
+    note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
+    return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", verdict_lines(report), parts, note)

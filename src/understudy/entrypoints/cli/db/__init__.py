@@ -1,0 +1,1 @@
+"""``understudy db``: migrations, archive, SQL prompt."""

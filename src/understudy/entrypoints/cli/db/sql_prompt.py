@@ -1,0 +1,48 @@
+"""``psql``, the machine's own or the one that comes with the embedded Postgres, told where the registry is."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from understudy.adapters.embedded.postgres import find_installations
+from understudy.entrypoints.cli.shared.errors import ExitCode
+
+_LOST_CONNECTION = 2
+
+
+class PromptCall(NamedTuple):
+    """How ``psql`` is started: its arguments, and what it finds in its environment beside ours."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def find_psql() -> str | None:
+    """Return a SQL prompt: the machine's, else the one beside the embedded Postgres."""
+    if shutil.which("psql"):
+        return "psql"
+    found = (installation.binary("psql") for installation in find_installations() if installation.packaged)
+    return next((path for path in found if shutil.which(path)), None)
+
+
+def prompt_call(psql: str, database_url: str, arguments: Sequence[str]) -> PromptCall:
+    """Return the call; a password goes into the environment, because everybody may read another process's arguments."""
+    parts = urlsplit(database_url)
+    account, _, place = parts.netloc.rpartition("@")
+    user, _, password = account.partition(":")
+    shown = parts._replace(netloc=f"{user}@{place}" if user else place).geturl()
+    # What goes wrong in the first statement of several ends the prompt, with an exit code that says so.
+    return PromptCall(
+        (psql, "--set=ON_ERROR_STOP=1", f"--dbname={shown}", *arguments),
+        {"PGPASSWORD": unquote(password)} if password else {},
+    )
+
+
+def run_prompt(call: PromptCall, environment: dict[str, str]) -> ExitCode:
+    """Run ``psql`` on this terminal until it ends, and say how that was."""
+    status = subprocess.run(call.arguments, env={**environment, **call.environment}, check=False).returncode
+    if status == 0:
+        return ExitCode.DONE
+    return ExitCode.UNREACHABLE if status == _LOST_CONNECTION else ExitCode.PROBLEM

@@ -1,0 +1,1 @@
+"""``understudy demo``: the whole product on one machine, shown on one screen."""

@@ -1,0 +1,170 @@
+"""``understudy demo``: everything on this machine, with one command."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from understudy.entrypoints.cli.demo.screen import Scene
+from understudy.entrypoints.cli.shared.environment import read_settings
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.rendering import advice_console, data_console, print_json
+from understudy.entrypoints.demo.first_call import first_prediction
+from understudy.entrypoints.demo.processes import Child, ending, watch_children
+from understudy.entrypoints.demo.refusal import DemoRefused
+from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo, rollouts_of
+from understudy.entrypoints.demo.show import acts_of, play
+from understudy.entrypoints.demo.topology import Act
+from understudy.entrypoints.demo.traffic import Traffic
+from understudy.errors import UnderstudyError
+from understudy.settings import Settings
+
+app = typer.Typer(add_completion=False)
+_TICK_SECONDS = 1.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Wish(NamedTuple):
+    """What to do with the demo once it stands."""
+
+    calls_per_second: float
+    show: bool | None
+    """``None``: as long as nobody used the model."""
+    once: bool
+    as_json: bool
+
+
+@app.command()
+def demo(
+    *,
+    state_dir: Annotated[Path | None, typer.Option(help="Where data and logs are; default ./.understudy.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Of the proxy; else UNDERSTUDY_PORT, 8080 or a free one."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the proxy.")] = 1,
+    traffic: Annotated[bool, typer.Option(help="Whether to call the proxy steadily.")] = True,
+    rate: Annotated[float, typer.Option(min=0.1, max=2_000, help="Calls each second.")] = 50.0,
+    show: Annotated[
+        bool | None, typer.Option(help="Whether to start the two rollouts; default only in a new database.")
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Delete the data of earlier demos first.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one prediction and leave.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start Postgres, a cache, model servers, the proxy, the monitor and some traffic; Ctrl-C stops them all.
+
+    In a new database it then rolls two versions out: one is bad on purpose and is taken back, the other one becomes
+    champion; nobody decides that but the monitor.
+
+    With UNDERSTUDY_AUTH=true the proxy asks for a key; the demo makes itself one and says it.
+
+    DATABASE_URL and REDIS_URL replace the embedded servers by yours. With --json, one line when everything is ready.
+    """
+    settings = read_settings()
+    options = DemoOptions(
+        state_dir=state_dir or settings.state_dir,
+        port=wanted_port(port, settings),
+        workers=workers,
+        reset=reset,
+        database_url=settings.database_url.get_secret_value() if "database_url" in settings.model_fields_set else None,
+        redis_url=settings.redis_url.get_secret_value() if settings.redis_url else None,
+        asks_key=bool(settings.auth),
+    )
+    if show and not traffic:
+        raise CommandRefused(ExitCode.USAGE, "a rollout without traffic shows nothing", "Leave --no-traffic out.")
+    wish = _Wish(rate if traffic else 0.0, show, once, as_json)
+    scene = Scene(advice_console() if once or as_json else data_console(), is_quiet=as_json)
+    try:
+        stood = asyncio.run(_play(options, wish, scene))
+    except DemoRefused as problem:
+        raise CommandRefused(ExitCode.PROBLEM, problem.detail, problem.next_step) from None
+    raise typer.Exit(ExitCode.DONE if stood else ExitCode.INTERRUPTED)
+
+
+def wanted_port(option: int | None, settings: Settings) -> int | None:
+    """Return the proxy's port that was asked for, by option or by ``UNDERSTUDY_PORT``; ``None`` when none was."""
+    if option is not None:
+        return option
+    return settings.port if "port" in settings.model_fields_set else None
+
+
+async def _play(options: DemoOptions, wish: _Wish, scene: Scene) -> bool:
+    """Run the demo until a signal; return whether it stood by then."""
+    task = asyncio.ensure_future(_stand(options, wish, scene))
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+async def _stand(options: DemoOptions, wish: _Wish, scene: Scene) -> None:
+    async with open_demo(options, scene.ready) as demo:
+        answer = await first_prediction(demo)
+        if wish.once:
+            typer.echo(answer.decode())
+            return
+        acts = _acts(demo, wish)
+        if wish.as_json:
+            print_json(demo.document())
+        else:
+            scene.introduce(demo, answer, calls_per_second=wish.calls_per_second, acts=acts)
+        traffic = None
+        if wish.calls_per_second:
+            traffic = Traffic(demo.proxy_port, wish.calls_per_second, credential=demo.credential)
+        # Being told to stop is how a demo that stood ends well; what is left is to stop everything.
+        with suppress(asyncio.CancelledError):
+            await _go_on(demo, scene, traffic, acts)
+        scene.stopping()
+
+
+def _acts(demo: Demo, wish: _Wish) -> Sequence[Act]:
+    wanted = demo.standing.is_new if wish.show is None else wish.show
+    return acts_of(demo.standing) if wanted and wish.calls_per_second else ()
+
+
+async def _show(demo: Demo, scene: Scene, acts: Sequence[Act]) -> None:
+    try:
+        async for moment in play(rollouts_of(demo), acts):
+            scene.tell(moment)
+    except UnderstudyError as problem:
+        scene.refuse(problem)
+    else:
+        scene.curtain()
+
+
+async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, acts: Sequence[Act]) -> None:
+    """Send traffic and say what happens, until cancelled.
+
+    Raises:
+        DemoRefused: The proxy ended; without it there is nothing to show. Any other process may, and is only named.
+    """
+
+    def note(child: Child, status: int) -> None:
+        if child.name == "proxy":
+            raise child.refusal(ending(status))
+        scene.note(f"{child.name} {ending(status)}")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch_children(demo.children, note))
+            if traffic is not None:
+                group.create_task(traffic.run())
+            if acts:
+                group.create_task(_show(demo, scene, acts))
+            with scene.live():
+                while True:
+                    await asyncio.sleep(_TICK_SECONDS)
+                    if traffic is not None:
+                        scene.show_traffic(traffic.recent(), traffic.total, traffic.failed)
+    except BaseExceptionGroup as problems:
+        raise problems.exceptions[0] from None

@@ -1,0 +1,250 @@
+"""What the demo says: a line for each part that is ready, the first prediction, the traffic, and the show."""
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.live import Live
+from rich.padding import Padding
+from rich.text import Text
+
+from understudy.core.verdict import Verdict
+from understudy.entrypoints.cli.db.sql_prompt import find_psql
+from understudy.entrypoints.cli.rollout.event_text import (
+    INDENT,
+    WIDTH,
+    event_text,
+    evidence_table,
+    ladder_line,
+    opening,
+)
+from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
+from understudy.entrypoints.demo.run import WANTED_PORT, Demo
+from understudy.entrypoints.demo.show import Moment
+from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
+from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
+from understudy.errors import UnderstudyError
+from understudy.settings import Settings
+
+READY_WIDTH, SECONDS_WIDTH = 80, 7
+FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
+"""Without a terminal a line of figures comes after 10 s, then each time after twice as long, up to 10 minutes."""
+LADDER_SECONDS = 15.0
+"""Without a terminal the state of a rollout is said this often."""
+
+
+class Scene:
+    """The demo's side of the conversation."""
+
+    def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
+        self._console = console
+        self._is_quiet = is_quiet
+        self._began = time.monotonic()
+        self._live: Live | None = None
+        self._next_line = FIRST_LINE_SECONDS
+        self._stood = self._began
+        self._figures = Text()
+        self._ladder: Text | None = None
+        self._ladder_said = self._began
+        self._phases: dict[int, str] = {}
+
+    def ready(self, name: str, what: str, seconds: float) -> None:
+        """Say that a part is ready."""
+        line = Text("  ").append(f"{name:<10}", "bold").append(what)
+        line.append(" " * max(2, READY_WIDTH - SECONDS_WIDTH - len(line))).append(f"{seconds:5.1f} s", "dim")
+        self._print(line)
+
+    def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float, acts: Sequence[Act]) -> None:
+        """Say where everything is, what will be shown, and what to try."""
+        self._stood = time.monotonic()
+        if calls_per_second:
+            self._print(
+                Text("  ").append(f"{'traffic':<10}", "bold").append(f"{calls_per_second:g} calls/s, held-out rows")
+            )
+        self._print(Text(f"\nReady in {self._stood - self._began:.1f} s. First prediction:\n", "bold green"))
+        self._print(Text(curl_command(demo.proxy_url, first_request(), credential=demo.credential)))
+        self._print(Text(f"\n  {answer.decode()}\n", "cyan"))
+        for name, value in places(demo):
+            self._print(Text(f"  {name:<10}", "dim").append(value))
+        self._print(Text("\nNext, in another terminal in this folder:\n", "bold"))
+        for line in next_commands(demo, is_show=bool(acts)):
+            self._print(Text(line))
+        self._print(Text(f"\n{plan_words(acts)}", "bold" if acts else "dim"))
+        self._print(Text("\nStop: Ctrl-C").append("  (data stays; understudy demo --reset starts over)\n", "dim"))
+
+    def note(self, what: str) -> None:
+        """Say something that happened."""
+        self._print(Text(f"! {what}", "yellow"))
+
+    def stopping(self) -> None:
+        """Say that the end has begun."""
+        self._print(Text("Stopping everything …", "dim"))
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Keep the figures, and the rollout under way, at the bottom of a terminal."""
+        if not self._console.is_terminal or self._is_quiet:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
+            yield
+        self._live = None
+
+    def show_traffic(self, recent: Recent, total: int, failed: int) -> None:
+        """Renew the line of figures, or now and then print one where there is no terminal."""
+        self._figures = traffic_line(recent, total, failed)
+        if self._live is not None:
+            self._renew()
+        elif time.monotonic() - self._stood >= self._next_line and not self._is_quiet:
+            self._next_line = min(self._next_line * 2, self._next_line + LONGEST_PAUSE_SECONDS)
+            self._print(self._figures)
+
+    def tell(self, moment: Moment) -> None:
+        """Say what happened to a rollout, with the evidence when it was taken back, and renew how it stands."""
+        record = moment.view.record
+        if record.id not in self._phases:
+            self._print(Text("\n").append(opening(moment)))
+        for event in moment.events:
+            is_news = self._phases.get(record.id) != event.phase
+            self._phases[record.id] = event.phase
+            self._print(event_text(event, record.state.started_at, is_news=is_news))
+            if event.verdict is Verdict.ROLL_BACK:
+                self._console.print(Padding(evidence_table(event.evidence), (1, 0, 1, 2)))
+        self._ladder = None if moment.is_over else ladder_line(moment.view)
+        if moment.is_over:
+            self._print(Text(" " * INDENT + f"→ {this_command()} rollout show {ACTS_MODEL} {record.id}", "cyan"))
+        self._renew_ladder()
+
+    def curtain(self) -> None:
+        """Say that the show is over, and how it goes on."""
+        self._print(Text("\nThe show is over; the traffic goes on.\n", "bold"))
+
+    def refuse(self, problem: UnderstudyError) -> None:
+        """Say why a rollout was not started."""
+        self.note(f"no rollout was started: {problem.detail}\n  → {problem.next_step}")
+
+    def _renew_ladder(self) -> None:
+        if self._live is not None:
+            self._renew()
+        elif self._ladder and not self._is_quiet and time.monotonic() - self._ladder_said >= LADDER_SECONDS:
+            self._ladder_said = time.monotonic()
+            self._print(self._ladder)
+
+    def _renew(self) -> None:
+        lines = [line for line in (self._ladder, self._figures) if line]
+        if self._live is not None:
+            self._live.update(Text("\n").join(lines), refresh=True)
+
+    def _print(self, text: Text) -> None:
+        # Soft: a command that the terminal cuts into lines could not be copied.
+        self._console.print(text, soft_wrap=True)
+
+
+def plan_words(acts: Sequence[Act]) -> str:
+    """Say which rollouts will start by themselves."""
+    if not acts:
+        return f"No rollout starts by itself now; the whole show: {this_command()} demo --reset"
+    return f"Now the monitor decides, by itself, about version {' and then '.join(act.version for act in acts)}."
+
+
+def traffic_line(recent: Recent, total: int, failed: int) -> Text:
+    """Return the figures of the latest seconds' calls, and of all calls those that failed, in one line."""
+    text = Text("  ").append(f"{WINDOW_SECONDS:.0f} s", "dim")
+    for name, calls in recent.by_role.most_common(4):
+        text.append(f"  {name} {100 * calls / recent.calls:.0f} %", "green" if name == "champion" else "yellow")
+    text.append(f"  p50/p99 {recent.p50_ms:.1f}/{recent.p99_ms:.1f} ms")
+    return text.append(f"  {failed} of {total} failed", "red" if failed else "dim")
+
+
+def curl_command(
+    proxy_url: str, request: Mapping[str, Any], width: int = WIDTH, *, credential: str | None = None
+) -> str:
+    """Return a predict call that a shell takes as it is, in lines of at most ``width`` columns where names allow."""
+    members = [
+        f"{orjson.dumps(name).decode()}:{orjson.dumps(value).decode()}" for name, value in request["inputs"].items()
+    ]
+    lines = [
+        f"  curl -s {proxy_url}/v1/models/visits/predict \\",
+        *([] if credential is None else [f"    -H 'authorization: Bearer {credential}' \\"]),
+        f"""    -H 'content-type: application/json' -d '{{"entity_id":{orjson.dumps(request["entity_id"]).decode()},""",
+    ]
+    line = '    "inputs":{'
+    for index, member in enumerate(members):
+        piece = member + ("," if index < len(members) - 1 else "}}'")
+        if len(line) + len(piece) > width:
+            lines.append(line)
+            line = "      "
+        line += piece
+    return "\n".join([*lines, line])
+
+
+def places(demo: Demo) -> list[tuple[str, str]]:
+    """Return where everything is."""
+    return [
+        ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
+        ("docs", f"{demo.proxy_url}/docs"),
+        ("metrics", demo.metrics_url),
+        ("monitor", demo.monitor_metrics_url),
+        ("database", demo.database_url),
+        ("cache", demo.redis_url or "inside the proxy"),
+        ("state", str(demo.state_dir)),
+        *([] if demo.credential is None else [("key", f"Authorization: Bearer {demo.credential}")]),
+    ]
+
+
+def next_commands(demo: Demo, *, is_show: bool) -> list[str]:
+    """Return what to try next; during the show nothing that it would take for another person's change."""
+    understudy = shlex.quote(this_command())
+    return [
+        *_state_folder(demo.state_dir),
+        *(_take_back(demo, understudy) if is_show else _change_split(demo, understudy)),
+        f"  {understudy} model show visits",
+        f"  {understudy} explain visits customer-{CUSTOMER}",
+        f"  {understudy} audit list",
+    ]
+
+
+def _state_folder(folder: Path) -> list[str]:
+    """Without ``DATABASE_URL`` a command finds the demo by its folder only."""
+    is_usual = folder.absolute() == Path(Settings.model_fields["state_dir"].default).absolute()
+    return [] if is_usual else [f"  export UNDERSTUDY_STATE_DIR={shlex.quote(str(folder.absolute()))}"]
+
+
+def _take_back(demo: Demo, understudy: str) -> list[str]:
+    sql = f"SELECT understudy_rollback('{ACTS_MODEL}', 'enough')"
+    return [f"  {understudy} rollout watch {ACTS_MODEL}", *_sql(demo, f'-c "{sql}"')]
+
+
+def _change_split(demo: Demo, understudy: str) -> list[str]:
+    version = challenger_to_try(demo.standing)
+    change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{ACTS_MODEL}'\"")
+    return [
+        f"  {understudy} rollout start {ACTS_MODEL} {ACTS[0].version} --plan 10,50,100",
+        f"  {understudy} model set {ACTS_MODEL} --challenger {version} --weight 10 --yes",
+        *_sql(demo, *change),
+    ]
+
+
+def _sql(demo: Demo, *lines: str) -> list[str]:
+    psql = find_psql()
+    return [] if psql is None else [f"  {shlex.quote(psql)} {demo.database_url} \\", *(f"    {line}" for line in lines)]
+
+
+def challenger_to_try(standing: Standing) -> str:
+    """Return a version that can be challenger; the bad one only when there is no other."""
+    return min(standing.candidates - {ACTS[0].version}, default=ACTS[0].version)
+
+
+def this_command() -> str:
+    """Return how this program is called from the folder at hand: by its name only where a shell would find it."""
+    if shutil.which("understudy"):
+        return "understudy"
+    own = Path(sys.executable).with_name("understudy")
+    return str(own.relative_to(Path.cwd())) if own.is_relative_to(Path.cwd()) else str(own)

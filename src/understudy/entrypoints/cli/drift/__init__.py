@@ -1,0 +1,1 @@
+"""``understudy drift``: what drifted, and baselines."""

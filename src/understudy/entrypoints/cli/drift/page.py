@@ -1,0 +1,100 @@
+"""A drift report as a page with charts."""
+
+from understudy import __version__
+from understudy.core.drift.baseline import Baseline, CategoricalBaseline, NumericBaseline
+from understudy.core.drift.distributions import shapes_of, shares_of
+from understudy.core.drift.hours import PREDICTION
+from understudy.core.drift.report import Drift, DriftState
+from understudy.entrypoints import charts
+from understudy.entrypoints.charts import Distribution, Mark, Tone
+from understudy.entrypoints.cli.drift.text import heading_line, lag_words, limit_words, moment_words
+from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
+
+_MOST_CATEGORIES = 12
+_MOST_LIMITS = 20
+"""A distance is drawn up to so many limits; the seed's rule knows infinite ones."""
+_CENT = 100
+_HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
+
+
+def report_page(view: DriftView) -> str:
+    """Return the whole page; where nothing can be compared it is the sentences that say so."""
+    parts, said = [], [view.sentence, *view.shared]
+    for version in view.versions:
+        drifts = [one.drift for one in version.subjects]
+        said += [f"v{version.version}: {drift.words}" for drift in drifts if drift.state is DriftState.DRIFT]
+        for subject in _drawn(version):
+            parts += _charts(subject, version, view)
+        role = "" if version.role is None else f" {version.role}"
+        parts.append(charts.table((f"v{version.version}{role}", *_HEAD), list(map(_row, drifts))))
+        if words := lag_words(version, view.until):
+            said.append(words)
+    note = f"Understudy {__version__}, hours until {moment_words(view.until)} UTC."
+    return charts.page(f"{heading_line(view).replace('   ', ' · ')}: drift", said, parts, note)
+
+
+def _drawn(version: VersionView) -> list[SubjectView]:
+    """Return what drifts, or the predictions when nothing does."""
+    told = [one for one in version.subjects if one.drift.shown is not None]
+    drifting = [one for one in told if one.drift.state is DriftState.DRIFT]
+    return drifting or [one for one in told if one.drift.subject == PREDICTION]
+
+
+def _charts(subject: SubjectView, version: VersionView, view: DriftView) -> list[str]:
+    drift = subject.drift
+    baselines = version.baselines
+    baseline = baselines.prediction if drift.subject == PREDICTION else baselines.inputs.get(drift.subject)
+    return [*_distributions(subject, version, baseline), _distance(drift, version, view)]
+
+
+def _distributions(subject: SubjectView, version: VersionView, baseline: Baseline | None) -> list[str]:
+    title = f"v{version.version}: {subject.drift.subject}"
+    if isinstance(baseline, CategoricalBaseline):
+        shares = shares_of(baseline, subject.recent)[:_MOST_CATEGORIES]
+        rows = [(one.name, f"{_CENT * one.baseline:.1f} %", f"{_CENT * one.now:.1f} %") for one in shares]
+        return [charts.table((title, "baseline", "now"), rows)]
+    shapes = shapes_of(baseline, subject.recent) if isinstance(baseline, NumericBaseline) else None
+    if shapes is None:
+        return []
+    arms = [
+        Distribution("baseline", Tone.CHAMPION, shapes.baseline),
+        Distribution(_now_words(subject), Tone.CHALLENGER, shapes.now),
+    ]
+    return [charts.distributions(title, arms, shapes.edges)]
+
+
+def _now_words(subject: SubjectView) -> str:
+    since = subject.drift.since_seconds
+    return f"now: {len(subject.recent)} hours" if since is None else f"since {moment_words(since)}"
+
+
+def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
+    shown = drift.shown
+    assert shown is not None, "only what is compared is drawn"
+    points = [
+        (at, min(distance, _MOST_LIMITS * shown.limit))
+        for at, distance in zip(drift.history_seconds, drift.history, strict=True)
+    ]
+    since = drift.since_seconds
+    return charts.level_over_time(
+        f"v{version.version}: {drift.subject}, distance of each hour ({shown.measure.value})",
+        points,
+        marks_between(drift.history_seconds[0], view.until),
+        level=Mark(shown.limit, f"limit {limit_words(shown)}"),
+        moments=[] if since is None else [Mark(since, f"since {moment_words(since)}")],
+    )
+
+
+def _row(drift: Drift) -> tuple[str, ...]:
+    shown, tests = drift.shown, drift.tests
+    return (
+        drift.subject,
+        drift.baseline,
+        drift.now,
+        "" if shown is None else shown.words,
+        "" if shown is None else limit_words(shown),
+        drift.state.value.replace("_", " "),
+        "" if tests is None or tests.ks_p_value is None else f"{tests.ks_p_value:.2g}",
+        "" if tests is None else f"{tests.chi2_p_value:.2g}",
+    )

@@ -1,0 +1,1 @@
+"""``understudy log``: queries over the prediction log, and replays."""

@@ -1,0 +1,1 @@
+"""``understudy rollout``: start, follow and steer rollouts."""

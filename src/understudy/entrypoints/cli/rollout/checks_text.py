@@ -1,0 +1,109 @@
+"""The checks of an analysis as people read them: both sides, the change, its limit, and what follows."""
+
+from collections.abc import Sequence
+from math import isinf, log
+
+from rich.table import Table
+from rich.text import Text
+
+from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.messages import NAMES, since_words, value_words
+from understudy.core.rollout.history import Looked, rows_of
+from understudy.entrypoints.cli.rollout.event_text import evidence_words, state_words
+from understudy.entrypoints.cli.shared.rendering import Column, a_table
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_DASH = "-"
+_NDASH = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+_WHOLE = 1_000
+_SPARKS = 6
+"""The sparkline's place among the columns."""
+
+
+def checks_table(
+    rows: Sequence[Evidence],
+    looks: Sequence[Looked],
+    width: int | None = None,
+    *,
+    sides: tuple[str, str] = ("champion", "challenger"),
+) -> Table:
+    """Return the checks as a table that fits; the sparkline goes first where there is no room.
+
+    Args:
+        rows: What the analysis says now.
+        looks: What it said at the last looks, oldest first; may be none.
+        width: Of the table; by default the terminal's.
+        sides: What the compared sides are called.
+    """
+    columns = [
+        Column("check"),
+        *(Column(side, right=True) for side in sides),
+        Column("change (95 %)", right=True),
+        Column("limit", right=True),
+        Column("evidence", drop=1, right=True),
+        Column(f"last {len(looks)}", drop=2),
+        Column("verdict"),
+    ]
+    cells: list[tuple[str | Text, ...]] = [
+        (*check_cells(row), sparkline([past for _, past in rows_of(looks, row.check)]), state_words(row))
+        for row in rows
+    ]
+    if not looks:
+        columns.pop(_SPARKS)
+        cells = [(*row[:_SPARKS], *row[_SPARKS + 1 :]) for row in cells]
+    return a_table(columns, cells, width)
+
+
+def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
+    """Return a check's name, both sides, the change, its limit and the evidence."""
+    champion, challenger = (
+        f"{value:,.0f}" if row.check is Check.SAMPLE_RATIO and value is not None else value_words(row.check, value)
+        for value in (row.champion, row.challenger)
+    )
+    return NAMES[row.check], champion, challenger, change_words(row), limit_words(row), _evidence(row)
+
+
+def change_words(row: Evidence) -> str:
+    """Return a change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
+    if row.change is None:
+        return _DASH
+    if row.check is Check.SCORE_SHIFT:
+        change, low, high = (
+            "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
+            for value in (row.change, row.change_low, row.change_high)
+        )
+        return f"{change} ({low}…{high})"
+    interval = f" ({_number(row.change_low)}{_NDASH}{_number(row.change_high)})" if row.change_low is not None else ""
+    return f"{_number(row.change)}x{interval}{since_words(row)}"
+
+
+def limit_words(row: Evidence) -> str:
+    """Return the change that is tolerated."""
+    if row.limit is None or row.check is Check.SAMPLE_RATIO:
+        return _DASH
+    return f"{row.limit:.2g} sd" if row.check is Check.SCORE_SHIFT else f"{row.limit:.3g}x"
+
+
+def sparkline(rows: Sequence[Evidence]) -> str:
+    """Return how near a check was to failing: the highest block is as much evidence as it takes; two looks a block."""
+    nearness = [_nearness(row) for row in rows]
+    pairs = [nearness[max(0, end - 2) : end] for end in range(len(nearness), 0, -2)]
+    return "".join(_BLOCKS[round(7 * max(pair))] for pair in reversed(pairs))
+
+
+def _nearness(row: Evidence) -> float:
+    """Return how near a check is to failing, 0 to 1, on the scale of logarithms that evidence grows on."""
+    if not row.evidence or not row.evidence_needed or row.evidence_needed <= 1:
+        return 0.0
+    return min(1.0, max(0.0, log(row.evidence) / log(row.evidence_needed)))
+
+
+def _number(value: float | None) -> str:
+    if value is None or isinf(value):
+        return "∞"
+    return f"{value:,.0f}" if value >= _WHOLE else f"{value:.3g}"
+
+
+def _evidence(row: Evidence) -> str:
+    return evidence_words(row) if row.evidence_needed is not None else _DASH

@@ -1,0 +1,303 @@
+"""``understudy rollout``: start, follow and steer the way of a challenger to the champion's place."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from understudy.bootstrap.backends import connector_of
+from understudy.core.rollout.state import Command, Order, Phase
+from understudy.core.routing.proxy_liveness import silent_words
+from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
+from understudy.entrypoints.cli.rollout.page import rollout_page
+from understudy.entrypoints.cli.rollout.status import portrait
+from understudy.entrypoints.cli.rollout.text import end_words, listing, prepared_text, replay_lines
+from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
+from understudy.entrypoints.cli.shared.actor import origin_of_command, this_person
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.experiment_session import write_page
+from understudy.entrypoints.cli.shared.options import (
+    AsJson,
+    DryRun,
+    Limit,
+    ModelName,
+    Reason,
+    Yes,
+    confirm_traffic_move,
+    required_reason,
+)
+from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
+from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.cli.shared.times import seconds_of
+from understudy.entrypoints.documents.rollouts import (
+    listing_document,
+    order_document,
+    picture_document,
+    rollout_document,
+    start_document,
+)
+from understudy.errors import MigrationNeeded, RegistryUnavailable
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.rollout.commands import order as carry_out
+from understudy.rollout.failures import failures_of
+from understudy.rollout.history import Past, past_of
+from understudy.rollout.replay import judged_again
+from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
+from understudy.rollout.status import Onlooker, Picture
+from understudy.rollout.warm_up import WarmUpProbe
+
+app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
+NO_SALT = "none"
+SALT_BYTES = 4
+
+VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
+PlanSource = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
+]
+Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
+RolloutId = Annotated[
+    int | None, typer.Argument(metavar="[ID]", min=1, max=2**63 - 1, help="By default the model's newest one.")
+]
+
+
+@app.command()
+def start(
+    *,
+    model: ModelName,
+    version: VersionName,
+    plan: PlanSource = None,
+    salt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|none", help="By default the plan's own, else a fresh one: other entities come first."
+        ),
+    ] = None,
+    reason: Reason = None,
+    watch_it: Annotated[bool, typer.Option("--watch", help="Follow it until it ends.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
+    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+
+    async def begin(opened: Opened) -> tuple[Prepared, RolloutRecord | None]:
+        prepared = await _prepared(opened, model, version, plan)
+        if dry_run:
+            return prepared, None
+        require_same_inputs(prepared)
+        await require_ready(WarmUpProbe(opened.policies, connector_of(opened.settings)), model, version)
+        first = prepared.plan.steps[0].weight_percent
+        confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
+        chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
+        new = prepared.rollout(chosen)
+        return prepared, await opened.rollouts.start(new, origin, expected_generation=prepared.generation)
+
+    prepared, record = with_rollouts(begin)
+    show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)
+    if record is not None and watch_it:
+        watch(model=model, json_lines=as_json)
+
+
+@app.command("show")
+def show_rollout(
+    *,
+    model: ModelName,
+    rollout_id: RolloutId = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page with charts.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
+
+    async def look(opened: Opened) -> tuple[Picture, Sequence[Text], Past | None]:
+        picture = await onlooker_of(opened, model, rollout_id).picture()
+        # The document is the one that the control plane answers, whose login may not read the log.
+        notes = [] if as_json else await _failures(opened, picture)
+        if html is None:
+            return picture, notes, None
+        windows = await opened.windows.of_rollout(picture.view.record.id)
+        return picture, notes, past_of(picture.view, windows, picture.events)
+
+    picture, notes, past = with_rollouts(look)
+    if html is not None and past is not None:
+        write_page(html, rollout_page(picture, past))
+    replays = judged_again(picture.events)
+    document = picture_document(picture, replays)
+    began_at = picture.view.record.state.started_at
+    show(document, *portrait(picture, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
+    if html is not None and not as_json:
+        advise(f"Written: {html}")
+
+
+async def _failures(opened: Opened, picture: Picture) -> Sequence[Text]:
+    """Say what the challenger's calls failed with, or why nobody can tell: a picture is worth showing without it."""
+    challenger = picture.view.record.state.challenger
+    try:
+        return failures_line(challenger, await failures_of(opened.history, picture.view))
+    except (RegistryUnavailable, MigrationNeeded) as problem:
+        return [unknown_failures(challenger, problem.detail)]
+
+
+@app.command("list")
+def list_rollouts(
+    *,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest rollouts."""
+
+    async def read(opened: Opened) -> Sequence[RolloutRecord]:
+        found = await opened.rollouts.list(model, limit)
+        if model is not None and not found:
+            await opened.registry.show_model(model)  # says which models there are
+        return found
+
+    found = with_rollouts(read)
+    show(listing_document(found), listing(found), as_json=as_json)
+
+
+@app.command()
+def watch(
+    *,
+    model: ModelName,
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON each second.")] = False,
+) -> None:
+    """Follow a rollout until it ends; leaving does not stop it."""
+    try:
+        picture = with_rollouts(lambda opened: _followed(onlooker_of(opened, model), as_lines=json_lines))
+    except KeyboardInterrupt:
+        advise(f"It goes on without you. → understudy rollout watch {model}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    raise typer.Exit(_exit_code(picture.view))
+
+
+def onlooker_of(opened: Opened, model: str, rollout_id: int | None = None) -> Onlooker:
+    """Return what looks at a rollout."""
+    return Onlooker(opened.rollouts, opened.windows, opened.measure_outcome, model, rollout_id)
+
+
+async def _followed(onlooker: Onlooker, *, as_lines: bool) -> Picture:
+    if as_lines:
+        reminder = Reminder()
+
+        def tell(picture: Picture) -> None:
+            reminder.back()
+            print_json(picture_document(picture, ()))
+
+        return await follow(onlooker, tell, reminder.away)
+    console = data_console()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        screen = Screen(console, live)
+        return await follow(onlooker, screen.tell, screen.away)
+
+
+@app.command()
+def wait(
+    *,
+    model: ModelName,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up then, undecided: 30m, 6h.")] = "6h",
+    until: Annotated[
+        str, typer.Option(metavar="promoted|finished", help="Promoted, or the old champion retired as well.")
+    ] = "promoted",
+    as_json: AsJson = False,
+) -> None:
+    """Wait for the end of a rollout, for scripts: 0 promoted, 3 rolled back, 6 undecided."""
+    if until not in ("promoted", "finished"):
+        raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
+    patience = seconds_of(timeout, "--timeout")
+
+    async def waited(opened: Opened) -> RolloutView:
+        give_up, reminder = time.monotonic() + patience, Reminder()
+        rollout_id = await opened.rollouts.latest_id(model)
+        while True:
+            try:
+                view = await opened.rollouts.view(rollout_id)
+                reminder.back()
+                phase = view.record.state.phase
+                if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
+                    return view
+            except RegistryUnavailable:
+                if time.monotonic() >= give_up:
+                    raise
+                reminder.away(0.0)
+            await asyncio.sleep(WATCH_SECONDS)
+
+    view = with_rollouts(waited)
+    show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
+    raise typer.Exit(_exit_code(view))
+
+
+@app.command()
+def pause(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
+    """Stop a rollout where it is; its share stays, and a challenger that gets worse is still taken back."""
+    _order(model, Order.PAUSE, reason, as_json=as_json)
+
+
+@app.command()
+def resume(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
+    """Let a rollout that waits go on."""
+    _order(model, Order.RESUME, reason, as_json=as_json)
+
+
+@app.command()
+def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Take the next step now, without its time and its proof; at the last step that makes the champion."""
+    confirm_traffic_move(model, f"This takes the rollout of {model} one step on without its proof", yes=yes)
+    _order(model, Order.PROMOTE, reason, as_json=as_json)
+
+
+@app.command()
+def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """End a rollout with weight 0 and the old champion."""
+    confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
+    _order(model, Order.ABORT, reason, as_json=as_json)
+
+
+def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> None:
+    command = Command(order, this_person(), required_reason(reason, dry_run=False) or "")
+
+    ordered = with_rollouts(lambda opened: carry_out(opened.rollouts, model, None, command))
+    mark = "✔" if ordered.changed else "nothing changed:"
+    lines = [f"{mark} {ordered.event}"]
+    if order is Order.ABORT and ordered.view.silent.count:
+        lines.append(f"! {silent_words(ordered.view.silent)}")
+    show(order_document(ordered), *lines, f"→ understudy rollout show {model}", as_json=as_json)
+
+
+async def _prepared(opened: Opened, model: str, version: str, plan: str | None) -> Prepared:
+    return await prepare(opened.registry, opened.windows, model, version, plan_source_of(plan), now=time.time())
+
+
+def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
+    """Return what ``--plan`` says: a name or weights as they are, a file's JSON object.
+
+    Raises:
+        CommandRefused: The file cannot be read, or holds no object.
+    """
+    if plan is None or not plan.startswith("@"):
+        return plan
+    try:
+        document = orjson.loads(Path(plan[1:]).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as problem:
+        raise CommandRefused(
+            ExitCode.USAGE, f"--plan: {problem}", "Name a file with a JSON object: --plan @plan.json"
+        ) from None
+    if not isinstance(document, dict):
+        raise CommandRefused(ExitCode.USAGE, f"--plan: {plan[1:]} holds no JSON object", "See docs/reference/cli.md.")
+    return document
+
+
+def _exit_code(view: RolloutView) -> ExitCode:
+    phase = view.record.state.phase
+    if phase is Phase.FAILED:
+        return ExitCode.DEGRADED
+    return ExitCode.DONE if phase in (Phase.SUCCEEDED, Phase.PROMOTING) else ExitCode.UNDECIDED

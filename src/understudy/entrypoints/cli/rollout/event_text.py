@@ -1,0 +1,94 @@
+"""What the demo says about the rollouts of its show: events, the evidence of a rollback, and the steps."""
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from understudy.core.canary.decision import CheckState, Evidence
+from understudy.core.canary.messages import comparison_of
+from understudy.core.rollout.state import Phase
+from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.demo.show import Moment
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
+
+WIDTH, INDENT = 78, 10
+_MARKS: Mapping[str, tuple[str, str]] = {
+    Phase.FAILED: ("✖", "bold red"),
+    Phase.WAITING: ("!", "bold yellow"),
+    Phase.PROMOTING: ("✔", "bold green"),
+    Phase.SUCCEEDED: ("✔", "bold green"),
+}
+_STATES = {
+    CheckState.OK: Text("✔ pass", "green"),
+    CheckState.FAIL: Text("✖ fail", "bold red"),
+    CheckState.INVALID: Text("✖ invalid", "bold red"),
+    CheckState.TOO_EARLY: Text("… too early", "dim"),
+    CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
+}
+_MOST_EVIDENCE = 1_000_000
+
+
+def opening(moment: Moment) -> Text:
+    """Return who is rolled out against whom, and what is to be known about it."""
+    state = moment.view.record.state
+    text = Text(
+        f"Rollout {moment.view.record.id}: version {state.challenger} against champion {state.champion}\n", "bold"
+    )
+    return text.append(f"{' ' * INDENT}{moment.act.what}", "dim")
+
+
+def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> Text:
+    """Return what happened and when, counted from the rollout's start; marked when it ``is_news`` of the phase."""
+    mark, style = _MARKS.get(event.phase, ("", "")) if is_news else ("", "")
+    first, *others = wrap(event.reason, WIDTH - INDENT) or [""]
+    text = Text(f"{clock(event.at - began_at):>6}", "dim").append(f" {mark:<2} ", style).append(first, style)
+    for line in others:
+        text.append(f"\n{' ' * INDENT}{line}")
+    return text
+
+
+def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the checks of a verdict, as its event stores them."""
+    rows = [Evidence.from_json(row) for row in evidence]
+    columns = [Column("check: challenger vs champion"), Column("evidence", right=True), Column("verdict")]
+    cells = [(comparison_of(row), evidence_words(row), state_words(row)) for row in rows]
+    return a_table(columns, cells, WIDTH - INDENT)
+
+
+def state_words(row: Evidence) -> Text:
+    """Return what a check says; one that is worse by its whole interval never passes, whoever stored it."""
+    is_unproven = row.state is CheckState.OK and row.is_beyond_limit
+    return _STATES[CheckState.UNPROVEN if is_unproven else row.state]
+
+
+def evidence_words(row: Evidence) -> str:
+    """Return how much evidence against chance there is, of how much is needed."""
+    found, needed = row.evidence or 0.0, row.evidence_needed or 0.0
+    return f"{found:,.0f} of {needed:,.0f}" if found < _MOST_EVIDENCE else f">{_MOST_EVIDENCE:,} of {needed:,.0f}"
+
+
+def ladder_line(view: RolloutView) -> Text:
+    """Return the steps of a rollout in one line: those passed, the one it is at and for how long, those to come."""
+    state = view.record.state
+    at = len(state.step_starts) - 1
+    text = Text("  ").append(f"rollout {view.record.id}  version {state.challenger} ", "bold")
+    if state.phase in (Phase.FAILED, Phase.SUCCEEDED):
+        return text.append(" the last proxies are told", "dim")
+    if at < 0:
+        return text.append(" warming up", "dim")
+    for index, step in enumerate(state.plan.steps):
+        name = f"{step.weight_percent} %" if step is not state.plan.steps[-1] else "champion"
+        if index == at:
+            text.append(f"  ● {name} for {clock(view.read_at - state.step_started_at)}", "bold yellow")
+        else:
+            text.append(f"  {'✔' if index < at else '○'} {name}", "green" if index < at else "dim")
+    return text.append("  waits for a person", "bold yellow") if state.phase is Phase.WAITING else text
+
+
+def clock(seconds: float) -> str:
+    """Return a short time as a clock shows it: ``1:04``."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes}:{rest:02}"

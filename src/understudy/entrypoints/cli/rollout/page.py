@@ -1,0 +1,194 @@
+"""A rollout as a page: the verdict, each check over time above its evidence, scores, checks, steps and the story."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+
+from understudy import __version__
+from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.messages import NAMES, without_place
+from understudy.core.rollout.history import rows_of
+from understudy.core.rollout.state import Phase, RolloutState
+from understudy.entrypoints import charts
+from understudy.entrypoints.charts import Distribution, Mark, Point, Tone
+from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
+from understudy.entrypoints.cli.rollout.event_text import state_words
+from understudy.entrypoints.cli.rollout.status import evidence_of, ladder_cells, sentence_of, sides_of
+from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.rollout.executor import ACTOR as MONITOR
+from understudy.rollout.history import Past
+from understudy.rollout.status import Picture
+
+_PICTURED = (Check.ERROR_RATE, Check.SLOW_TAIL, Check.TYPICAL_LATENCY, Check.SCORE_SHIFT)
+_RATIO_SPAN = (0.5, 2.0)
+"""What a picture of a ratio shows at least, and how far it goes at most."""
+_WIDEST_RATIO_SPAN = (0.02, 1_000.0)
+_EVIDENCE_SPAN = (1e-3, 1e5)
+_TELLING_RATIO = 1 / 3
+"""Share of the looks, the youngest ones, whose whole interval is shown: the first ones know nothing yet."""
+_MARKS_OF_PHASES: Mapping[str, str] = {
+    Phase.FAILED: "✖",
+    Phase.WAITING: "!",
+    Phase.PROMOTING: "✔",
+    Phase.SUCCEEDED: "✔",
+}
+
+
+def rollout_page(picture: Picture, past: Past) -> str:
+    """Return the whole page; what is not known is left out, and said."""
+    view, state = picture.view, picture.view.record.state
+    shown = picture._replace(requests=past.requests)
+    title = f"{state.model_name}: {state.champion} → {state.challenger} · {state.phase}"
+    parts = []
+    if rows := evidence_of(picture):
+        parts.append(_checks(rows, state))
+    parts += [_pictures(past, check, state) for check in _PICTURED if rows_of(past.looks, check)]
+    if past.scores is not None:
+        arms = [
+            Distribution(f"champion {state.champion}", Tone.CHAMPION, past.scores.champion),
+            Distribution(f"challenger {state.challenger}", Tone.CHALLENGER, past.scores.challenger),
+        ]
+        parts.append(charts.distributions("scores of the calls", arms, past.scores.edges))
+    steps = [(share.strip(), f"{mark} {words}") for share, mark, words in ladder_cells(shown)]
+    parts.append(charts.story("Steps", steps))
+    parts.append(charts.story("What happened", _told(picture.events)))
+    reason = f' because "{view.record.reason}"' if view.record.reason else ""
+    written = datetime.fromtimestamp(view.read_at, UTC)
+    note = (
+        f"Rollout {view.record.id}, started by {view.record.started_by}{reason}. "
+        "Intervals hold at all looks together with 95 %; slow answers are the champion's above its 95th percentile, "
+        "and the challenger's above 1.2 times that. "
+        f"Understudy {__version__}, {written:%Y-%m-%d %H:%M}; times are in UTC."
+    )
+    return charts.page(title, [sentence_of(picture), *_reservations(past, state)], parts, note)
+
+
+def _reservations(past: Past, state: RolloutState) -> list[str]:
+    """Say what the pictures rest on where it is not the windows, and why there are none."""
+    if past.windows_are_gone:
+        return ["Its windows were deleted since: the pictures show what the last stored verdict rested on."]
+    if past.looks or not state.step_starts:
+        return []
+    why = "nothing was compared, the plan's rule knows no evidence, or what it rested on was deleted for its age"
+    return [f"There are no pictures of the checks: {why}."]
+
+
+def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
+    champion, challenger = sides_of(state)
+    head = ["check", "verdict", champion, challenger, "change (95 %)", "limit", "evidence"]
+    cells = []
+    for row in rows:
+        name, *figures = check_cells(row)
+        cells.append([name, " ".join(state_words(row).plain.split()), *figures])
+    return charts.table(head, cells)
+
+
+def _pictures(past: Past, check: Check, state: RolloutState) -> str:
+    """Return a check's change over time above its evidence."""
+    rows = rows_of(past.looks, check)
+    times = marks_between(rows[0][0], rows[-1][0])
+    moments = [*_steps(state, rows[0][0], rows[-1][0]), *_end(state, rows[-1][0])]
+    drawn = [_change_picture(check, rows, times, moments), _evidence_picture(check, rows, times, moments)]
+    return "".join(drawn)
+
+
+def _change_picture(
+    check: Check,
+    rows: Sequence[tuple[float, Evidence]],
+    times: Sequence[tuple[float, str]],
+    moments: Sequence[Mark],
+) -> str:
+    points = [Point(at, row.change, *_whisker(row, row.change)) for at, row in rows if row.change is not None]
+    name, last = NAMES[check], rows[-1][1]
+    if not points or last.limit is None:
+        return charts.heading(f"{name}: nothing to compare yet")
+    limit = f"limit {limit_words(last)}"
+    if check is Check.SCORE_SHIFT:
+        return charts.course_over_time(
+            f"{name}: challenger − champion, in standard deviations",  # noqa: RUF001  # a minus
+            points,
+            times,
+            span=_shift_span(points, last.limit),
+            levels=[Mark(last.limit, limit), Mark(-last.limit, "")],
+            moments=moments,
+            is_logarithmic=False,
+        )
+    return charts.course_over_time(
+        f"{name}: challenger / champion",
+        points,
+        times,
+        span=_ratio_span(points, last.limit),
+        levels=[Mark(last.limit, limit)],
+        moments=moments,
+        is_logarithmic=True,
+    )
+
+
+def _whisker(row: Evidence, change: float) -> tuple[float, float]:
+    """Return an interval's ends; figures of chosen windows have none."""
+    if row.since is not None:
+        return change, change
+    return -float("inf") if row.change_low is None else row.change_low, _or_infinity(row.change_high)
+
+
+def _evidence_picture(
+    check: Check,
+    rows: Sequence[tuple[float, Evidence]],
+    times: Sequence[tuple[float, str]],
+    moments: Sequence[Mark],
+) -> str:
+    points = [Point(at, row.evidence, row.evidence, row.evidence) for at, row in rows if row.evidence is not None]
+    needed = rows[-1][1].evidence_needed
+    if not points or needed is None:
+        return ""
+    low, high = _EVIDENCE_SPAN
+    span = (max(low, min(0.1, *(point.value for point in points))), max(high, 10 * needed))
+    level = Mark(needed, f"fails from {needed:,.0f} on, if other entities say the same")
+    title = f"{NAMES[check]}: evidence that it is worse than its limit"
+    return charts.course_over_time(
+        title, points, times, span=span, levels=[level], moments=moments, is_logarithmic=True
+    )
+
+
+def _steps(state: RolloutState, first: float, last: float) -> list[Mark]:
+    """Return when the weight changed."""
+    starts = zip(state.step_starts, state.plan.steps, strict=False)
+    return [Mark(max(start, first), f"{step.weight_percent} %") for start, step in starts if start < last]
+
+
+def _end(state: RolloutState, last: float) -> list[Mark]:
+    if state.phase is Phase.FAILED and state.promoted_at is None:
+        return [Mark(last, "ended")]
+    return [] if state.promoted_at is None else [Mark(last, "champion")]
+
+
+def _ratio_span(points: Sequence[Point], limit: float) -> tuple[float, float]:
+    """Return what a picture shows: all values, the later intervals, and the limit."""
+    telling = points[-max(1, round(_TELLING_RATIO * len(points))) :]
+    values = [point.value for point in points] + [bound for point in telling for bound in (point.low, point.high)]
+    used = [value for value in (*values, limit, *_RATIO_SPAN) if isfinite(value) and value > 0]
+    return max(min(used) / 1.2, _WIDEST_RATIO_SPAN[0]), min(max(used) * 1.2, _WIDEST_RATIO_SPAN[1])
+
+
+def _shift_span(points: Sequence[Point], limit: float) -> tuple[float, float]:
+    telling = points[-max(1, round(_TELLING_RATIO * len(points))) :]
+    values = [point.value for point in points] + [bound for point in telling for bound in (point.low, point.high)]
+    furthest = 1.2 * max(abs(value) for value in (*values, limit) if isfinite(value))
+    return -furthest, furthest
+
+
+def _or_infinity(bound: float | None) -> float:
+    return float("inf") if bound is None else bound
+
+
+def _told(events: Sequence[RolloutEventRecord]) -> list[tuple[str, str]]:
+    """Return what happened and when; the first event of a phase has the phase's mark."""
+    lines, phase = [], ""
+    for event in events:
+        mark = _MARKS_OF_PHASES.get(event.phase, "") if event.phase != phase else ""
+        by = "" if event.actor == MONITOR else f" ({event.actor})"
+        when = f"{datetime.fromtimestamp(event.at, UTC):%m-%d %H:%M:%S}"
+        lines.append((when, f"{mark} {without_place(event.reason)}{by}".strip()))
+        phase = event.phase
+    return lines

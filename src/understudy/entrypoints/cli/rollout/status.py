@@ -1,0 +1,259 @@
+"""A rollout on a terminal: the verdict first, the evidence under it, what happened, the next command last."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.messages import without_place
+from understudy.core.canary.post_promotion import LIMITS
+from understudy.core.durations import duration_words
+from understudy.core.rollout.plan import Step
+from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
+from understudy.core.routing.policy import Role
+from understudy.core.routing.proxy_liveness import live_words, silent_words
+from understudy.entrypoints.cli.rollout.checks_text import checks_table
+from understudy.entrypoints.cli.rollout.event_text import event_text
+from understudy.entrypoints.cli.rollout.text import STYLES
+from understudy.entrypoints.cli.shared.rendering import data_console, facts
+from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.rollout.replay import read_evidence
+from understudy.rollout.status import Picture
+
+MOST_EVENTS = 12
+SILENT_SECONDS = 2 * LEASE_SECONDS
+"""After so long nobody leads, and nothing is judged."""
+_BAR, _FRAME = 40, 54
+"""Widest bar of the split, and what stands beside it."""
+_WHOLE = 100
+"""Calls a second from which on no fraction is said."""
+
+
+def portrait(
+    picture: Picture, width: int | None = None, most_events: int = MOST_EVENTS, notes: Sequence[Text] = ()
+) -> list[RenderableType]:
+    """Return a rollout as the parts of a screen.
+
+    Args:
+        picture: The rollout.
+        width: Of the screen; by default the terminal's.
+        most_events: How many of the latest events are told.
+        notes: What else is known of it; said under how it stands.
+    """
+    width = width or data_console().width
+    state = picture.view.record.state
+    parts: list[RenderableType] = [*heading(picture), "", Text(sentence_of(picture)), *notes]
+    if split := split_lines(picture, width):
+        parts += ["", *split]
+    if rows := evidence_of(picture):
+        parts += ["", checks_table(rows, picture.looks, width, sides=sides_of(state))]
+    parts += ["", _ladder(picture), "", *_story(picture.events[-most_events:], state), ""]
+    return [*parts, *(Text(line) for line in next_commands(state))]
+
+
+def heading(picture: Picture) -> list[Text]:
+    """Return whose rollout it is, where it stands, and whether anybody acts on it."""
+    view, state = picture.view, picture.view.record.state
+    head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
+    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(state)}")
+    ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
+    reason = f' "{view.record.reason}"' if view.record.reason else ""
+    by = f"rollout {view.record.id}, {'ran' if state.phase.is_final else 'running'} {ran}, by {view.record.started_by}"
+    generation = "-" if view.policy is None else str(view.policy.generation)
+    where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} live proxies"
+    if not view.proxies:
+        where = f"generation {generation}; {live_words(0, 0)}{'' if state.phase.is_final else ', so no step is taken'}"
+    if not state.phase.is_final:
+        where += f" · {_monitor_words(picture.monitor_seconds)}"
+    lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
+    return [*lines, *([Text(silent_words(view.silent), "yellow")] if view.silent.count else [])]
+
+
+def sentence_of(picture: Picture) -> str:
+    """Return how the rollout stands, in a sentence."""
+    state, decision = picture.view.record.state, picture.decision
+    if state.promoted_at is not None and not state.phase.is_final and state.phase is not Phase.WAITING:
+        return _warm_sentence(picture)
+    if state.reason:
+        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+    if decision is not None:
+        return f"{decision.verdict.replace('_', ' ')}: {without_place(decision.reason)}"
+    return without_place(picture.events[-1].reason) if picture.events else "has not begun"
+
+
+def evidence_of(picture: Picture) -> Sequence[Evidence]:
+    """Return the checks of this moment, or of the verdict that ended it."""
+    if picture.decision is not None and picture.view.record.state.promoted_at is None:
+        return picture.decision.evidence
+    if picture.decision is not None:
+        # Nothing is split any more, and before its first calls nothing is known of the new champion.
+        rows = [row for row in picture.decision.evidence if row.check is not Check.SAMPLE_RATIO]
+        return rows if any(row.challenger is not None for row in rows) else []
+    last = next((event for event in reversed(picture.events) if event.evidence), None)
+    try:
+        return [] if last is None else read_evidence(last)
+    except ValueError:  # damaged, which whoever judges it again says
+        return []
+
+
+def sides_of(state: RolloutState) -> tuple[str, str]:
+    """Return what is compared: the two versions, or after the promotion the new champion and its predecessor."""
+    if state.promoted_at is None or state.phase.is_final:
+        return "champion", "challenger"
+    return f"{state.champion} before", f"{state.challenger} now"
+
+
+def split_lines(picture: Picture, width: int) -> list[Text]:
+    """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
+    policy, rates = picture.view.policy, picture.calls_per_second
+    if policy is None or picture.view.record.state.phase.is_final:
+        return []
+    set_percents = {Role.CHAMPION: 100 - policy.weight_percent, Role.CHALLENGER: policy.weight_percent}
+    versions = {Role.CHAMPION: policy.champion, Role.CHALLENGER: policy.challenger}
+    room = max(10, min(_BAR, width - _FRAME))
+    total = sum(rates.values()) if rates else 0.0
+    lines = []
+    for role, version in versions.items():
+        if version is None:
+            continue
+        percent = 100 * rates[role] / total if rates and total else float(set_percents[role])
+        filled = round(room * percent / 100)
+        line = Text(f"  {f'{role} {version}':<16} ").append("█" * filled, "cyan" if role is Role.CHAMPION else "yellow")
+        line.append("░" * (room - filled), "dim").append(f" {percent:5.1f} %")
+        line.append(f"  {_calls_words(rates, role, set_percents[role])}", "dim")
+        lines.append(line)
+    return lines
+
+
+def ladder_cells(picture: Picture) -> list[tuple[str, str, str]]:
+    """Return each step: its share, its mark, and what it took or takes."""
+    view, state = picture.view, picture.view.record.state
+    now = view.record.finished_at or view.read_at
+    at = len(state.step_starts) - 1
+    cells = []
+    for index, step in enumerate(state.plan.steps):
+        is_over = index < at or (index == at and state.phase is Phase.SUCCEEDED)
+        mark = "✔" if is_over else "✖" if index == at and state.phase is Phase.FAILED else "●" if index == at else "○"
+        if index > at:
+            words = _asked_words(state, step)
+        else:
+            until = state.step_starts[index + 1] if index < at else now
+            words = _taken_words(picture, index, until - state.step_starts[index])
+            words += f"   passed {_clock_of(until)}" if is_over and index < at else ""
+        cells.append((f"{step.weight_percent:>3} %", mark, words))
+    return cells
+
+
+def next_commands(state: RolloutState) -> list[str]:
+    """Return what a person can do now, the likeliest first."""
+    model = state.model_name
+    if state.phase.is_final:
+        return [f"→ understudy audit list {model}", f"→ understudy rollout show {model} --html rollout.html"]
+    if state.phase is Phase.WAITING:
+        return _waiting_commands(state)
+    if state.promoted_at is not None:
+        return [f"→ to put {state.champion} back at once: understudy rollback {model}"]
+    # Before the first step there is no share that a rollback could take back.
+    back = f"understudy rollback {model}" if state.step_starts else f"understudy rollout abort {model}"
+    return [f"→ to stop here: understudy rollout pause {model}", f"→ to take it back: {back}"]
+
+
+def _monitor_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "no monitor has ever led"
+    if seconds > SILENT_SECONDS:
+        return f"no monitor for {duration_words(seconds)}: understudy doctor"
+    return f"monitor {max(0.0, seconds):.0f} s ago"
+
+
+def _calls_words(rates: Mapping[Role, float] | None, role: Role, set_percent: int) -> str:
+    if rates is None:
+        return "set; not counted yet"
+    return f"{_rate(rates[role])}/s  set {set_percent} %" if any(rates.values()) else "set; no calls seen"
+
+
+def _rate(calls_per_second: float) -> str:
+    return f"{calls_per_second:,.0f}" if calls_per_second >= _WHOLE else f"{calls_per_second:.3g}"
+
+
+def _place(state: RolloutState) -> str:
+    if not state.step_starts:
+        return "warming up" if not state.phase.is_final else "before its first step"
+    return f"step {state.step + 1} of {len(state.plan.steps)}   {state.weight_percent} %"
+
+
+def _warm_sentence(picture: Picture) -> str:
+    state, now = picture.view.record.state, picture.view.read_at
+    until = state.warm_until or now
+    kept = f"until {_clock_of(until)} UTC ({duration_words(max(0.0, until - now))} more)" if until > now else "still"
+    words = (
+        f"{state.challenger} is champion; {state.champion} is kept warm {kept}. It comes back by itself when, beside "
+        f"its own last hour, {state.challenger} has proven more than {LIMITS.tolerated_error_ratio:g}x the errors or "
+        f"slow answers, or a typical latency of {LIMITS.lone_latency_ratio:g}x."
+    )
+    return words if picture.decision is None else f"{words} So far: {without_place(picture.decision.reason)}"
+
+
+def _taken_words(picture: Picture, index: int, seconds: float) -> str:
+    step, state = picture.view.record.state.plan.steps[index], picture.view.record.state
+    is_here = index == len(state.step_starts) - 1 and not state.phase.is_final and state.promoted_at is None
+    words = duration_words(max(0.0, round(seconds)))
+    words += f" of {duration_words(step.dwell_seconds)}" if is_here and step.dwell_seconds else ""
+    if index < len(picture.requests):
+        asked = f" of {step.min_requests:,}" if is_here and step.min_requests else ""
+        words += f"   {picture.requests[index]:,}{asked} requests"
+    return words
+
+
+def _asked_words(state: RolloutState, step: Step) -> str:
+    if step is state.plan.steps[-1]:
+        kept = duration_words(state.plan.keep_warm_seconds)
+        return f"{state.challenger} becomes champion, {state.champion} is kept warm for {kept}"
+    asked = [duration_words(step.dwell_seconds)] if step.dwell_seconds else []
+    asked += [f"{step.min_requests:,} requests"] if step.min_requests else []
+    return ", ".join(asked)
+
+
+def _ladder(picture: Picture) -> RenderableType:
+    styles = {
+        "✔": "green",
+        "✖": "bold red",
+        "○": "dim",
+        "●": STYLES.get(picture.view.record.state.phase, "bold yellow"),
+    }
+    return facts(
+        (share, Text(f"{mark} ", styles[mark]).append(words, "dim" if mark == "○" else ""))
+        for share, mark, words in ladder_cells(picture)
+    )
+
+
+def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Text]:
+    """Return what happened; the first event of a phase has the phase's mark."""
+    before = [None, *(event.phase for event in events)]
+    return [
+        event_text(
+            event._replace(reason=without_place(event.reason)), state.started_at, is_news=event.phase != phase_before
+        )
+        for event, phase_before in zip(events, before, strict=False)
+    ]
+
+
+def _waiting_commands(state: RolloutState) -> list[str]:
+    model = state.model_name
+    resume, abort = f"understudy rollout resume {model}", f"understudy rollout abort {model}"
+    before = {
+        WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
+        WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",
+        WaitingFor.SPLIT: "→ whether every proxy acts and logs: understudy doctor; then:",
+        WaitingFor.WARM_UP: f"→ what it answers with: understudy version show {model} {state.challenger}; then:",
+    }
+    first = [before[state.waiting_for]] if state.waiting_for in before else []
+    goes_on = "→ to give it that time again" if state.waiting_for is WaitingFor.TIME else "→ to let it go on"
+    return [*first, f"{goes_on}: {resume}", f"→ to take it back: {abort}"]
+
+
+def _clock_of(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M}"

@@ -1,0 +1,130 @@
+"""How rollouts look on a terminal."""
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from understudy.core.durations import duration_words
+from understudy.core.rollout.state import Phase
+from understudy.core.verdict import Verdict
+from understudy.entrypoints.cli.rollout.event_text import clock
+from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.replay import Damage, Replay
+from understudy.rollout.start import Prepared
+
+STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
+_VERDICTS = {
+    Verdict.ADVANCE: ("✔", "green"),
+    Verdict.ROLL_BACK: ("✖", "bold red"),
+    Verdict.INVALID: ("✖", "bold yellow"),
+    Verdict.HOLD: ("…", "dim"),
+}
+
+
+def prepared_text(
+    prepared: Prepared, record: RolloutRecord | None = None, *, asked_plan: str | None = None
+) -> list[RenderableType]:
+    """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
+    model = prepared.champion.model_name
+    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.risk}"
+    columns = [
+        Column("step", right=True),
+        Column("at least"),
+        Column("requests", right=True),
+        Column("at today's traffic"),
+    ]
+    words = {step.weight_percent: step.words for step in prepared.forecast.steps}
+    rows = [
+        (
+            f"{step.weight_percent} %",
+            duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
+            f"{step.min_requests:,}" if step.min_requests else "-",
+            words.get(step.weight_percent, "becomes champion"),
+        )
+        for step in prepared.plan.steps
+    ]
+    head = Text(title, "bold")
+    start = ["understudy", "rollout", "start", model, prepared.challenger.version]
+    if asked_plan is not None:
+        start += ["--plan", asked_plan]
+    begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
+    if record is not None:
+        begun = [
+            Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
+            Text(f"→ understudy rollout watch {model}"),
+        ]
+    warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    if prepared.inputs.breaking and record is None:
+        begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
+    return [head, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
+
+
+def listing(found: Sequence[RolloutRecord]) -> RenderableType:
+    """Return rollouts as a table."""
+    if not found:
+        return "No rollout was started yet. → understudy rollout start MODEL VERSION"
+    columns = [
+        Column("id", right=True),
+        Column("model"),
+        Column("versions"),
+        Column("phase"),
+        Column("share", right=True),
+        Column("began", drop=1),
+        Column("by", drop=2),
+    ]
+    rows = [
+        (
+            str(record.id),
+            record.state.model_name,
+            f"{record.state.champion} → {record.state.challenger}",
+            Text(record.state.phase, STYLES.get(record.state.phase, "")),
+            f"{record.state.weight_percent} %",
+            ago(datetime.fromtimestamp(record.state.started_at, UTC)),
+            record.started_by,
+        )
+        for record in found
+    ]
+    return a_table(columns, rows)
+
+
+def end_words(view: RolloutView) -> Text:
+    """Return how a rollout stands, in one sentence."""
+    state = view.record.state
+    name = f"{state.model_name} {state.challenger}"
+    if state.phase is Phase.FAILED:
+        return Text("✖ ", "bold red").append(f"{name}: {state.reason}")
+    if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):
+        return Text("✔ ", "bold green").append(f"{name} is champion in the place of {state.champion}")
+    return Text("… ", "yellow").append(
+        f"{name} is undecided at {state.weight_percent} %: {state.reason or state.phase}"
+    )
+
+
+def replay_lines(
+    replays: Sequence[tuple[RolloutEventRecord, Replay | Damage | None]], began_at: float
+) -> list[RenderableType]:
+    """Return what each stored verdict comes to when it is judged again, with its time from ``began_at`` on."""
+    found = [(event, replay) for event, replay in replays if replay is not None]
+    if not found:
+        return []
+    return [
+        Text("\nverdicts, judged again from what they rested on", "bold"),
+        *(_replay_line(event, replay, began_at) for event, replay in found),
+    ]
+
+
+def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float) -> Text:
+    line = Text(f"{clock(event.at - began_at):>6} ", "dim")
+    if isinstance(replay, Damage):
+        said = f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
+        return line.append(f"! {said}", "bold red")
+    mark, style = _VERDICTS[event.verdict or Verdict.HOLD]
+    line.append(f"{mark} ", style).append(f"{event.verdict}  ")
+    if replay.agrees:
+        return line.append("the same verdict", "dim")
+    return line.append(f"now {replay.decision.verdict}: {replay.decision.reason}", "bold red")

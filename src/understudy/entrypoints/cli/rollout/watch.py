@@ -1,0 +1,95 @@
+"""Following a rollout on a terminal or as lines of JSON, also while Postgres is away."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from understudy.entrypoints.cli.rollout.status import MOST_EVENTS, portrait
+from understudy.entrypoints.cli.shared.rendering import advise
+from understudy.errors import RegistryUnavailable
+from understudy.rollout.status import Onlooker, Picture
+
+WATCH_SECONDS = 1.0
+
+
+async def follow(
+    onlooker: Onlooker,
+    tell: Callable[[Picture], None],
+    away: Callable[[float], None],
+    *,
+    pause_seconds: float = WATCH_SECONDS,
+) -> Picture:
+    """Tell of a rollout again and again until it ends, and return its last picture.
+
+    Args:
+        onlooker: Looks at it. A first look that fails ends this; later ones are tried again for as long as it takes.
+        tell: Gets each picture.
+        away: Gets how long Postgres does not answer, after each try that failed.
+        pause_seconds: Between two looks.
+
+    Raises:
+        RegistryUnavailable: Postgres did not answer the first look.
+    """
+    away_since: float | None = None
+    picture = await onlooker.picture()
+    while True:
+        if away_since is None:
+            tell(picture)
+        if picture.view.record.state.phase.is_final:
+            return picture
+        await asyncio.sleep(pause_seconds)
+        try:
+            picture = await onlooker.picture()
+            away_since = None
+        except RegistryUnavailable:
+            away_since = time.monotonic() if away_since is None else away_since
+            away(time.monotonic() - away_since)
+
+
+class Screen:
+    """The last picture on a terminal, redrawn in place.
+
+    Args:
+        console: Of the terminal.
+        live: What redraws; started by the caller.
+    """
+
+    def __init__(self, console: Console, live: Live) -> None:
+        self._console = console
+        self._live = live
+        self._shown: list[RenderableType] = []
+
+    def tell(self, picture: Picture) -> None:
+        """Draw a picture; where the screen is too low, older events go."""
+        for most_events in range(MOST_EVENTS, 0, -1):
+            self._shown = portrait(picture, self._console.width, most_events)
+            height = len(self._console.render_lines(Group(*self._shown), pad=False))
+            if height < self._console.height or not self._console.is_terminal:
+                break
+        self._live.update(Group(*self._shown), refresh=True)
+
+    def away(self, seconds: float) -> None:
+        """Say under the last picture that nothing newer can be read."""
+        line = Text(f"Postgres does not answer for {seconds:.0f} s; this is from before. It is asked again.", "yellow")
+        self._live.update(Group(line, *self._shown), refresh=True)
+
+
+class Reminder:
+    """Says on standard error, once each time, that Postgres is away."""
+
+    def __init__(self) -> None:
+        self._is_said = False
+
+    def away(self, _seconds: float) -> None:
+        """Say it unless it was said."""
+        if not self._is_said:
+            advise("! Postgres does not answer; it is asked again every second.")
+        self._is_said = True
+
+    def back(self) -> None:
+        """Be ready to say it again."""
+        self._is_said = False

@@ -1,0 +1,1 @@
+"""``understudy shadow``: the shadow's answers beside the champion's."""

@@ -1,0 +1,1 @@
+"""What several commands share: options, rendering, errors, times and sessions with the stores."""

@@ -1,0 +1,43 @@
+"""The environment of a command: its settings, and the demo that runs beside it."""
+
+from pathlib import Path
+
+from pydantic import SecretStr, ValidationError
+
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.rendering import advise
+from understudy.entrypoints.demo.state import read_running
+from understudy.settings import Settings
+
+
+def read_settings() -> Settings:
+    """Return the settings of this process.
+
+    Raises:
+        CommandRefused: Naming each variable that cannot be used; values are not repeated, they may be secrets.
+    """
+    try:
+        return Settings()
+    except ValidationError as problem:
+        wrong = (f"{_variable(str(error['loc'][0]))}: {error['msg']}" for error in problem.errors())
+        raise CommandRefused(
+            ExitCode.USAGE, "\n  ".join(["the environment cannot be used", *wrong]), "Correct or unset these variables."
+        ) from None
+
+
+def settings_with_demo() -> Settings:
+    """Return the settings; without ``DATABASE_URL`` a demo that runs in this folder is what is meant."""
+    settings = read_settings()
+    if "database_url" in settings.model_fields_set:
+        return settings
+    running = read_running(Path(settings.state_dir))
+    if running is None:
+        advise(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set (UNDERSTUDY_STATE_DIR names a demo)")
+        return settings
+    advise(f"demo in {settings.state_dir} (DATABASE_URL is not set)")
+    redis = settings.redis_url or (SecretStr(running["redis_url"]) if running["redis_url"] else None)
+    return settings.model_copy(update={"database_url": SecretStr(running["database_url"]), "redis_url": redis})
+
+
+def _variable(field: str) -> str:
+    return field if field.isupper() else f"UNDERSTUDY_{field.upper()}"

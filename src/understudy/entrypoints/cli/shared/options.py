@@ -1,0 +1,43 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from typing import Annotated
+
+import typer
+
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.rendering import is_interactive
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
+VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for programs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit. Needed outside a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before production traffic moves.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many to show at most.")]
+
+
+def required_reason(reason: str | None, *, dry_run: bool) -> str | None:
+    """Return the reason; a program has to give one.
+
+    Raises:
+        CommandRefused: There is none, and nobody sits before a terminal.
+    """
+    if reason or dry_run or is_interactive():
+        return reason
+    raise CommandRefused(ExitCode.USAGE, "this change needs a reason", 'Add --reason "why".')
+
+
+def confirm_traffic_move(model_name: str, what: str, *, yes: bool) -> None:
+    """Go on only when ``--yes`` was given, or a person types the model's name.
+
+    Raises:
+        CommandRefused: Neither happened; nothing was changed.
+    """
+    if yes:
+        return
+    if not is_interactive():
+        raise CommandRefused(ExitCode.USAGE, f"{what}, and nobody is there to confirm it", "Add --yes.")
+    typer.echo(what, err=True)
+    typed = typer.prompt("Type the model's name to go on, or pass --yes", err=True, default="", show_default=False)
+    if typed != model_name:
+        raise CommandRefused(ExitCode.USAGE, "not confirmed; nothing was changed", f"Type {model_name}, or pass --yes.")

@@ -1,0 +1,53 @@
+"""Times as people type them: ``24h``, ``7d``, a day, a moment."""
+
+from datetime import UTC, datetime
+
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.times import duration_seconds, moment_seconds
+
+_MARKS = 5
+"""Moments named below a chart."""
+_EXAMPLES = "For example 90s, 30m, 24h, 7d or 2w."
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        CommandRefused: It is none, or no time at all; ``option`` is where it was typed.
+    """
+    try:
+        return duration_seconds(text)
+    except ValueError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{option}: {text!r} {problem}", _EXAMPLES) from None
+
+
+def moment_of(text: str, now: float, option: str) -> float:
+    """Return a moment in seconds since the epoch: so long ago, or a day or moment in ISO 8601, by default in UTC.
+
+    Raises:
+        CommandRefused: It is neither, or not in the past.
+    """
+    try:
+        return moment_seconds(text, now)
+    except ValueError as problem:
+        raise CommandRefused(
+            ExitCode.USAGE,
+            f"{option}: {text!r} {problem}",
+            f"{_EXAMPLES} Or a moment in the past: 2026-11-20, 2026-11-20T13:00Z.",
+        ) from None
+
+
+def day_of(seconds: float) -> str:
+    """Return a moment's day, in UTC: ``20 Nov``."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment.day} {moment:%b}"
+
+
+def marks_between(first: float, last: float) -> list[tuple[float, str]]:
+    """Return moments at equal distances with their names: days, times of the day, or its seconds."""
+    moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
+    if last - first > 2 * 86_400:
+        return [(moment, day_of(moment)) for moment in moments]
+    pattern = "%H:%M" if last - first >= 60 * (_MARKS - 1) else "%H:%M:%S"
+    return [(moment, f"{datetime.fromtimestamp(moment, UTC):{pattern}}") for moment in moments]

@@ -1,0 +1,1 @@
+"""``understudy version``: register, compare, check, list, show and retire versions."""

@@ -1,0 +1,185 @@
+"""``understudy version check``: whether a version would answer, before callers depend on it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from shlex import quote
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from understudy.core.rollout.state import WarmUpResult
+from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.schema.compile import compile_input_schema
+from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
+from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
+from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.logs import keep_log_off_output
+from understudy.errors import BackendUnavailable, SchemaInvalid
+from understudy.lifecycle.server_findings import Finding, State
+from understudy.lifecycle.version_findings import (
+    IS_CHAMPION,
+    NO_CHAMPION,
+    judge_each_server,
+    judge_inputs,
+    judge_status,
+    judge_warm_up,
+)
+from understudy.ports.model_backend import ServerSeen
+from understudy.ports.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.settings import Settings
+
+Against = Annotated[
+    str | None, typer.Option(metavar="VERSION", help="Whose callers it should answer; by default the champion's.")
+]
+
+_BACKEND_ADVICE = "Correct the version's backend settings, or give this process what they name; proxies need it too."
+
+
+class Asked(NamedTuple):
+    """What the registry has of a version; ``against`` is whom its inputs are compared with."""
+
+    model: ModelRecord
+    version: VersionRecord
+    against: VersionRecord | None
+
+
+class Checked(NamedTuple):
+    """What was found of a version; ``inputs`` and ``warm_up`` are ``None`` where it did not come to that."""
+
+    asked: Asked
+    findings: Sequence[Finding]
+    servers: Sequence[ServerSeen] = ()
+    inputs: InputDifferences | None = None
+    warm_up: WarmUpResult | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing stands against callers, warnings aside."""
+        return all(finding.state is not State.PROBLEM for finding in self.findings)
+
+
+def check(*, model: ModelName, version: VersionLabel, against: Against = None, as_json: AsJson = False) -> None:
+    """Ask a version's model servers what callers would, as the start of a rollout does; leaves with 1 for a problem.
+
+    Nothing is changed, and no caller's answer comes from it.
+    """
+    if against == version:
+        what = f"version {version} of {model} is compared with itself"
+        raise CommandRefused(ExitCode.USAGE, what, "Name another one with --against, or none for the champion.")
+    keep_log_off_output()
+
+    async def ask(opened: Opened) -> Checked:
+        return await checked(opened.settings, await _asked(opened, model, version, against))
+
+    found = with_rollouts(ask)
+    show(check_document(found), *check_texts(found), as_json=as_json)
+    raise typer.Exit(ExitCode.DONE if found.is_ready else ExitCode.PROBLEM)
+
+
+async def _asked(opened: Opened, model_name: str, version: str, against: str | None) -> Asked:
+    """Read a version, and whom to compare it with; raises as :meth:`Registry.show_version`."""
+    model = await opened.registry.show_model(model_name)
+    record = await opened.registry.show_version(model_name, version)
+    other = against
+    if other is None and model.policy is not None and model.policy.champion != version:
+        other = model.policy.champion
+    return Asked(model, record, None if other is None else await opened.registry.show_version(model_name, other))
+
+
+async def checked(settings: Settings, asked: Asked) -> Checked:
+    """Look at a version; what it does is a finding, never an error."""
+    record = asked.version
+    findings = judge_status(record.model_name, record.version, record.status)
+    try:
+        version = version_from_row(record.model_name, record._asdict())
+    except SchemaInvalid as problem:
+        return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
+    compared, inputs = _compare_inputs(asked, version)
+    try:
+        servers, result = await _call(settings, version)
+    except BackendUnavailable as problem:
+        findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
+        return Checked(asked, findings, (), inputs)
+    findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds)
+    return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
+
+
+def _compare_inputs(asked: Asked, version: ModelVersion) -> tuple[Finding, InputDifferences | None]:
+    against = asked.against
+    if against is None:
+        return (NO_CHAMPION if asked.model.policy is None else IS_CHAMPION), None
+    try:
+        before = compile_input_schema(against.input_schema)
+    except SchemaInvalid as problem:
+        what = f"version {against.version}, which it would be compared with: {problem.detail}"
+        return Finding("inputs", State.WARNING, what, problem.next_step), None
+    names = Names(f"version {against.version}", f"version {version.version}")
+    found = differences_of(before, version.input_schema, names)
+    return judge_inputs(against.version, version.version, found), found
+
+
+async def _call(settings: Settings, version: ModelVersion) -> tuple[tuple[ServerSeen, ...], WarmUpResult | None]:
+    """Ask each model server whether it serves the version, and if one does, make the example calls of a warm-up.
+
+    Raises:
+        BackendUnavailable: This process cannot call them at all: for want of a token or of a file.
+    """
+    # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
+    from understudy.adapters.model_servers.connect import examine  # noqa: PLC0415 - see above
+    from understudy.bootstrap.backends import connector_of  # noqa: PLC0415 - see above
+    from understudy.rollout.warm_up import READY_SECONDS, warm_up  # noqa: PLC0415 - see above
+
+    backend = connector_of(settings)(version)
+    try:
+        servers = await examine(backend, READY_SECONDS)
+        serves = any(not server.problem for server in servers)
+        return servers, await warm_up(version, backend) if serves else None
+    finally:
+        await backend.close()
+
+
+def check_document(found: Checked) -> dict[str, Any]:
+    """Return what was found as JSON."""
+    against = found.asked.against
+    states = Counter(finding.state for finding in found.findings)
+    return {
+        "model": found.asked.model.model_name,
+        "version": found.asked.version.version,
+        "ready": found.is_ready,
+        "against": None if against is None else against.version,
+        "servers": [server._asdict() for server in found.servers],
+        "input_differences": None if found.inputs is None else found.inputs._asdict(),
+        "warm_up": None if found.warm_up is None else found.warm_up._asdict(),
+        "findings": [finding._asdict() for finding in found.findings],
+        "problems": states[State.PROBLEM],
+        "warnings": states[State.WARNING],
+    }
+
+
+def check_texts(found: Checked) -> list[RenderableType]:
+    """Return the verdict, what was found with what to do about it, and the next command."""
+    named = f"{found.asked.model.model_name} {found.asked.version.version}"
+    mark, style, words = ("✔", "green", "is ready") if found.is_ready else ("✖", "red", "is not ready")
+    head = Text(f"{mark} ", style).append(f"{named} {words} for callers. ", "bold")
+    return [head + findings_verdict(found.findings), findings_table(found.findings), *_next_step(found)]
+
+
+def _next_step(found: Checked) -> list[str]:
+    """Return what may be done with a version that is ready and has nothing to do yet."""
+    model, version = found.asked.model, found.asked.version.version
+    named = f"{quote(model.model_name)} {quote(version)}"
+    if not found.is_ready or (model.policy is not None and _has_role(model.policy, version)):
+        return []
+    if model.policy is None:
+        first = f"understudy model set {quote(model.model_name)} --champion {quote(version)} --reason '…'"
+        return [f"→ {first} makes it the first champion: it answers every call"]
+    return [f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"]
+
+
+def _has_role(policy: PolicyRecord, version: str) -> bool:
+    return version in (policy.champion, policy.challenger, policy.shadow, *(arm.arm for arm in policy.arms))

@@ -1,0 +1,296 @@
+"""The proxy's ASGI application: FastAPI for documentation and reading, the predict lane around it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from functools import cache, partial
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from understudy import __version__
+from understudy.adapters.randomness import RandomBytes
+from understudy.bootstrap.proxy import Parts, open_parts
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.rate_limits import Allowance
+from understudy.core.routing.route import assignment, policy_of
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
+from understudy.entrypoints.metrics_port import metrics_port
+from understudy.entrypoints.proxy.api.authorization import Gate, methods_of
+from understudy.entrypoints.proxy.api.control_routes import add_control_routes
+from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
+from understudy.entrypoints.proxy.api.docs_page import docs_page
+from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
+from understudy.entrypoints.proxy.api.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
+from understudy.entrypoints.proxy.api.predict_route import App, PredictLane, http_call, read_body
+from understudy.entrypoints.proxy.api.request_id import Edge
+from understudy.entrypoints.proxy.control.handler import ControlDoor
+from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
+from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.messages.problems import STATUS
+from understudy.entrypoints.proxy.predict.fast_path import EXPRESS, ExpressLane
+from understudy.entrypoints.proxy.predict.handler import JSON, HttpCall, PredictDoor, Reply
+from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
+from understudy.errors import (
+    EntityIdInvalid,
+    InternalFault,
+    MethodNotAllowed,
+    PolicyNotLoaded,
+    QueryInvalid,
+    UnderstudyError,
+    UnknownRoute,
+    Violation,
+    leaf_errors,
+)
+from understudy.serving.champion_health import NOBODY
+from understudy.serving.quotas import KeyQuotas
+from understudy.settings import Settings
+
+LAST_CALLS_SECONDS = 1.0
+THREADS = 2
+"""Threads that read long bodies and do other work beside the event loop. All share one interpreter: more of them finish
+nothing sooner, and the event loop waits for each (measured: 40 bodies of 1 MiB at once, ``/livez`` after 0.6 s)."""
+OpenParts = Callable[[Settings], AbstractAsyncContextManager[Parts]]
+
+
+class Proxy:
+    """What the application's lifespan opens. Parts and doors are there before the first request."""
+
+    parts: Parts
+    door: PredictDoor
+    control: ControlDoor
+
+    def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
+        self.settings = settings
+        self._opener = opener
+        self._on_open = on_open
+        self.new_id = partial(RandomBytes().hex, 16)
+
+    @asynccontextmanager
+    async def lifespan(self, _app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        """Open the parts before the first request, close them after the last; yield what connections need of them."""
+        settings = self.settings
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="beside")
+        asyncio.get_running_loop().set_default_executor(threads)
+        async with (
+            self._opener(settings) as parts,
+            metrics_port(settings.metrics_host, settings.metrics_port, parts.telemetry.exposition),
+        ):
+            door = PredictDoor(
+                parts.predictor,
+                parts.express,
+                snapshot=self.snapshot,
+                telemetry=parts.telemetry,
+                needs_key=settings.needs_key,
+                now=time.monotonic,
+                quotas=KeyQuotas(
+                    Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
+                ),
+                version_headers=settings.version_headers,
+                tracer=parts.tracer,
+            )
+            parts.in_flight = lambda: door.in_flight
+            self.parts, self.door = parts, door
+            with closing(ControlDoor(parts.control)) as self.control:
+                self._on_open()
+                yield {EXPRESS: ExpressLane(door, self.new_id, settings.body_limit_bytes)}
+                await _last_calls(door)
+
+    def snapshot(self) -> PolicySnapshot | None:
+        """Return the policies of this moment."""
+        return self.parts.feed.snapshot
+
+
+async def _last_calls(door: PredictDoor) -> None:
+    """Wait for the calls whose callers have gone, which no connection waits for any more; their rows are still due."""
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + LAST_CALLS_SECONDS
+    while door.in_flight and clock() < give_up:  # noqa: ASYNC110 - asked once in the life of a process
+        await asyncio.sleep(0.01)
+
+
+def create_app(
+    settings: Settings | None = None, opener: OpenParts = open_parts, on_open: Callable[[], None] = lambda: None
+) -> App:
+    """Return the ASGI application; nothing is opened before its lifespan starts.
+
+    Args:
+        settings: By default those of the environment.
+        opener: Opens the parts.
+        on_open: Called once they are open, before the first request.
+    """
+    settings = settings or Settings()
+    proxy = Proxy(settings, opener, on_open)
+    api = create_api(proxy)
+
+    def door() -> PredictDoor:
+        return proxy.door
+
+    return Edge(PredictLane(Gate(api, door), door, settings), door, proxy.new_id)
+
+
+def create_api(proxy: Proxy) -> FastAPI:
+    """Return the FastAPI application: every route, documented."""
+    settings = proxy.settings
+    api = FastAPI(
+        title="Understudy",
+        version=__version__,
+        summary="One predict call in; a champion or a challenger answers; every answer is logged.",
+        lifespan=proxy.lifespan,
+        # FastAPI's own page loads its scripts from elsewhere, and its document is written anew for each caller.
+        docs_url=None,
+        openapi_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,  # it would send callers to whatever host their own header names
+        # Of calls we make spans ourselves, without what callers send; its own would name that in their exceptions.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    _add_call_routes(api, proxy)
+    _add_read_routes(api, proxy)
+    add_control_routes(api, lambda: proxy.control, settings)
+    _add_health_routes(api, proxy)
+    if settings.shows_docs:
+        _add_docs_routes(api)
+    _add_problem_handlers(api, proxy)
+    return api
+
+
+def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
+    settings = proxy.settings
+
+    def call_of(request: Request) -> HttpCall:
+        return http_call(request.scope, request.receive, settings)
+
+    @api.post("/v1/models/{model}/predict", **PREDICT)
+    async def predict(model: Name, request: Request) -> Response:
+        return response_of(await proxy.door.predict(call_of(request), model))
+
+    @api.post("/v1/models/{model}/predict:batch", **BATCH)
+    async def predict_batch(model: Name, request: Request) -> Response:
+        return response_of(await proxy.door.predict_batch(call_of(request), model))
+
+    @api.post("/v1/models/{model}/versions/{version}/predict", **FORCED)
+    async def predict_forced(model: Name, version: Name, request: Request) -> Response:
+        return response_of(await proxy.door.predict(call_of(request), model, forced_version=version))
+
+    def rank_call_of(request: Request) -> HttpCall:
+        read = partial(read_body, request.receive, settings.rank_body_limit_bytes, settings.receive_seconds)
+        return call_of(request)._replace(read_body=read)
+
+    @api.post("/v1/models/{model}/rank", **RANK)
+    async def rank(model: Name, request: Request) -> Response:
+        return response_of(await proxy.door.rank(rank_call_of(request), model))
+
+    @api.post("/v1/models/{model}/versions/{version}/rank", **RANK_FORCED)
+    async def rank_forced(model: Name, version: Name, request: Request) -> Response:
+        return response_of(await proxy.door.rank(rank_call_of(request), model, forced_version=version))
+
+    @api.post("/v1/outcomes", **OUTCOMES)
+    async def add_outcomes(request: Request) -> Response:
+        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.door.long_bodies))
+
+
+def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
+    @api.get("/v1/models", **READ["list_models"])
+    async def list_models(limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str = "") -> Response:
+        snapshot = proxy.snapshot()
+        if snapshot is None:
+            raise PolicyNotLoaded
+        names = sorted(name for name in snapshot.policies if name > cursor)
+        page = names[:limit]
+        models = [model_summary(snapshot.policies[name]) for name in page]
+        return _json({"models": models, "next_cursor": page[-1] if len(names) > limit else None})
+
+    @api.get("/v1/models/{model}", **READ["get_model"])
+    async def get_model(model: Name) -> Response:
+        return _json(model_detail(policy_of(proxy.snapshot(), model)))
+
+    @api.get("/v1/models/{model}/assignment", **READ["get_assignment"])
+    async def get_assignment(model: Name, entity_id: str = "", category: str | None = None) -> Response:
+        if not 0 < len(entity_id) <= MAX_ENTITY_ID:
+            violation = Violation("/entity_id", f"expected 1 to {MAX_ENTITY_ID} characters in the query")
+            raise EntityIdInvalid("1 problem", (violation,))
+        return _json(assignment(policy_of(proxy.snapshot(), model), entity_id, category)._asdict())
+
+    @api.get("/problems/{code}", **READ["get_problem"])
+    async def get_problem(code: str) -> Response:
+        for error in leaf_errors():
+            if error.code == code:
+                return _json({"code": code, "title": error.title, "status": STATUS[error], "next": error.hint})
+        raise UnknownRoute
+
+
+def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
+    @api.get("/livez", **READ["livez"])
+    @api.head("/livez", include_in_schema=False)
+    @api.get("/startupz", include_in_schema=False)
+    async def livez() -> Response:
+        return _json({"status": "alive", "version": __version__})
+
+    @api.get("/readyz", **READ["readyz"])
+    @api.head("/readyz", include_in_schema=False)
+    async def readyz(request: Request) -> Response:
+        if LEAVING in request.scope.get("state", ()):
+            return _json(DRAINING_DETAIL, 503)
+        feed = proxy.parts.feed
+        snapshot = feed.snapshot
+        found = NOBODY if snapshot is None else await proxy.parts.champions.look(snapshot)
+        ready, detail = readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
+        return _json(detail, 200 if ready else 503)
+
+
+def _add_docs_routes(api: FastAPI) -> None:
+    @cache
+    def document() -> bytes:
+        return orjson.dumps(api.openapi())
+
+    @cache
+    def page() -> bytes:
+        return docs_page(api.openapi())
+
+    @api.get("/openapi.json", include_in_schema=False)
+    @api.head("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return response_of(Reply(200, [JSON], document()))
+
+    @api.get("/docs", include_in_schema=False)
+    @api.head("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return response_of(Reply(200, list(DOCS_HEADERS), page()))
+
+
+def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
+    def answer(request: Request, problem: UnderstudyError) -> Response:
+        return response_of(proxy.door.refuse(problem, request.scope["path"]))
+
+    @api.exception_handler(UnderstudyError)
+    async def refused(request: Request, problem: UnderstudyError) -> Response:
+        return answer(request, problem)
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(request: Request, problem: RequestValidationError) -> Response:
+        found = tuple(Violation("/" + "/".join(map(str, e["loc"])), str(e["msg"])) for e in problem.errors())
+        return answer(request, QueryInvalid(f"{len(found)} problem(s)", found))
+
+    @api.exception_handler(Exception)
+    async def failed(request: Request, _problem: Exception) -> Response:
+        # Starlette raises it again once this is sent, and the edge logs it.
+        return answer(request, InternalFault())
+
+    @api.exception_handler(HTTPException)
+    async def unmatched(request: Request, problem: HTTPException) -> Response:
+        if problem.status_code != 405:  # noqa: PLR2004 - the other one that routing raises is 404
+            return answer(request, UnknownRoute())
+        response = answer(request, MethodNotAllowed())
+        response.headers["allow"] = ", ".join(methods_of(request.scope["path"]))
+        return response
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,97 @@
+"""Who may ask what: the scope of every route. Nothing is open that is not said to be."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.routing import compile_path
+
+from understudy.core.routing.access import Scope
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, send_reply
+from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
+from understudy.entrypoints.proxy.messages.headers import read_headers
+from understudy.entrypoints.proxy.predict.handler import PredictDoor
+from understudy.errors import UnderstudyError
+
+OPEN: Final = None
+ACCESS: Mapping[tuple[str, str], Scope | None] = {
+    ("POST", "/v1/models/{model}/predict"): Scope.PREDICT,
+    ("POST", "/v1/models/{model}/predict:batch"): Scope.PREDICT,
+    ("POST", "/v1/models/{model}/rank"): Scope.PREDICT,
+    ("POST", "/v1/models/{model}/versions/{version}/predict"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/versions/{version}/rank"): Scope.OPERATE,
+    ("POST", "/v1/outcomes"): Scope.OUTCOMES,
+    ("GET", "/v1/models"): Scope.READ,
+    ("GET", "/v1/models/{model}"): Scope.READ,
+    ("GET", "/v1/models/{model}/assignment"): Scope.READ,
+    ("POST", "/v1/models/{model}:rollback"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/rollouts"): Scope.OPERATE,
+    ("GET", "/v1/models/{model}/rollouts"): Scope.READ,
+    ("GET", "/v1/models/{model}/rollouts/{rollout_id}"): Scope.READ,
+    ("POST", "/v1/models/{model}/rollouts/{rollout_id}:pause"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/rollouts/{rollout_id}:resume"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/rollouts/{rollout_id}:promote"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/rollouts/{rollout_id}:abort"): Scope.OPERATE,
+    ("GET", "/v1/models/{model}/policy"): Scope.READ,
+    ("PATCH", "/v1/models/{model}/policy"): Scope.OPERATE,
+    ("GET", "/v1/models/{model}/reports/ab"): Scope.READ,
+    ("GET", "/v1/models/{model}/reports/shadow"): Scope.READ,
+    ("GET", "/v1/models/{model}/reports/drift"): Scope.READ,
+    ("GET", "/v1/audit"): Scope.READ,
+    ("GET", "/problems/{code}"): Scope.READ,
+    ("GET", "/livez"): OPEN,
+    ("HEAD", "/livez"): OPEN,
+    ("GET", "/startupz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("HEAD", "/readyz"): OPEN,
+    ("GET", "/docs"): OPEN,
+    ("HEAD", "/docs"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+    ("HEAD", "/openapi.json"): OPEN,
+}
+"""What each route asks for. Any other method and path asks for ``read``, and is then told that there is none."""
+
+_TABLE = tuple((method, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
+
+
+class Gate:
+    """Lets a request through to the application when its caller may ask for it.
+
+    Args:
+        app: The application.
+        door: Returns what judges keys and words refusals; it is there once the lifespan has begun.
+    """
+
+    def __init__(self, app: App, door: Callable[[], PredictDoor]) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            needed, model_name = scope_needed(scope["method"], scope["path"])
+            if needed is not OPEN:
+                door = self._door()
+                try:
+                    # A predict call is charged at its own door, where the short way in arrives as well.
+                    charges = needed is not Scope.PREDICT
+                    door.admit(read_headers(scope["headers"]), needed, model_name, charges=charges)
+                except UnderstudyError as problem:
+                    await send_reply(send, door.refuse(problem, scope["path"]))
+                    return
+        await self._app(scope, receive, send)
+
+
+def scope_needed(method: str, path: str) -> tuple[Scope | None, str | None]:
+    """Return what a request asks for (``OPEN``: nothing), and the model whose own scope would do."""
+    for listed, pattern, needed in _TABLE:
+        found = pattern.match(path) if listed == method else None
+        if found is not None:
+            model_name = found.groupdict().get("model")
+            return needed, unquote(model_name) if model_name is not None else None
+    return Scope.READ, None
+
+
+def methods_of(path: str) -> list[str]:
+    """Return the methods that a path answers."""
+    return sorted(method for method, pattern, _ in _TABLE if pattern.match(path))

@@ -1,0 +1,178 @@
+"""The routes of the control plane: queries and headers as FastAPI reads them, everything else behind the door."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Header, Query, Request, Response
+
+from understudy.core.drift.hours import JUDGED_SECONDS
+from understudy.core.rollout.state import Order
+from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
+from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.predict_route import read_body
+from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
+from understudy.entrypoints.proxy.control.handler import Caller, ControlDoor
+from understudy.entrypoints.proxy.messages.headers import read_headers
+from understudy.entrypoints.times import duration_seconds, moment_seconds
+from understudy.errors import QueryInvalid, Violation
+from understudy.experiments.declared_tests import MetricChoice, Wanted
+from understudy.experiments.declaring import AbQuestion
+from understudy.experiments.shadow_report import ShadowQuestion
+from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
+from understudy.settings import Settings
+
+MOST_LISTED = 100
+NAME_PATTERN = r"^[^\x00]{1,255}$"
+USUAL_WANTED = Wanted(0.05)
+"""What a report without a declared test looks for, on the command line too."""
+
+DriftPolicyName = Literal["default", "seed"]
+Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
+DryRun = Annotated[bool, Query(description="Say what would happen; change nothing.")]
+Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
+
+
+def add_control_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
+    """Add the control plane to the application; ``door`` is there once the lifespan has begun."""
+    _add_rollout_routes(api, door, settings)
+    _add_policy_routes(api, door, settings)
+    _add_report_routes(api, door)
+
+
+def _add_rollout_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
+    @api.post("/v1/models/{model}/rollouts", **CONTROL["start_rollout"])
+    async def start_rollout(model: Name, request: Request, *, dry_run: DryRun = False) -> Response:
+        body = await _body_of(request, settings)
+        return response_of(await door().start_rollout(model, body, _caller_of(request), dry_run=dry_run))
+
+    @api.get("/v1/models/{model}/rollouts", **CONTROL["list_rollouts"])
+    async def list_rollouts(model: Name, request: Request, limit: Limit = 20) -> Response:
+        return response_of(await door().list_rollouts(model, limit, _caller_of(request)))
+
+    @api.get("/v1/models/{model}/rollouts/{rollout_id}", **CONTROL["get_rollout"])
+    async def get_rollout(model: Name, rollout_id: str, request: Request) -> Response:
+        return response_of(await door().show_rollout(model, rollout_id, _caller_of(request)))
+
+    for order in Order:
+        _add_order_route(api, door, settings, order)
+
+    @api.post("/v1/models/{model}:rollback", **CONTROL["roll_back"])
+    async def roll_back(model: Name, request: Request) -> Response:
+        body = await _body_of(request, settings)
+        return response_of(await door().roll_back(model, body, _caller_of(request)))
+
+
+def _add_order_route(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings, order: Order) -> None:
+    @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{order}", **CONTROL[order])
+    async def give_order(model: Name, rollout_id: str, request: Request) -> Response:
+        body = await _body_of(request, settings)
+        return response_of(await door().order(model, rollout_id, order, body, _caller_of(request)))
+
+
+def _add_policy_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
+    @api.get("/v1/models/{model}/policy", **CONTROL["get_policy"])
+    async def get_policy(model: Name, request: Request) -> Response:
+        return response_of(await door().show_policy(model, _caller_of(request)))
+
+    @api.patch("/v1/models/{model}/policy", **CONTROL["change_policy"])
+    async def change_policy(
+        model: Name,
+        request: Request,
+        *,
+        if_match: Annotated[str | None, Header(description="The ETag of the policy that you saw.")] = None,
+        dry_run: DryRun = False,
+    ) -> Response:
+        generation = read_generation(if_match)
+        body = await _body_of(request, settings)
+        return response_of(
+            await door().change_policy(model, body, _caller_of(request), generation=generation, dry_run=dry_run)
+        )
+
+    @api.get("/v1/audit", **CONTROL["list_audit"])
+    async def list_audit(
+        request: Request, model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: Limit = 20
+    ) -> Response:
+        return response_of(await door().list_audit(model, limit, _caller_of(request)))
+
+
+def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
+    @api.get("/v1/models/{model}/reports/ab", **CONTROL["report_ab"])
+    async def report_ab(
+        model: Name,
+        request: Request,
+        *,
+        metric: Annotated[str, Query(pattern=NAME_PATTERN)],
+        since: Moment | None = None,
+        within: Annotated[str, Query(max_length=100)] = "7d",
+        per_call: bool = False,
+        lower_is_better: bool = False,
+        version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+    ) -> Response:
+        now = time.time()
+        choice = MetricChoice(_duration("within", within), per_call, not lower_is_better)
+        began = None if since is None else _moment("since", since, now)
+        question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice)
+        try:
+            return response_of(await door().report_ab(question, version, _caller_of(request)))
+        except ValueError as problem:
+            raise _unusable("version", f"{problem}; name another one") from None
+
+    @api.get("/v1/models/{model}/reports/shadow", **CONTROL["report_shadow"])
+    async def report_shadow(
+        model: Name,
+        request: Request,
+        since: Moment = "24h",
+        threshold: Annotated[float, Query(allow_inf_nan=False)] = 0.5,
+    ) -> Response:
+        now = time.time()
+        question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
+        return response_of(await door().report_shadow(question, _caller_of(request)))
+
+    @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
+    async def report_drift(
+        model: Name,
+        request: Request,
+        version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        since: Moment | None = None,
+        policy: DriftPolicyName | None = None,
+    ) -> Response:
+        question = DriftQuestion(model, _judged_seconds(since), version, policy)
+        return response_of(await door().report_drift(question, _caller_of(request)))
+
+
+async def _body_of(request: Request, settings: Settings) -> bytes:
+    limit_bytes = min(MAX_BODY_BYTES, settings.body_limit_bytes)
+    return await read_body(request.receive, limit_bytes, settings.receive_seconds)
+
+
+def _caller_of(request: Request) -> Caller:
+    return Caller.of(read_headers(request.scope["headers"]))
+
+
+def _duration(name: str, text: str) -> float:
+    try:
+        return duration_seconds(text)
+    except ValueError as problem:
+        raise _unusable(name, f"{problem}; for example 90s, 30m, 24h, 7d or 2w") from None
+
+
+def _moment(name: str, text: str, now: float) -> float:
+    try:
+        return moment_seconds(text, now)
+    except ValueError as problem:
+        raise _unusable(name, f"{problem}; for example 7d, 2026-11-20 or 2026-11-20T13:00Z") from None
+
+
+def _judged_seconds(since: str | None) -> float:
+    if since is None:
+        return JUDGED_SECONDS
+    now = time.time()
+    try:
+        return judged_seconds_since(_moment("since", since, now), now)
+    except ValueError as problem:
+        raise _unusable("since", f"{problem}; name a later time") from None
+
+
+def _unusable(name: str, detail: str) -> QueryInvalid:
+    return QueryInvalid("1 problem", (Violation(f"/query/{name}", detail),))

@@ -1,0 +1,296 @@
+"""How each route is documented: operation ids, examples and problems."""
+
+from typing import Any
+
+from understudy.core.experiments.outcome_events import MAX_EVENTS
+from understudy.core.requests.rank import MAX_TREATMENT_ID, MAX_TREATMENTS
+
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "error"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "examples": ["E101"]},
+        "detail": {"type": "string"},
+        "instance": {"type": "string"},
+        "error": {"type": "string"},
+        "next": {"type": "string", "description": "What to do next."},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "detail"],
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+            },
+        },
+    },
+}
+_DESCRIPTIONS: dict[int | str, str] = {
+    400: "The body is not acceptable JSON, or a header is unusable; the detail names the position.",
+    401: "No key, or an unknown one.",
+    403: "The key lacks the scope.",
+    404: "No such model or version.",
+    408: "The body did not arrive in time; the connection is closed.",
+    409: "It cannot be done as things are; the detail says why.",
+    412: "Somebody else changed the policy first.",
+    413: "The body is too large.",
+    422: "The body does not match; errors[] names every place.",
+    428: "If-Match is missing.",
+    502: "The model server gave an unusable answer.",
+    503: "No replica or no database answers, or there are no policies yet; Retry-After says when to try again.",
+    504: "The deadline passed; the detail names the stage.",
+    "default": "Any other problem.",
+}
+_REQUEST = {
+    "type": "object",
+    "required": ["entity_id", "inputs"],
+    "additionalProperties": False,
+    "properties": {
+        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "inputs": {"type": "object", "description": "Features by name, as the version's input_schema says."},
+        "category": {"type": ["string", "null"], "maxLength": 255},
+    },
+    "examples": [{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
+}
+_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "required": ["prediction", "model", "version", "role", "prediction_id", "generation"],
+    "properties": {
+        "prediction": {"type": "object", "examples": [{"score": 0.31}]},
+        "model": {"type": "string"},
+        "version": {"type": "string"},
+        "role": {"enum": ["champion", "challenger", "shadow"]},
+        "prediction_id": {"type": "string", "format": "uuid"},
+        "generation": {"type": "integer"},
+        "fallback": {"type": "object", "description": "Present when the champion answered for a failing challenger."},
+        "defaulted": {"type": "array", "items": {"type": "string"}, "description": "Features that took their default."},
+    },
+}
+_BATCH_REQUEST = {
+    "type": "object",
+    "required": ["entities"],
+    "additionalProperties": False,
+    "properties": {"entities": {"type": "array", "minItems": 1, "maxItems": 256, "items": _REQUEST}},
+}
+_BATCH_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "required": ["model", "predictions", "failed"],
+    "properties": {
+        "model": {"type": "string"},
+        "failed": {"type": "integer"},
+        "predictions": {
+            "type": "array",
+            "items": {"anyOf": [_ANSWER, {"type": "object", "required": ["error"], "properties": {"error": _PROBLEM}}]},
+        },
+    },
+}
+_TREATMENT_INPUTS = "Features of a treatment by name: those that input_schema marks with per: treatment."
+_TREATMENT_ID = {"type": "string", "minLength": 1, "maxLength": MAX_TREATMENT_ID}
+_RANK_REQUEST = {
+    "type": "object",
+    "required": ["entity_id", "inputs", "treatments"],
+    "additionalProperties": False,
+    "properties": {
+        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+        "inputs": {"type": "object", "description": "The entity's features by name."},
+        "category": {"type": ["string", "null"], "maxLength": 255},
+        "treatments": {
+            "oneOf": [
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": MAX_TREATMENTS,
+                    "items": {
+                        "type": "object",
+                        "required": ["id", "inputs"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "id": _TREATMENT_ID,
+                            "inputs": {"type": "object", "description": _TREATMENT_INPUTS},
+                        },
+                    },
+                },
+                {
+                    "type": "object",
+                    "required": ["ids", "inputs"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "ids": {"type": "array", "minItems": 1, "maxItems": MAX_TREATMENTS, "items": _TREATMENT_ID},
+                        "inputs": {
+                            "type": "object",
+                            "description": "For each feature a list of values in the order of the ids.",
+                            "additionalProperties": {"type": "array"},
+                        },
+                    },
+                },
+            ]
+        },
+        "top_k": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_TREATMENTS},
+    },
+    "examples": [
+        {
+            "entity_id": "customer-42",
+            "inputs": {"age": 41.0},
+            "treatments": [{"id": "mail-7", "inputs": {"price": 9.5}}, {"id": "push-2", "inputs": {"price": 4.0}}],
+            "top_k": 1,
+        },
+        {
+            "entity_id": "customer-42",
+            "inputs": {"age": 41.0},
+            "treatments": {"ids": ["mail-7", "push-2"], "inputs": {"price": [9.5, 4.0]}},
+        },
+    ],
+}
+_RANKING = {
+    "type": "object",
+    "required": ["treatments"],
+    "oneOf": [{"required": ["scores"]}, {"required": ["best"]}],
+    "properties": {
+        "treatments": {"type": "integer", "description": "How many there were."},
+        "scores": {"type": "array", "items": {"type": "number"}, "description": "In the order of the request."},
+        "best": {
+            "type": "array",
+            "description": "With top_k: the best first, equal ones in the order of the request.",
+            "items": {
+                "type": "object",
+                "required": ["id", "score"],
+                "properties": {"id": {"type": "string"}, "score": {"type": "number"}},
+            },
+        },
+    },
+}
+_RANK_ANSWER = {**_ANSWER, "properties": {**_ANSWER["properties"], "prediction": _RANKING}}
+
+_OUTCOMES = {
+    "type": "object",
+    "required": ["events"],
+    "additionalProperties": False,
+    "properties": {
+        "events": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_EVENTS,
+            "items": {
+                "type": "object",
+                "required": ["event_id", "model", "name", "value", "occurred_at"],
+                "additionalProperties": False,
+                "anyOf": [{"required": ["entity_id"]}, {"required": ["prediction_id"]}],
+                "properties": {
+                    "event_id": {"type": "string", "minLength": 1, "maxLength": 255, "description": "Counts once."},
+                    "model": {"type": "string", "minLength": 1, "maxLength": 255},
+                    "entity_id": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
+                    "prediction_id": {"type": ["string", "null"], "format": "uuid"},
+                    "name": {"type": "string", "minLength": 1, "maxLength": 100},
+                    "value": {"type": "number", "description": "1 and 0 for what happens or does not."},
+                    "occurred_at": {"type": "string", "format": "date-time"},
+                },
+            },
+        }
+    },
+    "examples": [
+        {
+            "events": [
+                {
+                    "event_id": "order-81723",
+                    "model": "visits",
+                    "entity_id": "customer-42",
+                    "name": "converted",
+                    "value": 1,
+                    "occurred_at": "2026-11-20T13:02:11Z",
+                }
+            ]
+        }
+    ],
+}
+_OUTCOMES_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "required": ["results", "new", "known"],
+    "properties": {
+        "results": {
+            "type": "array",
+            "description": "In the order of the events.",
+            "items": {
+                "type": "object",
+                "required": ["event_id", "result"],
+                "properties": {"event_id": {"type": "string"}, "result": {"enum": ["new", "known"]}},
+            },
+        },
+        "new": {"type": "integer"},
+        "known": {"type": "integer", "description": "Stored before; what came first stands."},
+    },
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the problems that a route may answer with."""
+    content = {"application/problem+json": {"schema": _PROBLEM}}
+    # With a default FastAPI adds no 422 of its own.
+    named: tuple[int | str, ...] = (*statuses, "default")
+    return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in named}
+
+
+def answers(schema: dict[str, Any], description: str) -> dict[int | str, dict[str, Any]]:
+    """Return a route's good answer."""
+    return {200: {"description": description, "content": {"application/json": {"schema": schema}}}}
+
+
+def _post(
+    operation_id: str, summary: str, request: dict[str, Any], answer: dict[str, Any], *statuses: int
+) -> dict[str, Any]:
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": ["predict"],
+        "responses": {
+            **answers(answer, "Answered; the headers carry the receipt (x-model-version, x-prediction-id, …)."),
+            **problems(400, 401, 403, 404, 408, 413, 422, 503, 504, *statuses),
+        },
+        "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": request}}}},
+    }
+
+
+PREDICT = _post("predict", "Predict for one entity", _REQUEST, _ANSWER, 502)
+BATCH = _post("predictBatch", "Predict for up to 256 entities", _BATCH_REQUEST, _BATCH_ANSWER)
+RANK = _post("rank", f"Rank up to {MAX_TREATMENTS:,} treatments for one entity", _RANK_REQUEST, _RANK_ANSWER, 409, 502)
+RANK_FORCED = _post("rankForced", "Rank with a given version (scope operate)", _RANK_REQUEST, _RANK_ANSWER, 409, 502)
+FORCED = _post("predictForced", "Predict with a given version (scope operate)", _REQUEST, _ANSWER, 502)
+
+OUTCOMES: dict[str, Any] = {
+    "operation_id": "addOutcomes",
+    "summary": "Report what happened after predictions (scope outcomes)",
+    "tags": ["outcomes"],
+    "status_code": 202,
+    "responses": {
+        202: {
+            "description": "Every event is stored, or was before.",
+            "content": {"application/json": {"schema": _OUTCOMES_ANSWER}},
+        },
+        **problems(400, 401, 403, 408, 413, 422, 503),
+    },
+    "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": _OUTCOMES}}}},
+}
+
+
+def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str, Any]:
+    return {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": [tag],
+        "responses": {**answers({"type": "object"}, "Found."), **problems(*statuses)},
+    }
+
+
+READ: dict[str, dict[str, Any]] = {
+    "list_models": _get("listModels", "Models that are served", "registry", 400, 401, 403, 503),
+    "get_model": _get("getModel", "One model, with an example request", "registry", 400, 401, 403, 404, 503),
+    "get_assignment": _get("getAssignment", "Who answers an entity, and why", "registry", 400, 401, 403, 404, 422, 503),
+    "get_problem": _get("getProblem", "What an error code means", "registry", 400, 401, 403, 404, 503),
+    "livez": _get("livez", "The event loop turns", "health"),
+    "readyz": _get("readyz", "Calls can be answered", "health"),
+}
+READ["readyz"]["responses"][503] = {
+    "description": "Calls cannot be answered; the body says why.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}

@@ -1,0 +1,172 @@
+"""How the routes of the control plane are documented."""
+
+from typing import Any
+
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Order
+from understudy.entrypoints.proxy.api.openapi import answers, problems
+from understudy.entrypoints.proxy.control.bodies import MAX_REASON, MAX_SALT
+from understudy.lifecycle.registry import MAX_LABEL
+
+_READ = (400, 401, 403, 503, 504)
+_WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)
+_VERSION = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL}
+_NULLABLE_VERSION = {**_VERSION, "type": ["string", "null"]}
+_REASON = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_REASON, "description": "Kept in the audit."}
+_SALT = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_SALT}
+_PERCENT = {"type": "integer", "minimum": 0, "maximum": 100}
+_START = {
+    "type": "object",
+    "required": ["version"],
+    "additionalProperties": False,
+    "properties": {
+        "version": {**_VERSION, "description": "The challenger."},
+        "plan": {
+            "description": f"{', '.join(NAMED_PLANS)}, weights, an object; by default what the risk asks for.",
+            "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}],
+        },
+        "salt": {**_SALT, "description": "By default the plan's own, else a fresh one; null hashes the model's name."},
+        "reason": {**_REASON, "description": "Needed unless dry_run; kept in the audit."},
+    },
+    "examples": [{"version": "7", "plan": "2,10,50,100", "reason": "weekly retrain"}],
+}
+_ABOUT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"reason": _REASON},
+    "examples": [{"reason": "the shop is slow"}],
+}
+_CHANGE = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": False,
+    "properties": {
+        "champion": _VERSION,
+        "challenger": _NULLABLE_VERSION,
+        "challenger_weight": _PERCENT,
+        "shadow": _NULLABLE_VERSION,
+        "shadow_percent": _PERCENT,
+        "fallback": {"type": "boolean"},
+        "salt": _SALT,
+        "category_roles": {"type": "object", "additionalProperties": {"enum": ["champion", "challenger"]}},
+        "input_sample_percent": _PERCENT,
+        "reason": _REASON,
+    },
+    "examples": [{"challenger": "7", "challenger_weight": 10, "reason": "a first look"}],
+}
+
+
+def _document(*members: str, **example: Any) -> dict[str, Any]:
+    """Return the schema of an answer that has these members; ``example`` shows some of what is in them."""
+    return {
+        "type": "object",
+        "required": ["schema", *members],
+        "properties": {"schema": {"const": "understudy/v1"}},
+        "examples": [{"schema": "understudy/v1", **example}],
+    }
+
+
+_STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
+_PRESENCE = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
+_FOUND = _document(
+    "rollout",
+    "presence",
+    "decision",
+    "events",
+    rollout=_STATE,
+    presence=_PRESENCE,
+    decision=None,
+    events=[{"reason": "begins"}],
+)
+_STARTED = _document("plan", "rollout", "dry_run", plan={"risk": "medium"}, rollout=_STATE, dry_run=False)
+_ORDERED = _document(
+    "rollout",
+    "presence",
+    "changed",
+    "event",
+    rollout=_STATE,
+    presence=_PRESENCE,
+    changed=True,
+    event="paused by 9f2c01aa77de",
+)
+_POLICY = _document(
+    "policy", policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10}
+)
+_ROLLED_BACK = _document(
+    "rollback",
+    rollback={
+        "did": "weight 0",
+        "generation": 42,
+        "confirmed": {
+            "proxies": 6,
+            "proxies_on_generation": 6,
+            "seconds": 0.4,
+            "silent": {"count": 1, "first": [{"instance": "web-3:4711", "seconds": 131.2}]},
+        },
+        "in_flight": {"7": 2},
+    },
+)
+_AUDIT = _document("audit", audit=[{"actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}])
+
+
+def _call(
+    operation_id: str, summary: str, answer: dict[str, Any], statuses: tuple[int, ...], request: Any = None
+) -> dict[str, Any]:
+    operation = {
+        "operation_id": operation_id,
+        "summary": summary,
+        "tags": ["control"],
+        "responses": {**answers(answer, "Done, or found."), **problems(*sorted(statuses))},
+    }
+    if request is not None:
+        body = {"required": "required" in request or "minProperties" in request}
+        operation["openapi_extra"] = {"requestBody": {**body, "content": {"application/json": {"schema": request}}}}
+    return operation
+
+
+def _order(order: Order, summary: str) -> dict[str, Any]:
+    return _call(f"{order}Rollout", f"{summary} (scope operate)", _ORDERED, _WRITE, _ABOUT)
+
+
+CONTROL: dict[str, dict[str, Any]] = {
+    "start_rollout": _call(
+        "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), _START
+    ),
+    "list_rollouts": _call(
+        "listRollouts", "A model's newest rollouts", _document("rollouts", rollouts=[_STATE]), (*_READ, 404)
+    ),
+    "get_rollout": _call("getRollout", "A rollout with its evidence and its events", _FOUND, (*_READ, 404)),
+    Order.PAUSE: _order(Order.PAUSE, "Stop a rollout where it is"),
+    Order.RESUME: _order(Order.RESUME, "Let a rollout that waits go on"),
+    Order.PROMOTE: _order(Order.PROMOTE, "Take the next step now, without its proof"),
+    Order.ABORT: _order(Order.ABORT, "End a rollout with weight 0 and the old champion"),
+    "roll_back": _call(
+        "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), _ABOUT
+    ),
+    "get_policy": _call("getPolicy", "Who answers a model's calls; ETag is the generation", _POLICY, (*_READ, 404)),
+    "change_policy": _call(
+        "changePolicy", "Change who answers a model's calls (scope operate)", _POLICY, (*_WRITE, 409, 412, 428), _CHANGE
+    ),
+    "list_audit": _call("listAudit", "Who changed which policy, latest first", _AUDIT, _READ),
+    "report_ab": _call(
+        "reportAb",
+        "Whether the challenger is better",
+        _document("report", report={"state": "undecided", "sentence": "Not decided."}),
+        (*_READ, 404),
+    ),
+    "report_shadow": _call(
+        "reportShadow", "How the shadow compares", _document("report", report={"calls": 1200}), (*_READ, 404)
+    ),
+    "report_drift": _call(
+        "reportDrift",
+        "What has drifted from its baseline",
+        _document("report", report={"verdict": "none", "sentence": "No drift in v6."}),
+        (*_READ, 404),
+    ),
+}
+CONTROL["start_rollout"]["status_code"] = 201
+CONTROL["start_rollout"]["responses"][201] = {
+    "description": "Started; Location names it.",
+    "content": {"application/json": {"schema": _STARTED}},
+}
+CONTROL["start_rollout"]["responses"][200]["description"] = "dry_run: what it would be; nothing was started."

@@ -1,0 +1,100 @@
+"""The outermost layer: every answer names its request, and every defect is in the log under that name."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+
+import structlog
+
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
+from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
+from understudy.entrypoints.proxy.messages.headers import Identity, identify
+from understudy.entrypoints.proxy.predict.handler import PredictDoor
+from understudy.entrypoints.proxy.server.connection import WRITE_WHOLE, WriteWhole
+from understudy.errors import InternalFault
+from understudy.ports.tracing import Span, within
+
+_log = structlog.get_logger(__name__)
+
+
+class Edge:
+    """Adds ``x-request-id`` and ``traceresponse`` to whatever answers, answers for what fails, and traces calls.
+
+    Args:
+        app: What answers.
+        door: Returns what words refusals; it is there once the lifespan has begun.
+        new_id: Makes an id of 32 hex digits.
+    """
+
+    def __init__(self, app: App, door: Callable[[], PredictDoor], new_id: Callable[[], str]) -> None:
+        self._app = app
+        self._door = door
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        tracer = self._door().tracer
+        if tracer is None:
+            await self._answer(scope, receive, send, None)
+            return
+        route = route_of(scope["raw_path"]) if scope["method"] == "POST" else None
+        if route is None:
+            with within(None):  # the answer before it on its connection, which began it, may belong to a traced call
+                await self._answer(scope, receive, send, None)
+            return
+        await self._answer_traced(scope, receive, send, begin_span(tracer, route, scope["headers"]))
+
+    async def _answer_traced(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR
+
+        def send_watched(message: Scope) -> Awaitable[None]:
+            nonlocal status
+            status = message.get("status", status)
+            return send(message)
+
+        if WRITE_WHOLE in scope:
+            write_whole = scope[WRITE_WHOLE]
+
+            def write_watched(found: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+                nonlocal status
+                status = found
+                return bool(write_whole(found, headers, body))
+
+            scope[WRITE_WHOLE] = write_watched
+        try:
+            with within(span):
+                await self._answer(scope, receive, send_watched, span)
+        finally:
+            end_span(span, status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+        identity = identify(scope["headers"], self._new_id, span)
+        started = False
+
+        def send_identified(message: Scope) -> Awaitable[None]:
+            # Not a coroutine of its own: each message of each answer would pay for it.
+            nonlocal started
+            if not started:
+                started = True
+                message["headers"] = [*message["headers"], *identity.headers]
+            return send(message)
+
+        if WRITE_WHOLE in scope:
+            scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
+        try:
+            await self._app(scope, receive, send_identified)
+        except Exception:  # noqa: BLE001 - the last resort: no internals for the caller, all of them for the log
+            _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
+            if not started:
+                await send_reply(send_identified, self._door().refuse(InternalFault(), scope["path"]))
+        finally:
+            scope.pop(WRITE_WHOLE, None)  # it leads back to the scope: only the garbage collector would end that
+
+
+def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:
+    def write(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        return write_whole(status, (*headers, *identity.headers), body)
+
+    return write

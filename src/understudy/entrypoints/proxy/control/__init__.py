@@ -1,0 +1,1 @@
+"""Calls of the control plane: bodies, handler, worker pool, read models."""

@@ -1,0 +1,40 @@
+"""``POST /v1/outcomes``: what happened after the answers."""
+
+from collections import Counter
+
+import orjson
+import structlog
+
+from understudy.core.requests.strict_json import parse
+from understudy.entrypoints.proxy.predict.body_pool import LongBodies
+from understudy.entrypoints.proxy.predict.handler import JSON, HttpCall, Reply
+from understudy.errors import RegistryError, RegistryUnavailable
+from understudy.experiments.outcome_intake import add_outcomes
+from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
+
+_log = structlog.get_logger(__name__)
+_NOT_STORED = "the outcomes cannot be stored just now"
+_AGAIN = "Send the same batch again after Retry-After: each event counts once."
+
+
+async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: LongBodies) -> Reply:
+    """Return 202 when every event of the body is stored; a caller without it sends the same body again.
+
+    Raises:
+        MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be had.
+        Overloaded: Too many long bodies are being read.
+        BatchInvalid: Something in it cannot be used, all of which is named; nothing was stored.
+        RegistryUnavailable: Postgres is away, or not as it should be; the log has the reason, the answer has not.
+    """
+    document = await bodies.read(parse, await call.read_body())
+    try:
+        added = await add_outcomes(store, document)
+    except RegistryError as problem:
+        _log.warning("outcomes.not_stored", code=problem.code, why=problem.detail)
+        raise RegistryUnavailable(_NOT_STORED, hint=_AGAIN) from problem
+    counts = Counter(result for _, result in added)
+    content = {
+        "results": [{"event_id": event_id, "result": result.value} for event_id, result in added],
+        **{result.value: counts[result] for result in OutcomeResult},
+    }
+    return Reply(202, [JSON], orjson.dumps(content))

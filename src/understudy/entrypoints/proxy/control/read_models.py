@@ -1,0 +1,114 @@
+"""What the read-only routes show of the policy snapshot: pure functions from values to JSON."""
+
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from understudy.core.requests.example import example_inputs
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.schema.features import Feature
+from understudy.serving.champion_health import Reachability
+
+MOST_NAMED = 20
+"""Rejected models that `/readyz` names."""
+LONGEST_REASON = 255
+"""Characters of why one is."""
+DRAINING_DETAIL = {"status": "draining", "detail": "this proxy is about to end; ask another one"}
+
+
+def model_summary(policy: ServingPolicy) -> dict[str, Any]:
+    """Return one line of the model list."""
+    return {
+        "model": policy.model_name,
+        "champion": policy.champion.version,
+        "challenger": policy.challenger.version if policy.challenger else None,
+        "challenger_weight": policy.challenger_weight,
+        "arms": {version.version: percent for version, percent in policy.arm_percents.items()},
+        "shadow": policy.shadow.version if policy.shadow else None,
+        "generation": policy.generation,
+    }
+
+
+def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> dict[str, Any]:
+    """Return a model with its versions, its split, and a request that works as it is."""
+    return {
+        **model_summary(policy),
+        "shadow_percent": policy.shadow_percent if policy.shadow else 0,
+        "fallback": policy.fallback,
+        "salt": policy.salt,
+        "category_roles": dict(policy.category_roles),
+        "versions": [version_detail(version, policy) for version in policy.versions.values()],
+        "example": {
+            "method": "POST",
+            "path": f"/v1/models/{quote(policy.model_name, safe='')}/predict",
+            "body": {"entity_id": example_entity, "inputs": example_inputs(policy.champion)},
+        },
+    }
+
+
+def version_detail(version: ModelVersion, policy: ServingPolicy) -> dict[str, Any]:
+    """Return one version: its role, its protocol, and its inputs."""
+    roles = {policy.champion.id: Role.CHAMPION}
+    roles.update({arm.id: Role.CHALLENGER for arm in (policy.challenger, *policy.arm_percents) if arm is not None})
+    if policy.shadow is not None:
+        roles[policy.shadow.id] = Role.SHADOW
+    return {
+        "version": version.version,
+        "role": roles.get(version.id),
+        "status": policy.statuses.get(version.version, version.status),
+        "protocol": version.protocol,
+        "replicas": len(version.endpoints),
+        "cached": version.caches,
+        "timeout_ms": int(version.timeout_seconds * 1000),
+        "inputs": [_feature_detail(feature) for feature in version.input_schema.features],
+    }
+
+
+def _feature_detail(feature: Feature) -> dict[str, Any]:
+    detail: dict[str, Any] = {"name": feature.name, "datatype": feature.datatype.wire_name}
+    if feature.shape:
+        detail["shape"] = list(feature.shape)
+    if feature.minimum is not None:
+        detail["min"] = feature.minimum
+    if feature.maximum is not None:
+        detail["max"] = feature.maximum
+    if feature.enum:
+        detail["enum"] = list(feature.enum)
+    if feature.stored:
+        detail["source"] = "store"
+    if feature.per_treatment:
+        detail["per"] = "treatment"
+    detail["required"] = not feature.has_default and not feature.stored
+    if feature.has_default:
+        detail["default"] = feature.default
+    return detail
+
+
+def readiness(
+    snapshot: PolicySnapshot | None, found: Reachability, *, degraded: bool, age_seconds: float | None
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether calls can be answered, and what the proxy knows of itself; so much and no more, whatever that is.
+
+    Args:
+        snapshot: The policies; ``None`` before there are any.
+        found: What became of asking their champions.
+        degraded: Whether Postgres does not confirm the policies.
+        age_seconds: How long ago it did last; ``None``: never yet.
+    """
+    if snapshot is None:
+        return False, {"status": "starting", "detail": "no policy has been read yet"}
+    models = len(snapshot.policies)
+    detail: dict[str, Any] = {
+        "status": ("degraded" if degraded else "ready") if found.is_reachable else "unreachable",
+        "models": models,
+        "policy_age_seconds": round(age_seconds, 3) if age_seconds is not None else None,
+    }
+    if not found.is_reachable:
+        detail["detail"] = "no champion's model server answers"
+        if found.asked < models:
+            detail["detail"] = f"{found.asked} of {models} champions were asked in time and none answers; others follow"
+    if snapshot.rejected:
+        named = islice(snapshot.rejected.items(), MOST_NAMED)
+        detail["rejected"] = {name: why[:LONGEST_REASON] for name, why in named}
+        detail["rejected_models"] = len(snapshot.rejected)
+    return found.is_reachable, detail

@@ -1,0 +1,1 @@
+"""Headers, problems and replies of HTTP calls."""

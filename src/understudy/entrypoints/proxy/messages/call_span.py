@@ -1,0 +1,39 @@
+"""The span of a call that comes in: named by its route, in its caller's trace, ended with its answer."""
+
+import re
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from understudy.core.upstream.trace_context import read_trace_context
+from understudy.entrypoints.proxy.messages.headers import RawHeaders
+from understudy.ports.tracing import Attributes, Span, Tracer
+
+PREDICT_ROUTE = "/v1/models/{model}/predict"
+_TRACED = re.compile(rb"/v1/models/[^/]+(/versions/[^/]+)?/(predict|predict:batch|rank)")
+
+
+def route_of(raw_path: bytes) -> str | None:
+    """Return the route of a path that calls are traced on, without any name that a caller chose; else ``None``."""
+    head, slash, action = raw_path.rpartition(b"/")
+    found = _TRACED.fullmatch(head + slash + unquote_to_bytes(action))
+    if found is None:
+        return None
+    return f"/v1/models/{{model}}{'/versions/{version}' if found[1] else ''}/{found[2].decode()}"
+
+
+def begin_span(tracer: Tracer, route: str, headers: RawHeaders) -> Span:
+    """Begin the span of a POST to a route."""
+    return tracer.receive(f"POST {route}", read_trace_context(headers), _known_of(route))
+
+
+def end_span(span: Span, status: int) -> None:
+    """End a call's span with its answer."""
+    if span.is_recorded:
+        span.tell({"http.response.status_code": int(status)})
+    span.end()
+
+
+@lru_cache(maxsize=8)
+def _known_of(route: str) -> Attributes:
+    """Return what is known of a call before it is answered; there are five routes."""
+    return {"http.request.method": "POST", "http.route": route}

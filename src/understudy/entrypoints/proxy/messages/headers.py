@@ -1,0 +1,180 @@
+"""The request headers that Understudy honours, and the receipt it sends back in headers."""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+from understudy.core.routing.policy import Role
+from understudy.errors import HeaderInvalid
+from understudy.ports.tracing import Span
+from understudy.serving.answers import CacheResult
+from understudy.serving.predict import Outcome
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+NAMES_ITSELF = frozenset({b"traceparent", b"x-request-id"})
+"""Headers by which a caller names one request."""
+_HONOURED = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"grpc-timeout",
+        b"x-envoy-expected-rq-timeout-ms",
+        b"x-request-timeout-ms",
+    }
+)
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
+_GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_LABEL_CHARACTERS = "/:+@,;=!*'() "
+_MOST_DIGITS = 18
+MAX_TIMEOUT_MS = 3_600_000
+_CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResult}
+
+
+class Identity(NamedTuple):
+    """What a request is called, and the headers that say so in its answer, whatever that is."""
+
+    request_id: str
+    headers: list[tuple[bytes, bytes]]
+
+
+class Honoured(NamedTuple):
+    """What a request's headers ask for."""
+
+    authorization: str | None = None
+    timeout_seconds: float | None = None
+    content_length: int | None = None
+    """Bytes of the body as the caller says them; the server refuses one that is no number."""
+
+
+def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = None) -> Identity:
+    """Return the caller's own request id where it is usable, else a new one, and a span of the caller's trace.
+
+    Args:
+        raw: The request's headers.
+        new_id: Makes an id of 32 hex digits.
+        span: The call's own, when it is traced: the answer names that one, in whosever trace it is.
+    """
+    found = {name: value for name, value in raw if name in NAMES_ITSELF}
+    request_id = found.get(b"x-request-id")
+    if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+        request_id = new_id().encode()
+    headers = [(b"x-request-id", request_id)]
+    if span is not None:
+        headers.append((b"traceresponse", span.context.traceparent.encode()))
+        return Identity(request_id.decode(), headers)
+    parent = found.get(b"traceparent")
+    trace = _TRACEPARENT.fullmatch(parent) if parent is not None else None
+    if trace is not None:
+        headers.append((b"traceresponse", b"00-%s-%s-00" % (trace.group(1), new_id()[:16].encode())))
+    return Identity(request_id.decode(), headers)
+
+
+def read_headers(raw: RawHeaders) -> Honoured:
+    """Return what the headers ask for; the shortest of several deadlines holds.
+
+    Raises:
+        HeaderInvalid: A deadline that is no number above 0, or a compressed body.
+    """
+    found = {name: value for name, value in raw if name in _HONOURED}
+    if not found:
+        return Honoured()
+    if found.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise HeaderInvalid("content-encoding: send the body uncompressed")
+    authorization = found.get(b"authorization")
+    return Honoured(
+        authorization=authorization.decode("latin-1") if authorization is not None else None,
+        timeout_seconds=_shortest_timeout(found),
+        content_length=_length(found.get(b"content-length")),
+    )
+
+
+def _length(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
+
+
+def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:
+    timeouts = [
+        _milliseconds(name, found[name])
+        for name in (b"x-request-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
+        if name in found
+    ]
+    if b"grpc-timeout" in found:
+        match = _GRPC_TIMEOUT.fullmatch(found[b"grpc-timeout"])
+        if match is None or int(match.group(1)) == 0:
+            raise HeaderInvalid("grpc-timeout: expected up to 8 digits, not 0, and a unit of H, M, S, m, u or n")
+        timeouts.append(int(match.group(1)) * _GRPC_UNITS[match.group(2)])
+    return min(timeouts) if timeouts else None
+
+
+def _milliseconds(name: bytes, value: bytes) -> float:
+    if not value.isdigit() or len(value) > len(str(MAX_TIMEOUT_MS)) or not 0 < int(value) <= MAX_TIMEOUT_MS:
+        raise HeaderInvalid(f"{name.decode()}: expected whole milliseconds from 1 to {MAX_TIMEOUT_MS}")
+    return int(value) / 1000
+
+
+def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
+    """Return who answered and how, for answers and for errors after a route was known, as lines of an answer's head.
+
+    A version's label is percent-encoded where it holds more than a header may.
+    """
+    served, seconds = outcome.served, outcome.seconds
+    version = served.version
+    return b"x-prediction-id: %b\r\nserver-timing: route;dur=%.2f, features;dur=%.2f, %b, upstream;dur=%.2f\r\n%b" % (
+        outcome.prediction_id.encode(),
+        seconds.route * 1000,
+        seconds.features * 1000,
+        _CACHE_STAGES[served.cache],
+        seconds.upstream * 1000,
+        _constant_lines(
+            outcome.generation,
+            version.version if name_version else None,
+            outcome.role,
+            served.cache,
+            version.cache_ttl_seconds if served.prediction is not None else None,
+        ),
+    )
+
+
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return headers as lines of an answer's head."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def headers_of(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that :func:`lines_of` made lines of."""
+    found = []
+    for line in lines.splitlines():
+        name, _, value = line.partition(b": ")
+        found.append((name, value))
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _constant_lines(
+    generation: int, label: str | None, role: Role, cache: CacheResult, ttl_seconds: int | None
+) -> bytes:
+    """Return what is the same for many answers; without ``label`` no version is named, without a TTL no cache."""
+    headers = [(b"x-policy-generation", b"%d" % generation)]
+    if label is not None:
+        headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
+        headers.append((b"x-model-role", role.value.encode()))
+    if ttl_seconds is not None:
+        headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
+    return lines_of(headers)
+
+
+def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:
+    """Return the field of RFC 9211."""
+    if cache is CacheResult.HIT:
+        return b"understudy; hit"
+    if cache is CacheResult.MISS:
+        return b"understudy; fwd=miss; stored; ttl=%d" % ttl_seconds
+    if cache is CacheResult.TOO_LARGE:
+        return b"understudy; fwd=miss; detail=too-large"
+    return b"understudy; fwd=bypass"

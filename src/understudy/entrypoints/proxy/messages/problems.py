@@ -1,0 +1,129 @@
+"""Errors as RFC 9457 problems: the one place that knows an error's HTTP status."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from understudy import errors
+from understudy.entrypoints.proxy.messages.headers import lines_of
+from understudy.errors import RequestError, UnderstudyError
+
+STATUS: Mapping[type[UnderstudyError], int] = {
+    errors.MalformedBody: 400,
+    errors.InputInvalid: 422,
+    errors.EntityIdInvalid: 422,
+    errors.BodyTooLarge: 413,
+    errors.HeaderInvalid: 400,
+    errors.BatchInvalid: 422,
+    errors.QueryInvalid: 400,
+    errors.RequestTimedOut: 408,
+    errors.BodyInvalid: 422,
+    errors.NotRankable: 409,
+    errors.UnknownModel: 404,
+    errors.UnknownVersion: 404,
+    errors.UnknownRoute: 404,
+    errors.MethodNotAllowed: 405,
+    errors.GenerationNotNamed: 428,
+    errors.QuotaExceeded: 429,
+    errors.Unauthenticated: 401,
+    errors.ScopeMissing: 403,
+    errors.BadAnswer: 502,
+    errors.BackendUnavailable: 503,
+    errors.DeadlineExceeded: 504,
+    errors.FeaturesUnavailable: 503,
+    errors.PolicyNotLoaded: 503,
+    errors.Overloaded: 503,
+    errors.InternalFault: 500,
+    errors.PolicyRefused: 409,
+    errors.SchemaInvalid: 422,
+    errors.AlreadyRegistered: 409,
+    errors.NotRegistered: 404,
+    errors.VersionNotReady: 409,
+    errors.ArchiveDiffers: 409,
+    errors.ArchiveBusy: 409,
+    errors.DataWouldBeLost: 409,
+    errors.MigrationBlocked: 503,
+    errors.GenerationMoved: 412,
+    errors.RegistryUnavailable: 503,
+    errors.LoginNotAllowed: 503,
+    errors.MigrationNeeded: 503,
+    errors.ArchiveUnavailable: 503,
+    errors.LeadershipLost: 503,
+}
+_KINDS = {kind.code: kind for kind in STATUS}
+MAX_PATH_SHOWN = 255
+"""Characters of the path that a problem names."""
+PROBLEM_JSON = b"application/problem+json"
+
+
+def status_of(error: UnderstudyError) -> int:
+    """Return the HTTP status of an error."""
+    return STATUS[type(error)]
+
+
+def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
+    """Return the problem document. ``error`` beside ``title`` makes it a valid Open Inference Protocol error too."""
+    problem = _problem(type(error), error.detail, error.next_step, path[:MAX_PATH_SHOWN])
+    if isinstance(error, RequestError) and error.violations:
+        problem["errors"] = [
+            {"pointer": violation.pointer, "detail": violation.detail} for violation in error.violations
+        ]
+    return problem
+
+
+def problem_body(error: UnderstudyError, path: str) -> bytes:
+    """Return the problem as JSON; a path that is no clean text is shown as far as it is."""
+    if isinstance(error, RequestError) and error.violations:
+        return orjson.dumps(problem_of(error, _clean(path)))
+    return _body(error.code, error.detail, error.next_step, path[:MAX_PATH_SHOWN])
+
+
+def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
+    """Return the headers that the error itself asks for."""
+    return _headers(type(error), error.retry_after_seconds)
+
+
+def problem_lines(error: UnderstudyError) -> bytes:
+    """Return :func:`problem_headers` as lines of an answer's head."""
+    return _lines(error.code, error.retry_after_seconds)
+
+
+def _headers(kind: type[UnderstudyError], retry_after_seconds: int | None) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", PROBLEM_JSON)]
+    if retry_after_seconds is not None:
+        headers.append((b"retry-after", b"%d" % retry_after_seconds))
+    if issubclass(kind, errors.Unauthenticated):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if issubclass(kind, errors.RequestTimedOut):
+        headers.append((b"connection", b"close"))  # what still comes would be read as the next request
+    return headers
+
+
+@lru_cache(maxsize=256)
+def _lines(code: str, retry_after_seconds: int | None) -> bytes:
+    return lines_of(_headers(_KINDS[code], retry_after_seconds))
+
+
+def _problem(kind: type[UnderstudyError], detail: str, next_step: str, path: str) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{kind.code}",
+        "title": kind.title,
+        "status": STATUS[kind],
+        "code": kind.code,
+        "detail": detail,
+        "instance": path,
+        "error": kind.title,
+        "next": next_step,
+    }
+
+
+@lru_cache(maxsize=256)
+def _body(code: str, detail: str, next_step: str, path: str) -> bytes:
+    """Return the same bytes for the same words: in a crowd hundreds are refused with the same ones."""
+    return orjson.dumps(_problem(_KINDS[code], detail, next_step, _clean(path)))
+
+
+def _clean(path: str) -> str:
+    return path.encode(errors="replace").decode()

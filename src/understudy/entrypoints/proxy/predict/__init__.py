@@ -1,0 +1,1 @@
+"""Predict calls: handler, fast path, head cache, body parser pool."""

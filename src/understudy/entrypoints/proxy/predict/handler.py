@@ -1,0 +1,263 @@
+"""The predict door: raw headers and body in, status, headers and body out.
+
+It knows HTTP's words but no web framework, so that every way in (the ASGI lane, FastAPI's documented routes) answers
+the same.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import lru_cache
+from http import HTTPStatus
+from typing import NamedTuple
+
+import orjson
+
+from understudy.core.requests.predict import PredictRequest, parse_batch, parse_predict
+from understudy.core.requests.rank import RankRequest, parse_rank
+from understudy.core.requests.strict_json import Doubtful, parse_clean
+from understudy.core.routing.access import Scope, admit, key_of
+from understudy.core.routing.policy import PolicySnapshot, Role
+from understudy.core.routing.rate_limits import NO_LIMIT
+from understudy.entrypoints.proxy.messages.headers import Honoured, RawHeaders, headers_of, read_headers, receipt_lines
+from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, problem_of, status_of
+from understudy.entrypoints.proxy.predict.body_pool import LongBodies
+from understudy.errors import DeadlineExceeded, UnderstudyError
+from understudy.ports.telemetry import Telemetry
+from understudy.ports.tracing import CURRENT, Tracer, step
+from understudy.serving.callback_predictor import ExpressPredictor, Tell
+from understudy.serving.predict import Outcome, Predictor
+from understudy.serving.quotas import KeyQuotas
+
+INLINE_BYTES = 32_768
+"""A longer body that is doubtful is parsed in a thread: a hostile one may take half a second, and other callers must
+not wait for it."""
+CLEAN_INLINE_BYTES = 262_144
+"""A clean body is parsed here up to this, in a millisecond or two: orjson would hold the interpreter's lock in a thread
+too, and the way there and back is dearer (measured: 0.2 ms)."""
+Parse = Callable[..., PredictRequest | RankRequest]
+"""Reads a body; a second argument replaces what reads its JSON."""
+JSON = (b"content-type", b"application/json")
+
+
+class Reply(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class HttpCall(NamedTuple):
+    """A predict call as it came; its body is read when the caller was let in, and not before."""
+
+    path: str
+    headers: RawHeaders
+    read_body: Callable[[], Awaitable[bytes]]
+
+
+class PredictDoor:
+    """Answers predict calls over HTTP.
+
+    Args:
+        predictor: The request's story.
+        express: The same story by callback.
+        snapshot: Where the keys are.
+        telemetry: Counts what was refused before a route was known.
+        needs_key: Whether callers must show a key.
+        now: The clock of deadlines, in seconds.
+        quotas: What each key may use; by default only what keys say themselves.
+        version_headers: Whether the headers name version and role.
+        tracer: Makes the spans of calls; whoever takes a request in begins its span. ``None``: nothing is traced.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        express: ExpressPredictor,
+        *,
+        snapshot: Callable[[], PolicySnapshot | None],
+        telemetry: Telemetry,
+        needs_key: bool,
+        now: Callable[[], float],
+        quotas: KeyQuotas | None = None,
+        version_headers: bool = True,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._predictor = predictor
+        self._express = express
+        self._snapshot = snapshot
+        self._telemetry = telemetry
+        self._needs_key = needs_key
+        self._now = now
+        self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
+        self._version_headers = version_headers
+        self.tracer = tracer
+        self.long_bodies = LongBodies()
+        self.in_flight = 0
+
+    async def predict(
+        self,
+        call: HttpCall,
+        model_name: str,
+        forced_version: str | None = None,
+        parse: Parse = parse_predict,
+    ) -> Reply:
+        """Answer ``POST /v1/models/{model}/predict``, or ``…/versions/{version}/predict`` with a forced version.
+
+        Whether a caller may force a version is asked at the gate.
+        """
+        arrived = self._now()
+        self.in_flight += 1
+        try:
+            asked = read_headers(call.headers)
+            if forced_version is None:
+                self.admit(asked, Scope.PREDICT, model_name)
+            body = await call.read_body()
+            request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
+            outcome = await self._predictor.predict(
+                model_name, request, timeout_seconds=self._left(asked, arrived), forced_version=forced_version
+            )
+        except UnderstudyError as problem:
+            return self.refuse(problem, call.path)
+        finally:
+            self.in_flight -= 1
+        return self.reply(outcome, call.path)
+
+    def predict_express(self, asked: Honoured, model_name: str, body: bytes, tell: Tell) -> None:
+        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` what became of it.
+
+        Raises nothing; ``tell`` is called once, also with what :meth:`predict` would refuse.
+        """
+        arrived = self._now()
+        try:
+            self.admit(asked, Scope.PREDICT, model_name)
+            self._express.predict(model_name, self._express.read(model_name, body), self._left(asked, arrived), tell)
+        except Exception as problem:  # noqa: BLE001 - whoever is told answers for it, and logs it
+            tell(problem)
+
+    def reply(self, outcome: Outcome, path: str) -> Reply:
+        """Answer with what became of a call whose route was known."""
+        error = outcome.served.error
+        if error is None:
+            return Reply(200, [JSON, *headers_of(self.receipt_lines(outcome))], answer_body(outcome))
+        headers = [*problem_headers(error), *headers_of(self.receipt_lines(outcome))]
+        return Reply(status_of(error), headers, problem_body(error, path))
+
+    def receipt_lines(self, outcome: Outcome) -> bytes:
+        """Return the lines of an answer's head that are its receipt."""
+        return receipt_lines(outcome, name_version=self._version_headers)
+
+    async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
+        """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
+        return await self.predict(call, model_name, forced_version, parse_rank)
+
+    async def predict_batch(self, call: HttpCall, model_name: str) -> Reply:
+        """Answer ``POST /v1/models/{model}/predict:batch``: each entity has its own version and its own error."""
+        arrived = self._now()
+        self.in_flight += 1
+        try:
+            asked = read_headers(call.headers)
+            self.admit(asked, Scope.PREDICT, model_name)
+            members = await self.long_bodies.read(parse_batch, await call.read_body())
+            self._charge_members(asked, len(members) - 1)
+            left = self._left(asked, arrived)
+            answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
+        except UnderstudyError as problem:
+            return self.refuse(problem, call.path)
+        finally:
+            self.in_flight -= 1
+        failed = sum(not good for good, _ in answers)
+        content = b'{"model":%s,"predictions":[%s],"failed":%d}' % (
+            orjson.dumps(model_name),
+            b",".join(text for _, text in answers),
+            failed,
+        )
+        return Reply(200, [JSON], content)
+
+    def admit(self, asked: Honoured, needed: Scope, model_name: str | None = None, *, charges: bool = True) -> None:
+        """Let a caller pass and charge the call to its key, unless it ``charges`` nothing because it comes here again.
+
+        Raises:
+            QuotaExceeded: The key has used what it may.
+            UnderstudyError: As :func:`understudy.core.routing.access.admit`.
+        """
+        snapshot = self._snapshot()
+        admit(snapshot, asked.authorization, needed, model_name, needs_key=self._needs_key)
+        if charges:
+            self._quotas.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
+
+    def _charge_members(self, asked: Honoured, more: int) -> None:
+        """Charge what a batch has beside its first member, which was charged when it was let in."""
+        self._quotas.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
+
+    def refuse(self, problem: UnderstudyError, path: str) -> Reply:
+        """Answer with a problem for which there is no receipt."""
+        self._telemetry.count("http_requests_refused_total", problem.code)
+        status, span = status_of(problem), CURRENT.get()
+        if span is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            span.fail(problem.code)
+        elif span is not None:
+            span.tell({"error.type": problem.code})
+        return Reply(status, problem_headers(problem), problem_body(problem, path))
+
+    async def _parse_long(self, parse: Parse, body: bytes) -> PredictRequest | RankRequest:
+        if len(body) <= CLEAN_INLINE_BYTES:
+            with suppress(Doubtful):
+                return parse(body, parse_clean)
+        return await self.long_bodies.read(parse, body)
+
+    def _left(self, asked: Honoured, arrived: float) -> float | None:
+        """Return what is left of the caller's own limit, which began when the request arrived."""
+        if asked.timeout_seconds is None:
+            return None
+        left = asked.timeout_seconds - (self._now() - arrived)
+        if left <= 0:
+            raise DeadlineExceeded("body", asked.timeout_seconds)
+        return left
+
+    async def _member(
+        self, model_name: str, member: PredictRequest | UnderstudyError, timeout_seconds: float | None, path: str
+    ) -> tuple[bool, bytes]:
+        if isinstance(member, UnderstudyError):
+            return False, orjson.dumps({"error": problem_of(member, path)})
+        with step("understudy.predict"):
+            outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
+        error = outcome.served.error
+        if error is None:
+            return True, answer_body(outcome, member.entity_id)
+        receipt = {
+            "error": problem_of(error, path),
+            "version": outcome.served.version.version,
+            "role": outcome.role,
+            "prediction_id": outcome.prediction_id,
+            "entity_id": member.entity_id,
+        }
+        return False, orjson.dumps(receipt)
+
+
+def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
+    """Return the JSON of an answer; ``entity_id`` names whose it is, among others of a batch."""
+    served = outcome.served
+    prediction = served.prediction.json if served.prediction is not None else b"null"
+    body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (
+        prediction,
+        _who(served.version.model_name, served.version.version, outcome.role),
+        outcome.prediction_id.encode(),
+        outcome.generation,
+    )
+    extra: dict[str, object] = {}
+    if entity_id is not None:
+        extra["entity_id"] = entity_id
+    if outcome.fallback_from is not None:
+        extra["fallback"] = {"from_version": outcome.route.version.version, "code": outcome.fallback_from.code}
+    if served.assembled is not None and served.assembled.defaulted:
+        extra["defaulted"] = served.assembled.defaulted
+    if extra:
+        return body + b"," + orjson.dumps(extra)[1:]
+    return body + b"}"
+
+
+@lru_cache(maxsize=4_096)
+def _who(model_name: str, label: str, role: Role) -> bytes:
+    return b'"model":%b,"version":%b,"role":"%b"' % (orjson.dumps(model_name), orjson.dumps(label), role.value.encode())

@@ -1,0 +1,53 @@
+"""Heads of requests that were met before: a kept connection sends the same bytes again and again.
+
+What a head means is the parser's to say. It says the same of the same bytes, so that is asked once: what is kept here
+is an answer of the parser, and no second reading of HTTP.
+"""
+
+from typing import NamedTuple
+
+from understudy.entrypoints.proxy.messages.headers import NAMES_ITSELF, Honoured, RawHeaders
+
+MOST_HEADS = 1_024
+LONGEST_HEAD = 2_048
+"""Bytes. Both are bounds of what callers can make us remember: 2 MiB."""
+_END = b"\r\n\r\n"
+
+
+class KnownHead(NamedTuple):
+    """What a head means."""
+
+    path: str
+    model_name: str
+    asked: Honoured
+    body_bytes: int
+
+
+class KnownHeads:
+    """Heads of plain predict calls, by their bytes. When there are too many, all are forgotten and learnt anew."""
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, KnownHead] = {}
+
+    def find(self, request: bytes) -> tuple[KnownHead, bytes] | None:
+        """Return what the head means and the body, when these bytes are one whole request with a known head."""
+        body_at = request.find(_END, 0, LONGEST_HEAD) + len(_END)
+        head = self._heads.get(request[:body_at])
+        if head is None or len(request) - body_at != head.body_bytes:
+            return None
+        return head, request[body_at:]
+
+    def learn(self, request: bytes, head: KnownHead, headers: RawHeaders) -> None:
+        """Remember the head of a request.
+
+        Not so when it names itself, since it will not be met again, nor when head and body are not simply one behind
+        the other: empty lines before it, or a body in chunks.
+        """
+        body_at = request.find(_END, 0, LONGEST_HEAD) + len(_END)
+        if body_at < len(_END) or len(request) - body_at != head.body_bytes:
+            return
+        if any(name in NAMES_ITSELF or name == b"transfer-encoding" for name, _ in headers):
+            return
+        if len(self._heads) >= MOST_HEADS:
+            self._heads.clear()
+        self._heads[request[:body_at]] = head

@@ -1,0 +1,1 @@
+"""Processes of the proxy: one uvicorn, or gunicorn with several workers."""

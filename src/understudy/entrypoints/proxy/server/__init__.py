@@ -1,0 +1,1 @@
+"""HTTP/1.1 connections on top of uvicorn: read timeouts, slow readers, graceful shutdown."""

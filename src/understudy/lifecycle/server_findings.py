@@ -1,0 +1,248 @@
+"""What the figures of a checkup mean: good, worth a look, or a problem, each with what to do next."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from understudy.core.routing.proxy_liveness import is_live
+from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.model_backend import ServerSeen
+
+CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
+"""Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
+SLOW_SECONDS = 0.05
+MONTHS_AHEAD = 2
+ARCHIVE_LATE_DAYS = 3
+"""Runs that may fail, one a day, before somebody has to look."""
+DAY_SECONDS = 86_400.0
+MOST_SERVERS = 8
+"""Model servers that a finding names of those that serve, and of those that do not."""
+ROLES_ADVICE = (
+    "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
+)
+
+
+class State(StrEnum):
+    """How a finding is."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(NamedTuple):
+    """One line of a checkup."""
+
+    name: str
+    state: State
+    what: str
+    next_step: str = ""
+
+
+NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
+MONITOR_ADVICE = (
+    "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
+    "the log are not made ahead, and nobody is paged."
+)
+NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
+NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
+
+
+def judge_config(settings_count: int, host: str, *, needs_key: bool, is_local: bool) -> Finding:
+    """Judge a proxy's settings, so many of which the environment gives: may anybody on the network call it?"""
+    what = f"{_count(settings_count, 'setting')} from the environment"
+    if not needs_key and not is_local:
+        return Finding("config", State.WARNING, f"{what}; anybody may call {host}", "Unset UNDERSTUDY_AUTH.")
+    return Finding("config", State.GOOD, what)
+
+
+def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
+    """Judge how far away Postgres is."""
+    what = f"{server_version}, {round_trip_seconds * 1_000:.1f} ms"
+    if round_trip_seconds > SLOW_SECONDS:
+        return Finding("postgres", State.WARNING, what, "Policies arrive late and logging is slow: is it far away?")
+    return Finding("postgres", State.GOOD, what)
+
+
+def judge_redis(
+    problem: str, version: str, round_trip_seconds: float, eviction_policy: str, *, is_refusal: bool = False
+) -> Finding:
+    """Judge the shared cache; ``problem`` is empty when it answers, and ``is_refusal`` says that it refused us."""
+    if is_refusal:
+        advice = "Predictions go on without it, and cost more: correct the user and password in REDIS_URL."
+        return Finding("redis", State.WARNING, problem, advice)
+    if problem:
+        advice = "Predictions go on without it, and cost more: check REDIS_URL and the server."
+        return Finding("redis", State.WARNING, problem, advice)
+    what = f"{version}, {round_trip_seconds * 1_000:.1f} ms, {eviction_policy}"
+    if eviction_policy == "noeviction":
+        advice = "A full cache takes nothing new: set maxmemory-policy allkeys-lru."
+        return Finding("redis", State.WARNING, what, advice)
+    return Finding("redis", State.GOOD, what)
+
+
+def judge_clock(ahead_seconds: float, round_trip_seconds: float) -> Finding:
+    """Judge this machine's clock against Postgres'; half a round trip of the difference cannot be known."""
+    off = max(0.0, abs(ahead_seconds) - round_trip_seconds / 2)
+    side = "ahead of" if ahead_seconds > 0 else "behind"
+    what = f"{abs(ahead_seconds) * 1_000:.0f} ms {side} Postgres"
+    if off < CLOCK_WARNING_SECONDS:
+        return Finding("clock", State.GOOD, what)
+    state = State.PROBLEM if off >= CLOCK_PROBLEM_SECONDS else State.WARNING
+    return Finding("clock", state, what, "Windows of the prediction log are cut wrong: enable NTP on this machine.")
+
+
+def judge_wire(name: str, url: str) -> list[Finding]:
+    """Judge whether somebody between us and a server can read along, or answer in its place; the URL is not shown."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return []  # whoever connects says what is wrong with it
+    if not host or host == "localhost" or host.startswith("127.") or host == "::1":
+        return []
+    asked = dict(parse_qsl(parts.query))
+    if parts.scheme.startswith("redis"):
+        is_good, advice = parts.scheme == "rediss", "Use rediss:// with ssl_ca_certs."
+    else:
+        is_good = asked.get("sslmode") == "verify-full"
+        advice = "Add sslmode=verify-full and sslrootcert to DATABASE_URL."
+    if is_good:
+        return [Finding(f"{name} tls", State.GOOD, f"{host} must show a certificate of its own name")]
+    return [Finding(f"{name} tls", State.WARNING, f"{host} may be anybody, or be read along with", advice)]
+
+
+def judge_roles(without_rights: Sequence[str]) -> Finding:
+    """Judge whether each process can have a role of its own; ``without_rights`` are those that are not there."""
+    if not without_rights:
+        return Finding("roles", State.GOOD, "each process and person can have their own")
+    what = f"missing, or without rights in this database: {', '.join(without_rights)}"
+    return Finding("roles", State.WARNING, what, ROLES_ADVICE)
+
+
+def judge_partitions(last_month: str | None, this_month: str) -> Finding:
+    """Judge how far ahead PredictionLog has partitions; both months are ``YYYY-MM``, in UTC."""
+    make = "understudy db partitions makes them."
+    if last_month is None:
+        return Finding("partitions", State.PROBLEM, "PredictionLog has none: nothing can be logged", make)
+    ahead = _months(last_month) - _months(this_month)
+    what = f"PredictionLog to the end of {last_month}"
+    if ahead < 0:
+        return Finding("partitions", State.PROBLEM, f"{what}: nothing can be logged any more", make)
+    if ahead < MONTHS_AHEAD:
+        return Finding("partitions", State.WARNING, f"{what}: {ahead} months ahead", make)
+    return Finding("partitions", State.GOOD, what)
+
+
+def judge_archive(
+    oldest_days: float | None, succeeded_seconds: float | None, after_days: float, *, is_set: bool
+) -> Finding:
+    """Judge whether old months go.
+
+    Args:
+        oldest_days: How long ago the oldest month ended that has rows in Postgres.
+        succeeded_seconds: How long ago a run of the archiver came to its end.
+        after_days: How long after its end a month has to go.
+        is_set: Whether somebody has said where to.
+    """
+    if not is_set and succeeded_seconds is None:
+        return Finding("archive", State.GOOD, "not used: UNDERSTUDY_ARCHIVE_URL is not set, months stay in Postgres")
+    ran = "it never ran" if succeeded_seconds is None else f"it ran {succeeded_seconds / DAY_SECONDS:.1f} days ago"
+    if oldest_days is not None and oldest_days > after_days + ARCHIVE_LATE_DAYS:
+        what = f"a month that ended {oldest_days:.0f} days ago has rows in Postgres; {ran}"
+        return Finding("archive", State.WARNING, what, "understudy db archive moves it; run that once a day.")
+    return Finding("archive", State.GOOD, f"no month is late, {ran}")
+
+
+def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str, int], age_seconds: float) -> Finding:
+    """Judge one proxy: whether it lives, and acts on the newest generation of every model's policy."""
+    name = f"proxy {instance}"
+    seen = f"seen {age_seconds:.0f} s ago"
+    if not is_live(age_seconds):
+        what = f"silent, {seen}: killed, frozen or cut off from Postgres; if it runs, by an old policy"
+        advice = "End it if it runs. Once it is gone, delete its row of ProxyInstance; after a day it is forgotten."
+        return Finding(name, State.WARNING, what, advice)
+    behind = [
+        f"{model} {acts_on.get(model, 'none')} instead of {newest}"
+        for model, newest in policies.items()
+        if acts_on.get(model) != newest
+    ]
+    if behind:
+        advice = "It catches up within 5 s; if not, look at its log and at /readyz."
+        return Finding(name, State.WARNING, f"{seen}, behind: {', '.join(behind)}", advice)
+    return Finding(name, State.GOOD, f"{seen}, on the newest generation of {len(policies)} models")
+
+
+def judge_monitor(holder: str, age_seconds: float) -> Finding:
+    """Judge the monitor that led last, by the time since it renewed its lease."""
+    if age_seconds <= LEASE_SECONDS:
+        return Finding("monitor", State.GOOD, f"{holder} leads, seen {age_seconds:.0f} s ago")
+    what = f"none leads: {holder} was seen {age_seconds:.0f} s ago"
+    return Finding("monitor", State.WARNING, what, MONITOR_ADVICE)
+
+
+def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
+    """Judge a policy of which proxies cannot use something; without a champion the model is not served at all."""
+    if is_served:
+        return Finding(f"policy {model}", State.WARNING, why, "Proxies do without it: correct the version's schema.")
+    return Finding(f"policy {model}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.")
+
+
+def judge_servers(
+    model: str, role: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float
+) -> Finding:
+    """Judge the model servers of one role of one model.
+
+    Args:
+        model: Its name.
+        role: What the version does for it; without a server a champion is a problem, anything else a warning.
+        version: Its label.
+        servers: All of them, as they were found.
+        timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
+    """
+    name = f"{model} {version} {role}"
+    state = State.PROBLEM if role == "champion" else State.WARNING
+    if not servers:
+        advice = f"Name one: understudy version add-endpoint {model} {version} HOST:PORT."
+        return Finding(name, state, "has no model server", advice)
+    ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
+    away = [
+        f"{server.endpoint}: {server.problem} ({short_duration(server.seconds)})"
+        for server in servers
+        if server.problem
+    ]
+    answered = [f"{server.endpoint} in {short_duration(server.seconds)}" for server in ready]
+    all_servers = _count(len(servers), "model server")
+    if away:
+        what = f"served by {'none' if not ready else len(ready)} of its {all_servers}; {_listed(away, '; ')}"
+        what += f"; answered: {_listed(answered)}" if answered else ""
+        advice = (
+            "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
+            f"understudy version show {model} {version} has them all."
+        )
+        return Finding(name, State.WARNING if ready else state, what, advice)
+    what = f"served by {all_servers}: {_listed(answered)}"
+    if ready[0].seconds > timeout_seconds:
+        advice = f"Calls may take {short_duration(timeout_seconds)}: what does the slow server wait for?"
+        return Finding(name, State.WARNING, what, advice)
+    return Finding(name, State.GOOD, what)
+
+
+def _listed(words: Sequence[str], between: str = ", ") -> str:
+    more = [f"and {len(words) - MOST_SERVERS} more"] if len(words) > MOST_SERVERS else []
+    return between.join([*words[:MOST_SERVERS], *more])
+
+
+def short_duration(seconds: float) -> str:
+    """Return how long an answer took, for people: ``3 ms``, ``2.0 s``."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _months(month: str) -> int:
+    year, number = map(int, month.split("-"))
+    return year * 12 + number

@@ -1,0 +1,93 @@
+"""What the canary analysis says of a rollout at a moment: the same for the monitor, the command line and a replay."""
+
+from collections.abc import Sequence
+
+from understudy.core.canary.analysis import evaluate
+from understudy.core.canary.decision import Decision
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.canary.reference_rule import evaluate_seed
+from understudy.core.experiments.ab import Difference
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
+from understudy.core.windows.window import Window
+from understudy.ports.rollout_store import RolloutView
+from understudy.ports.window_log import WindowLog
+
+DEFAULT = "default"
+POLICY_NAMES = (DEFAULT, SEED)
+
+
+def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:
+    """Return the verdict on a rollout that has begun to get traffic.
+
+    Args:
+        view: The rollout.
+        windows: All of its windows.
+        now: Seconds since the epoch.
+        outcome: Challenger less champion, where the rollout is to be judged by one.
+    """
+    if view.record.state.plan.canary_policy == SEED:
+        return evaluate_seed(windows, stage_of(view), now)
+    return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
+
+
+async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window]:
+    """Return what the watch over a new champion rests on: an hour of the old one's windows, and the rollout's since.
+
+    The old champion's need not be of the rollout: one that changes champions at once has none before its promotion.
+    """
+    record = view.record
+    promoted_at = record.state.promoted_at or record.state.started_at
+    before = await log.of_versions([record.champion_id], promoted_at - REMEMBERED_SECONDS, promoted_at)
+    return [*before, *await log.of_rollout(record.id, promoted_at)]
+
+
+def look_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Decision | None:
+    """Return what the old champion's last hour says about the new champion; ``None`` without such an hour.
+
+    Args:
+        view: The rollout, after its promotion.
+        windows: What :func:`read_after_promotion` returns.
+    """
+    record, stage = view.record, stage_of(view)
+    past = past_of(windows, stage, record.champion_id)
+    return judge_after_promotion(past, windows, stage, record.challenger_id, view.read_at)
+
+
+def policy_of(view: RolloutView) -> CanaryPolicy:
+    """Return the limits of the current step."""
+    plan = view.record.state.plan
+    return limits_of(plan, plan.steps[view.record.state.step])
+
+
+def limits_of(plan: RolloutPlan, step: Step) -> CanaryPolicy:
+    """Return the limits of a step: those of the plan, with the step's own time and requests.
+
+    Raises:
+        ValueError: The plan's ``canary_limits`` cannot be used.
+    """
+    limits = {
+        **plan.canary_limits,
+        "dwell_seconds": step.dwell_seconds,
+        "min_requests": max(1, step.min_requests),
+        "maximum_seconds": max(1.0, plan.maximum_seconds),
+    }
+    return CanaryPolicy.from_json(limits)
+
+
+def stage_of(view: RolloutView) -> Stage:
+    """Return where the rollout stands, as the analysis takes it."""
+    state = view.record.state
+    return Stage(
+        model_name=state.model_name,
+        version=state.challenger,
+        rollout_id=state.rollout_id,
+        starts=state.step_starts,
+        planned=len(state.plan.steps),
+        weight_percent=state.weight_percent,
+        weights_percent=view.weights_percent,
+        split_from=state.split_from,
+        restart_seconds=RESTART_SECONDS,
+    )

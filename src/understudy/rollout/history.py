@@ -1,0 +1,97 @@
+"""A rollout's past for people: what the analysis said over time, and the scores that both sides gave."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.rollout.history import (
+    MOST_LOOKS,
+    Course,
+    Looked,
+    ScoreDistributions,
+    look_back,
+    moments_between,
+    requests_by_stage,
+    score_distributions,
+)
+from understudy.core.verdict import Verdict
+from understudy.core.windows.strata import Strata, stratify
+from understudy.core.windows.strata_codec import strata_from_text
+from understudy.core.windows.window import WINDOW_SECONDS, Window
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
+from understudy.rollout.analysis import limits_of, stage_of
+
+
+class Past(NamedTuple):
+    """What is known of a rollout's past."""
+
+    looks: Sequence[Looked]
+    """Oldest first; none before the first traffic, and none of the seed's rule, which has no evidence."""
+    requests: Sequence[int]
+    """The challenger's calls in each step that began."""
+    scores: ScoreDistributions | None
+    windows_are_gone: bool
+    """The looks rest on what the last verdict stored, because windows were deleted since."""
+
+
+def past_of(view: RolloutView, windows: Sequence[Window], events: Sequence[RolloutEventRecord]) -> Past:
+    """Return a rollout's past, from its windows, or from its last verdict's when they are there no more.
+
+    It takes 60 looks at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
+
+    Args:
+        view: The rollout.
+        windows: All of its windows that there are.
+        events: All that happened to it.
+    """
+    state = view.record.state
+    strata, last = stratify(windows, view.record.id), end_of(view, events)
+    if not state.step_starts or state.plan.canary_policy == SEED:
+        requests = requests_by_stage(strata, state.step_starts)
+        return Past((), requests, score_distributions(windows), windows_are_gone=False)
+    stored = _last_stored(events)
+    windows_are_gone = stored is not None and not np.isin(stored[1].starts, strata.starts).all()
+    if windows_are_gone and stored is not None:
+        last, strata = stored
+    course = course_of(view)
+    first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
+    moments = moments_between(first, last, MOST_LOOKS) if last >= first and len(strata.starts) else []
+    scores = None if windows_are_gone else score_distributions(windows)
+    requests = requests_by_stage(strata, state.step_starts)
+    return Past(look_back(strata, course, moments), requests, scores, windows_are_gone)
+
+
+def course_of(view: RolloutView) -> Course:
+    """Return the way of a rollout up to the promotion, or to now."""
+    stage, plan = stage_of(view), view.record.state.plan
+    begun = plan.steps[: len(stage.starts)]
+    return Course(stage, [limits_of(plan, step) for step in begun], [step.weight_percent for step in begun])
+
+
+def end_of(view: RolloutView, events: Sequence[RolloutEventRecord]) -> float:
+    """Return until when the two versions were compared: the promotion, the verdict that ended it, its end, or now."""
+    record = view.record
+    if record.state.promoted_at is not None:
+        return record.state.promoted_at
+    if record.finished_at is None:
+        return view.read_at
+    fatal = [_looked_at(event) for event in events if event.verdict is Verdict.ROLL_BACK]
+    return next((moment for moment in reversed(fatal) if moment is not None), record.finished_at)
+
+
+def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] | None:
+    """Return when the last verdict that can be read was made, and the strata that it rested on."""
+    for event in reversed(events):
+        moment = _looked_at(event)
+        if moment is not None and "strata" in event.inputs:
+            with suppress(ValueError):  # damaged, which whoever judges it again says
+                return moment, strata_from_text(event.inputs["strata"])
+    return None
+
+
+def _looked_at(event: RolloutEventRecord) -> float | None:
+    moment = event.inputs.get("now")
+    return float(moment) if isinstance(moment, int | float) else None

@@ -1,0 +1,150 @@
+"""What dashboards see of open rollouts: steps, checks beside their limits, and how rollouts ended."""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.rollout.actions import RollBack
+from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor
+from understudy.ports.rollout_store import RolloutView
+from understudy.ports.telemetry import Telemetry
+
+STATES = {
+    CheckState.OK: 0,
+    CheckState.TOO_EARLY: 1,
+    CheckState.UNPROVEN: 2,
+    CheckState.FAIL: 3,
+    CheckState.INVALID: 4,
+}
+"""What ``canary_check_state`` is in each state: the worse, the higher."""
+
+
+class Trigger(StrEnum):
+    """Who ended a rollout with the old champion."""
+
+    CANARY = "canary"
+    """The analysis, before the promotion."""
+    AFTER_PROMOTION = "after_promotion"
+    """The analysis, while the old champion was kept warm."""
+    BY_HAND = "by_hand"
+    """Somebody who changed the policy."""
+    ORDER = "order"
+    """Somebody who aborted the rollout."""
+
+
+STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"
+_JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION)
+_TRANSITIONS = (
+    (Phase.PROGRESSING, (STEP, REPEATED)),
+    (Phase.WAITING, tuple(WaitingFor)),
+    (Phase.PROMOTING, (STEP, REPEATED)),
+    (Phase.SUCCEEDED, (RETIRED,)),
+    (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND)),
+)
+"""What a monitor may count, and why."""
+_Labels = tuple[str, ...]
+
+
+class RolloutGauges:
+    """Sets the gauges of open rollouts, counts what happens to them, and forgets those that are over.
+
+    Args:
+        telemetry: Gets all of it.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._shown: dict[int, set[_Labels]] = {}
+        """The gauges of each rollout by name and labels."""
+
+    def show(self, view: RolloutView, decision: Decision | None) -> None:
+        """Set a rollout's gauges; a check that cannot be told any more has none."""
+        state = view.record.state
+        if view.record.id not in self._shown:
+            begin_counts(self._telemetry, state.model_name)
+        gauges: dict[_Labels, float] = {("rollout_stage_ratio", state.model_name): state.weight_percent / 100}
+        for row in () if decision is None else decision.evidence:
+            gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.value))
+        for (name, *labels), value in gauges.items():
+            self._telemetry.set(name, value, *labels)
+        self._drop(self._shown.get(view.record.id, set()) - gauges.keys())
+        self._shown[view.record.id] = set(gauges)
+
+    def forget_others(self, rollout_ids: Collection[int]) -> None:
+        """Drop the gauges of all rollouts but these."""
+        for rollout_id in self._shown.keys() - set(rollout_ids):
+            self.forget(rollout_id)
+
+    def forget(self, rollout_id: int) -> None:
+        """Drop a rollout's gauges, if it has any: nothing is judged any more."""
+        self._drop(self._shown.pop(rollout_id, set()))
+
+    def count(self, before: RolloutState, transition: Transition, decision: Decision | None) -> None:
+        """Count a transition of the monitor's own, and the rollback that it may be."""
+        state = transition.state
+        trigger = _trigger_of(before, transition)
+        if trigger is not None:
+            self.count_rollback(state.model_name, trigger, decision)
+        reason = trigger.value if trigger is not None else _reason_of(before, state)
+        self._telemetry.count("rollout_transitions_total", state.model_name, state.phase.value, reason)
+
+    def count_rollback(self, model_name: str, trigger: Trigger, decision: Decision | None = None) -> None:
+        """Count a rollback; of one on evidence the reason is the first check that failed."""
+        failing = _failing(decision) if trigger in _JUDGED else []
+        self._telemetry.count("rollbacks_total", model_name, trigger.value, next(iter(failing), NO_CHECK))
+
+    def took(self, model_name: str, seconds: float) -> None:
+        """Remember how long an end took from its decision until every live proxy had confirmed it."""
+        self._telemetry.observe("rollback_duration_seconds", seconds, model_name)
+
+    def _drop(self, gone: Collection[_Labels]) -> None:
+        for name, *labels in gone:
+            self._telemetry.forget(name, *labels)
+
+
+def begin_counts(telemetry: Telemetry, model_name: str) -> None:
+    """Have everything that may be counted of a model's rollouts there at 0.
+
+    A counter that first appears with 1 has not increased, for Prometheus.
+    """
+    for trigger in Trigger:
+        for reason in (*(check.value for check in Check), NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
+            telemetry.count("rollbacks_total", model_name, trigger.value, reason, by=0)
+    for phase, reasons in _TRANSITIONS:
+        for reason in reasons:
+            telemetry.count("rollout_transitions_total", model_name, phase.value, str(reason), by=0)
+
+
+def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
+    gauges: dict[_Labels, float] = {("canary_check_state", *labels): STATES[row.state]}
+    if row.change is not None:
+        gauges["canary_check_value", *labels] = row.change
+    if row.limit is not None:
+        gauges["canary_check_limit", *labels] = row.limit
+    if row.check is Check.SAMPLE_RATIO and row.evidence is not None:
+        # Evidence against the split that may be looked at at any time: its inverse is a p-value that may, too.
+        gauges["experiment_srm_p_value", *labels[:2]] = 1 / max(row.evidence, 1.0)
+    return gauges
+
+
+def _failing(decision: Decision | None) -> list[str]:
+    rows = () if decision is None else decision.evidence
+    return [row.check.value for row in rows if row.state is CheckState.FAIL]
+
+
+def _trigger_of(before: RolloutState, transition: Transition) -> Trigger | None:
+    """Return who took a rollout back; ``None`` for every other transition, and for one that only asks again."""
+    if transition.state.phase is not Phase.FAILED or before.phase.is_final:
+        return None
+    if not any(isinstance(action, RollBack) for action in transition.actions):
+        return Trigger.BY_HAND
+    return Trigger.CANARY if before.promoted_at is None else Trigger.AFTER_PROMOTION
+
+
+def _reason_of(before: RolloutState, state: RolloutState) -> str:
+    """Return why a rollout moved on or stopped."""
+    if state.phase is Phase.WAITING and state.waiting_for is not None:
+        return state.waiting_for.value
+    if state.phase is Phase.SUCCEEDED:
+        return RETIRED
+    return STEP if len(state.step_starts) > len(before.step_starts) else REPEATED

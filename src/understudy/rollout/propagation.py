@@ -1,0 +1,76 @@
+"""How far a change of a policy has come: which proxies act on it, and what is still under way."""
+
+import asyncio
+from collections.abc import Collection
+from typing import NamedTuple
+
+from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies, is_confirmed_since
+from understudy.ports.rollout_store import PolicyReach, RolloutStore
+
+POLL_SECONDS = 0.1
+
+
+class Confirmed(NamedTuple):
+    """How far a change has come."""
+
+    proxies: int
+    """Live ones: see ``core.presence``."""
+    proxies_on_generation: int
+    seconds: float | None
+    """Until all that were live had confirmed it; ``None`` when some did not in time, or when nobody was there to."""
+    silent: SilentProxies = NONE_SILENT
+    """Those that had not confirmed it before they fell silent."""
+
+
+class Drained(NamedTuple):
+    """What became of calls that were under way at versions that get no more."""
+
+    calls: int
+    """The most that were seen under way."""
+    left: int
+    seconds: float | None
+    """Until none was left; ``None`` when some were after all patience."""
+
+
+async def wait_for_drain(
+    rollouts: RolloutStore, model_name: str, version_ids: Collection[int], patience_seconds: float
+) -> Drained:
+    """Wait until no call is under way at these versions, as the proxies report it.
+
+    Raises:
+        NotRegistered: The policy is gone.
+    """
+    clock = asyncio.get_running_loop().time
+    began, most = clock(), 0
+    while True:
+        in_flight = (await rollouts.reach(model_name)).in_flight
+        left = sum(in_flight.get(version_id, 0) for version_id in version_ids)
+        most, elapsed = max(most, left), clock() - began
+        if not left:
+            return Drained(most, 0, elapsed)
+        if elapsed >= patience_seconds:
+            return Drained(most, left, None)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def wait_for_proxies(
+    rollouts: RolloutStore, model_name: str, generation: int, patience_seconds: float
+) -> tuple[Confirmed, PolicyReach]:
+    """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
+
+    A proxy that falls silent meanwhile is waited for. Without any live proxy there is nothing to wait for.
+
+    Raises:
+        NotRegistered: The policy is gone.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while True:
+        reach = await rollouts.reach(model_name, generation)
+        elapsed = clock() - began
+        proxies, on_generation, silent = reach.proxies, reach.proxies_on_generation, reach.silent
+        if is_confirmed_since(proxies, on_generation, silent, elapsed):
+            return Confirmed(proxies, on_generation, elapsed, silent), reach
+        if not proxies or elapsed >= patience_seconds:
+            return Confirmed(proxies, on_generation, None, silent), reach
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,185 @@
+"""From two versions to a rollout: how risky the change is, the plan that follows, and how long it will take."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.rollout.forecast import Needs, RolloutForecast, Traffic, forecast
+from understudy.core.rollout.plan import Risk, RolloutPlan, VersionFacts, grade_risk, plan_for
+from understudy.core.rollout.plan_reader import plan_violations, read_plan
+from understudy.core.routing.policy import Role
+from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
+from understudy.core.windows.window import Window, merge_windows
+from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
+from understudy.ports.registry import Registry, VersionRecord
+from understudy.ports.rollout_store import NewRollout
+from understudy.ports.window_log import WindowLog
+from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, limits_of
+from understudy.rollout.warm_up import WarmUpProbe
+
+TRAFFIC_SECONDS = 3_600.0
+"""Today's traffic is the last hour's."""
+RETIRED = "retired"
+_BRING_BACK = "Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {}"
+SAID_ELSEWHERE = {
+    "dwell_seconds": "expected in an object of /steps, each step has its own",
+    "min_requests": "expected in an object of /steps, each step has its own",
+    "maximum_seconds": "expected at /maximum_seconds of the plan",
+}
+"""Limits that a plan gives at other places than ``canary_limits``, where they would do nothing."""
+ENOUGH_CALLS = 200
+"""Answered calls of the champion that its 95th percentile is taken from."""
+
+
+class Prepared(NamedTuple):
+    """A rollout that has not begun; ``generation`` is that of the policy which it was prepared for."""
+
+    champion: VersionRecord
+    challenger: VersionRecord
+    risk: Risk
+    plan: RolloutPlan
+    forecast: RolloutForecast
+    slow_us: int | None
+    generation: int
+    inputs: InputDifferences = NO_DIFFERENCES
+
+    def rollout(self, salt: str | None) -> NewRollout:
+        """Return what is to be started."""
+        plan = replace(self.plan, salt=salt)
+        return NewRollout(self.champion.model_name, self.challenger.version, plan, salt, self.slow_us)
+
+
+async def prepare(
+    registry: Registry,
+    windows: WindowLog,
+    model_name: str,
+    version: str,
+    plan_source: str | Mapping[str, Any] | None,
+    *,
+    now: float,
+) -> Prepared:
+    """Return what starting a rollout would mean.
+
+    Args:
+        registry: Where the versions are.
+        windows: What the champion did of late.
+        model_name: The model.
+        version: The challenger's label.
+        plan_source: A plan's name, its weights or its JSON object; ``None`` for the plan that the risk asks for.
+        now: Seconds since the epoch.
+
+    Raises:
+        NotRegistered: The model has no policy, or no such version.
+        PolicyRefused: The plan cannot be used, or the version is retired, or the champion or shadow already.
+    """
+    policy = (await registry.show_model(model_name)).policy
+    if policy is None:
+        raise NotRegistered(f"{model_name} has no serving policy, so no champion to compare with")
+    champion = await registry.show_version(model_name, policy.champion)
+    challenger = await registry.show_version(model_name, version)
+    if challenger.version == champion.version:
+        raise PolicyRefused(
+            f"version {version} is the champion of {model_name} already",
+            hint=f"Name another version: understudy version list {model_name}.",
+        )
+    if challenger.status == RETIRED:
+        raise PolicyRefused(
+            f"version {version} of {model_name} is retired and cannot be challenger",
+            hint=_BRING_BACK.format(challenger.id),
+        )
+    if challenger.version == policy.shadow:
+        raise PolicyRefused(
+            f"version {version} of {model_name} is its shadow, and cannot be challenger at once",
+            hint=f"Take that role away first: understudy model set {model_name} --shadow none --reason '…'",
+        )
+    risk = grade_risk(_facts_of(champion), _facts_of(challenger))
+    plan = plan_for(risk) if plan_source is None else _read(plan_source)
+    seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
+    limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
+    needs = Needs(entities=limits.min_entities)
+    outlook = forecast(plan, _traffic_of(seen, now), needs)
+    slow_us = slow_us_of(seen, champion.id)
+    inputs = input_differences(champion.input_schema, challenger.input_schema)
+    return Prepared(champion, challenger, risk, plan, outlook, slow_us, policy.generation, inputs)
+
+
+def require_same_inputs(prepared: Prepared) -> None:
+    """Go on only when calls that fit the champion can fit the challenger.
+
+    Raises:
+        VersionNotReady: Every one of them would fail; the detail names the inputs.
+    """
+    if prepared.inputs.breaking:
+        champion, challenger = prepared.champion, prepared.challenger
+        named = "; ".join(InputDifferences(prepared.inputs.breaking).lines())
+        raise VersionNotReady(
+            f"every call that fits {champion.version}, the champion, would fail at {challenger.version}: {named}",
+            hint="Register a version whose new inputs have a default, or come from the feature store "
+            "(docs/how-to/connect-a-model-server.md); nothing was started.",
+        )
+
+
+def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
+    """Return the champion's 95th percentile in microseconds; ``None`` from too few calls."""
+    own = [w for w in windows if w.key.model_version_id == champion_id and w.key.role is Role.CHAMPION]
+    if sum(window.answered for window in own) < ENOUGH_CALLS:
+        return None
+    return round(merge_windows(own[0].key, own).latencies.quantile(0.95) or 0)
+
+
+async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> None:
+    """Go on only when a version's model servers answer as its callers need it.
+
+    Raises:
+        VersionNotReady: They do not; the detail says what they did.
+        RegistryUnavailable: The version's row cannot be read.
+    """
+    found = await probe.probe(model_name, version)
+    if not found.passed:
+        raise VersionNotReady(f"version {version} is not ready: {found.detail}")
+
+
+def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
+    """Return everything that is wrong with a plan, the limits of its analysis included; nothing for a good one."""
+    violations = plan_violations(source)
+    if violations:
+        return violations
+    plan = read_plan(source)
+    if plan.canary_policy not in POLICY_NAMES:
+        return (Violation("/canary_policy", f"expected one of {', '.join(POLICY_NAMES)}"),)
+    misplaced = [name for name in SAID_ELSEWHERE if name in plan.canary_limits]
+    if misplaced:
+        return tuple(Violation(f"/canary_limits/{name}", SAID_ELSEWHERE[name]) for name in misplaced)
+    try:
+        for step in plan.steps:
+            limits_of(plan, step)
+    except (TypeError, ValueError) as problem:
+        # What was given is not repeated.
+        return (Violation("/canary_limits", str(problem).partition(", got ")[0]),)
+    return ()
+
+
+def _read(source: str | Mapping[str, Any]) -> RolloutPlan:
+    problems = plan_problems(source)
+    if problems:
+        raise PolicyRefused(
+            f"the plan cannot be used: {'; '.join(f'{pointer}: {detail}' for pointer, detail in problems)}",
+            hint="A plan is default, fast, rolling, blue_green, weights such as 2,10,50,100, or @file.json.",
+        )
+    return read_plan(source)
+
+
+def _facts_of(version: VersionRecord) -> VersionFacts:
+    metrics = version.metrics or {}
+    return VersionFacts(
+        version.version, version.artifact_digest, metrics.get("base_model"), metrics.get("family"), version.framework
+    )
+
+
+def _traffic_of(windows: Sequence[Window], now: float) -> Traffic:
+    calls = [window for window in windows if window.key.role is not Role.SHADOW]
+    if not calls:
+        return Traffic(0.0)
+    first = min(window.key.start for window in calls)
+    return Traffic(sum(window.volume for window in calls) / max(15.0, now - first))

@@ -1,0 +1,173 @@
+"""A rollout with all that is shown of it, read again and again without reading twice what has not changed."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Decision
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.experiments.ab import Difference
+from understudy.core.rollout.history import Looked, calls_per_second, latest_moments, look_back, requests_by_stage
+from understudy.core.routing.policy import Role
+from understudy.core.windows.strata import Strata
+from understudy.core.windows.window import WINDOW_SECONDS
+from understudy.errors import NotRegistered
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
+from understudy.ports.window_log import WindowLog
+from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
+from understudy.rollout.history import course_of
+from understudy.rollout.outcome_check import Measure, wants_outcome
+from understudy.rollout.window_cache import RolloutSight
+
+LAST_LOOKS = 30
+MEASURED_SECONDS = 60.0
+"""How often outcomes are counted anew, as by the monitor."""
+RATE_SECONDS = 8 * WINDOW_SECONDS
+SHIPPED_SECONDS = 2 * WINDOW_SECONDS
+"""Windows that ended longer ago have come from every proxy that is not behind."""
+
+
+class Picture(NamedTuple):
+    """A rollout with all that is shown of it."""
+
+    view: RolloutView
+    events: Sequence[RolloutEventRecord]
+    decision: Decision | None
+    """What the analysis says at this moment; ``None`` when there is nothing to analyse."""
+    looks: Sequence[Looked] = ()
+    """The same at the last looks, oldest first."""
+    requests: Sequence[int] = ()
+    """The challenger's calls in each step that began."""
+    calls_per_second: Mapping[Role, float] | None = None
+    """Of the last two minutes; ``None`` while nobody can tell."""
+    monitor_seconds: float | None = None
+    """Since the monitor that leads last said so; ``None`` if none ever did."""
+
+
+class _Seen(NamedTuple):
+    decision: Decision | None = None
+    looks: Sequence[Looked] = ()
+    requests: Sequence[int] = ()
+
+
+class Onlooker:
+    """Looks at one rollout.
+
+    Args:
+        rollouts: Where it is.
+        windows: What the versions did.
+        measure_outcome: Asks for the outcome that it is judged by, where its plan names one.
+        model_name: Its model.
+        rollout_id: By default the model's newest one at the first look.
+    """
+
+    def __init__(
+        self,
+        rollouts: RolloutStore,
+        windows: WindowLog,
+        measure_outcome: Measure,
+        model_name: str,
+        rollout_id: int | None = None,
+    ) -> None:
+        self._rollouts = rollouts
+        self._windows = windows
+        self._measure_outcome = measure_outcome
+        self._model_name = model_name
+        self._rollout_id = rollout_id
+        self._sight = RolloutSight(windows)
+        self._events: tuple[object, Sequence[RolloutEventRecord]] = (None, ())
+        """With what they were read at."""
+        self._known: dict[float, Looked] = {}
+        """The last looks but the very last, by their moments."""
+        self._rates: tuple[object, Mapping[Role, float] | None] = (None, None)
+        self._after: tuple[object, Decision | None] = (None, None)
+        self._outcome: tuple[object, Difference | None] = (None, None)
+
+    async def picture(self) -> Picture:
+        """Return the rollout as it is now.
+
+        Raises:
+            NotRegistered: There is no such rollout of the model.
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        view = await view_of(self._rollouts, self._model_name, self._rollout_id)
+        self._rollout_id, state = view.record.id, view.record.state
+        events = await self._events_of(view)
+        if state.phase.is_final:
+            return Picture(view, events, None)
+        seen = await self._see(view)
+        monitor_seconds = None
+        if view.policy is not None:
+            monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
+        return Picture(view, events, *seen, await self._rates_of(view), monitor_seconds)
+
+    async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
+        read_at = (view.record.revision, view.record.announced_at)
+        if self._events[0] != read_at:
+            self._events = read_at, tuple(await self._rollouts.events(view.record.id))
+        return self._events[1]
+
+    async def _see(self, view: RolloutView) -> _Seen:
+        state = view.record.state
+        if not state.step_starts:
+            return _Seen()
+        if state.promoted_at is not None:
+            return _Seen(await self._after_promotion(view))
+        if state.plan.canary_policy == SEED:
+            windows = await self._windows.of_rollout(view.record.id)
+            return _Seen(await asyncio.to_thread(look_at, view, windows, view.read_at))
+        strata = await self._sight.strata(view.record.id, view.read_at)
+        if strata is None:
+            return _Seen()
+        return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))
+
+    async def _outcome_of(self, view: RolloutView) -> Difference | None:
+        minute = view.read_at // MEASURED_SECONDS
+        if self._outcome[0] != minute and wants_outcome(view):
+            self._outcome = minute, await self._measure_outcome(view)
+        return self._outcome[1]
+
+    async def _after_promotion(self, view: RolloutView) -> Decision | None:
+        state = view.record.state
+        looked_at = (state.promoted_at, view.read_at // WINDOW_SECONDS)
+        if self._after[0] != looked_at:
+            windows = await read_after_promotion(self._windows, view)
+            self._after = looked_at, await asyncio.to_thread(look_after_promotion, view, windows)
+        return self._after[1]
+
+    def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Seen:
+        now, course = view.read_at, course_of(view)
+        # A window counts when its rows are in: the moments are those at which one more does.
+        lag = course.limits[-1].watermark_seconds
+        *past, _ = (moment + lag for moment in latest_moments(now - lag, LAST_LOOKS, course.stage.starts[0]))
+        news = look_back(strata, course, [moment for moment in past if moment not in self._known])
+        known = self._known | {look.at: look for look in news}
+        self._known = {moment: known[moment] for moment in past}
+        decision = judge(strata, policy_of(view), stage_of(view), now, outcome)
+        requests = requests_by_stage(strata, course.stage.starts)
+        return _Seen(decision, [*self._known.values(), Looked(now, decision)], requests)
+
+    async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
+        until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS
+        step_began = -(-view.record.state.step_started_at // WINDOW_SECONDS) * WINDOW_SECONDS
+        since = max(until - RATE_SECONDS, step_began)
+        if since >= until:
+            return None
+        if self._rates[0] != (since, until):
+            ids = [view.record.champion_id, view.record.challenger_id]
+            windows = await self._windows.of_versions(ids, since, until)
+            self._rates = (since, until), calls_per_second(windows, since, until)
+        return self._rates[1]
+
+
+async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | None) -> RolloutView:
+    """Return a rollout of a model with what it acts on, by default its newest one.
+
+    Raises:
+        NotRegistered: There is no such rollout, or it is another model's.
+    """
+    view = await rollouts.view(await rollouts.latest_id(model_name) if rollout_id is None else rollout_id)
+    if view.record.state.model_name != model_name:
+        raise NotRegistered(f"rollout {rollout_id} is of {view.record.state.model_name}, not {model_name}")
+    return view

@@ -1,0 +1,126 @@
+"""The windows of open rollouts, of which a tick reads only those that may still change.
+
+A rollout of a day has thousands of windows for each proxy, and reading one takes some 50 µs: whoever reads all of them
+at once runs into every deadline. So what is older than a few minutes is kept as strata, by blocks of a quarter of an
+hour, each as long as Postgres says that nothing of it was written since: a proxy that had lost Postgres ships late, and
+then its block is read again and no other. Blocks are read one at a time, and those that were read stay when time is
+over: the next look goes on from there.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from understudy.core.windows.builder import OPEN_SECONDS
+from understudy.core.windows.strata import Strata, join_strata, stratify
+from understudy.core.windows.window import WINDOW_SECONDS, Window
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
+
+SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
+"""Windows that start longer ago are closed at every proxy that is not behind."""
+STEP_SECONDS = 4 * WINDOW_SECONDS
+"""How much is added to what is kept at a time."""
+
+
+class _Block(NamedTuple):
+    """Strata of a quarter of an hour, and the mark that its windows had just before they were read."""
+
+    mark: str
+    strata: Strata
+
+
+@dataclass
+class _Kept:
+    """What is known of a rollout's windows that start before a moment."""
+
+    marks: Mapping[int, str] = field(default_factory=dict)
+    """As Postgres last said, by the start of the block."""
+    blocks: dict[int, _Block] = field(default_factory=dict)
+    joined: Strata | None = None
+    is_surveyed: bool = False
+    """Whether the marks of all blocks were read once."""
+    next_old: int = 0
+    """From where on old marks are read again next."""
+
+    def survey(self, since: int, until: int, marks: Mapping[int, str]) -> None:
+        """Take over the marks of the blocks from ``since`` to before ``until``; those without one are gone."""
+        self.marks = {start: mark for start, mark in self.marks.items() if not since <= start < until} | dict(marks)
+        gone = [start for start in self.blocks if start not in self.marks]
+        for start in gone:
+            del self.blocks[start]
+        if gone:
+            self.joined = None
+
+    def stale(self) -> list[int]:
+        """Return the starts of the blocks that are to be read, oldest first."""
+        return sorted(s for s, mark in self.marks.items() if s not in self.blocks or self.blocks[s].mark != mark)
+
+    def join(self) -> None:
+        """Put the blocks side by side; each is a part of the whole then, so that nothing is held twice."""
+        if self.joined is not None or not self.blocks:
+            return
+        starts = sorted(self.blocks)
+        self.joined = join_strata([self.blocks[start].strata for start in starts])
+        for start in starts:
+            self.blocks[start] = self.blocks[start]._replace(strata=self.joined.between(start, start + BLOCK_SECONDS))
+
+
+class RolloutSight:
+    """Remembers strata of several rollouts.
+
+    Args:
+        windows: The windows.
+    """
+
+    def __init__(self, windows: WindowLog) -> None:
+        self._windows = windows
+        self._kept: dict[int, _Kept] = {}
+
+    async def strata(self, rollout_id: int, now: float, *, seconds: float = inf) -> Strata | None:
+        """Return what :func:`stratify` makes of all windows of a rollout.
+
+        Args:
+            rollout_id: The rollout.
+            now: Seconds since the epoch.
+            seconds: After this time no further block is read. Then there is nothing to return yet, and ``None`` is;
+                the next call goes on with the block that comes next. One block is read in any case.
+        """
+        settled = int((now - SETTLED_SECONDS) // STEP_SECONDS * STEP_SECONDS)
+        kept = self._kept.setdefault(rollout_id, _Kept())
+        latest = await self._survey(kept, rollout_id, settled)
+        until = asyncio.get_running_loop().time() + seconds
+        for place, start in enumerate(kept.stale()):
+            if place and asyncio.get_running_loop().time() >= until:
+                return None
+            mark = kept.marks[start]  # from before the windows, so that what is written meanwhile is read again
+            windows = await self._windows.of_rollout(rollout_id, start, min(start + BLOCK_SECONDS, settled))
+            kept.blocks[start] = _Block(mark, await asyncio.to_thread(stratify, windows, rollout_id))
+            kept.joined = None
+        return await asyncio.to_thread(_all_of, kept, rollout_id, latest)
+
+    def forget_others(self, rollout_ids: Collection[int]) -> None:
+        """Keep nothing of rollouts but these."""
+        self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in rollout_ids}
+
+    async def _survey(self, kept: _Kept, rollout_id: int, settled: int) -> Sequence[Window]:
+        """Read the marks of the last day, and of one more day in turn; at first of all days. Return what is newer."""
+        since = max(0, (settled - MARKED_SECONDS) // BLOCK_SECONDS * BLOCK_SECONDS) if kept.is_surveyed else 0
+        if kept.next_old < since:
+            old = await self._windows.marks_of_rollout(rollout_id, kept.next_old, since)
+            kept.survey(kept.next_old, old.until, old.marks)
+            kept.next_old = old.until if old.until < since else 0
+        while True:
+            latest = await self._windows.latest_of_rollout(rollout_id, since, settled)
+            kept.survey(since, latest.marks.until, latest.marks.marks)
+            since = latest.marks.until
+            if since >= settled:
+                kept.is_surveyed = True
+                return latest.windows
+
+
+def _all_of(kept: _Kept, rollout_id: int, latest: Sequence[Window]) -> Strata:
+    added = stratify(latest, rollout_id)
+    kept.join()
+    return added if kept.joined is None else join_strata([kept.joined, added])

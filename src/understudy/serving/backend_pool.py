@@ -1,0 +1,98 @@
+"""The open backends: one caller for each version that a policy names, or that somebody forced."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.errors import BackendUnavailable, ServingError
+from understudy.serving.batching import BatchingCaller
+
+_log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS = 30.0
+"""How long a caller that no policy needs stays open for the rows it still has."""
+
+
+class Callers:
+    """Callers by version, made at the first call and closed once a snapshot no longer has the version.
+
+    The key is the compiled version itself: a row that changed (its endpoints, say) is another version here, and a
+    request that still holds the older snapshot uses the older caller while it needs it.
+    """
+
+    def __init__(self, make: Callable[[ModelVersion], BatchingCaller]) -> None:
+        self._make = make
+        self._open: dict[ModelVersion, BatchingCaller] = {}
+        self._unusable: set[ModelVersion] = set()
+        """Versions of which it was logged that no backend can be made."""
+        self._is_closed = False
+        self._closing: dict[asyncio.Task[None], BatchingCaller] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, version: ModelVersion) -> BatchingCaller:
+        """Return the version's caller; use it before the next await, since a later snapshot may retire it.
+
+        Raises:
+            BackendUnavailable: Everything is closed already, or the version's backend settings cannot be used.
+        """
+        caller = self._open.get(version)
+        if caller is None:
+            if self._is_closed:
+                raise BackendUnavailable("the proxy is stopping")
+            caller = self._open[version] = self._made(version)
+        return caller
+
+    def opened(self) -> tuple[BatchingCaller, ...]:
+        """Return the callers that are open now."""
+        return tuple(self._open.values())
+
+    def in_flight(self) -> dict[int, int]:
+        """Return what is under way by version id, those included that no policy needs any more."""
+        found: dict[int, int] = {}
+        for caller in (*self._open.values(), *self._closing.values()):
+            if caller.rows_under_way:
+                found[caller.version.id] = found.get(caller.version.id, 0) + caller.rows_under_way
+        return found
+
+    def reconcile(self, snapshot: PolicySnapshot) -> None:
+        """Close the callers of versions that the snapshot does not have, once their rows are answered."""
+        for version in [known for known in self._open if not snapshot.has(known)]:
+            self._retire(self._open.pop(version))
+        self._unusable = {version for version in self._unusable if snapshot.has(version)}
+
+    async def close(self) -> None:
+        """Close all; calls in flight fail."""
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        self._is_closed = True
+        for caller in tuple(self._open.values()):
+            await caller.close()
+        self._open.clear()
+
+    def _made(self, version: ModelVersion) -> BatchingCaller:
+        try:
+            return self._make(version)
+        except ServingError:
+            raise
+        except Exception as problem:  # whatever a settings column makes an adapter raise: it must cost a fallback only
+            if version not in self._unusable:
+                self._unusable.add(version)
+                _log.exception("backend.not_made", model=version.model_name, version=version.version)
+            raise BackendUnavailable("the version's backend settings cannot be used") from problem
+
+    def _retire(self, caller: BatchingCaller) -> None:
+        task = asyncio.get_running_loop().create_task(_close_when_idle(caller))
+        self._closing[task] = caller
+        task.add_done_callback(self._closing.pop)
+
+
+async def _close_when_idle(caller: BatchingCaller) -> None:
+    try:
+        await caller.idle(DRAIN_SECONDS)
+    finally:
+        await caller.close()

@@ -1,0 +1,169 @@
+"""The request's story again, told by callbacks.
+
+Its steps are the predictor's own. A call that waits for nothing but its model servers needs no task and no futures,
+which cost more processor time than the steps; any other call gets a task.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from understudy.core.requests.predict import PredictRequest, TypedRequest, read_predict
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.route import falls_back
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.schema import Assembled
+from understudy.errors import ServingError
+from understudy.serving.answers import Answers, CacheResult
+from understudy.serving.group_commit import GroupCommit
+from understudy.serving.predict import Call, Outcome, Predictor, Served, assembled_for, failure_of, names_for
+
+Tell: TypeAlias = Callable[[Outcome | Exception], None]
+"""Takes what became of a call, or the defect that kept it from becoming anything. Called once; must not raise."""
+
+
+class ExpressPredictor:
+    """Answers predict calls by callback.
+
+    Args:
+        predictor: Whose steps they are.
+        answers: What the predictor asks, too.
+        log: Where the predictor's rows go: an answer is told when its row is written.
+        now: The monotonic clock, in seconds.
+    """
+
+    def __init__(self, predictor: Predictor, answers: Answers, log: GroupCommit, now: Callable[[], float]) -> None:
+        self._predictor = predictor
+        self._answers = answers
+        self._log = log
+        self._now = now
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def read(self, model_name: str, body: bytes) -> PredictRequest | TypedRequest:
+        """Read the body of a model's call; raises as :func:`understudy.core.requests.predict.parse_predict`."""
+        return read_predict(body, self._predictor.decoder_of(model_name))
+
+    def predict(
+        self, model_name: str, request: PredictRequest | TypedRequest, timeout_seconds: float | None, tell: Tell
+    ) -> None:
+        """Do what ``Predictor.predict`` does, and ``tell`` the outcome.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel: There is no route; nobody is told anything then.
+        """
+        call = self._predictor.begin(model_name, request, timeout_seconds)
+        version = call.route.version
+        if names_for(call.policy, call.route):
+            self._start(self._finish(call, tell))
+            return
+        began = self._now()
+        may_fall_back = falls_back(call.policy, call.route)
+        run = _Run(self, call, began, tell, may_fall_back=may_fall_back)
+        if self._answers.looks_up(version):
+            if not run.hit(version):
+                self._start(self._finish(call, tell))
+            return
+        deadline = self._predictor.challengers_deadline(call, began) if may_fall_back else call.deadline
+        run.ask(version, deadline)
+
+    def cached(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
+        """Return what this process has in its cache."""
+        return self._answers.hit(version, assembled)
+
+    def ask(self, version: ModelVersion, assembled: Assembled, deadline: float, run: "_Run") -> None:
+        """Ask a version for a run."""
+        self._answers.answer_soon(version, assembled, deadline, run.settle)
+
+    def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
+        """Tell a run's outcome."""
+        self._log.collect()
+        try:
+            outcome: Outcome | Exception = self._predictor.end(run.call, run.call.routed, served, failed)
+        except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
+            outcome = defect
+        self._log.answer(run.tell, outcome)
+
+    def fall_back(self, run: "_Run", first: Served) -> None:
+        """Let the champion answer for a run, which is rare enough for a task."""
+        self._start(self._fall_back(run, first))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, call: Call, tell: Tell) -> None:
+        try:
+            outcome = await self._predictor.finish(call)
+        except Exception as defect:  # noqa: BLE001 - as above
+            tell(defect)
+        else:
+            tell(outcome)
+
+    async def _fall_back(self, run: "_Run", first: Served) -> None:
+        try:
+            served, failed = await self._predictor.fall_back(run.call, first, run.began)
+        except Exception as defect:  # noqa: BLE001 - as above
+            run.tell(defect)
+        else:
+            self.end(run, served, failed)
+
+
+class _Run:
+    """One call under way, and what to do when its version has answered."""
+
+    __slots__ = ("_assembled", "_express", "_may_fall_back", "_version", "began", "call", "tell")
+
+    _version: ModelVersion
+    _assembled: Assembled
+
+    def __init__(self, express: ExpressPredictor, call: Call, began: float, tell: Tell, *, may_fall_back: bool) -> None:
+        self._express = express
+        self.call = call
+        self.began = began
+        self.tell = tell
+        self._may_fall_back = may_fall_back
+
+    def ask(self, version: ModelVersion, deadline: float) -> None:
+        """Ask the route's version, until ``deadline``."""
+        assembled = self._assemble(version)
+        if assembled is None:
+            return
+        self._version, self._assembled = version, assembled
+        try:
+            self._express.ask(version, assembled, deadline, self)
+        except ServingError as problem:
+            self.settle(problem)
+
+    def hit(self, version: ModelVersion) -> bool:
+        """Answer from this process's cache, or with what is wrong with the inputs; ``False``: nothing has happened."""
+        assembled = self._assemble(version)
+        if assembled is None:
+            return True
+        found = self._express.cached(version, assembled)
+        if found is None:
+            return False
+        self._decide(Served(version, assembled, found, None, CacheResult.HIT))
+        return True
+
+    def settle(self, found: Prediction | ServingError) -> None:
+        """Take the version's answer, or its error."""
+        if isinstance(found, ServingError):
+            self._decide(failure_of(self.call, self._version, self._assembled, found))
+        else:
+            self._decide(Served(self._version, self._assembled, found, None))
+
+    def _assemble(self, version: ModelVersion) -> Assembled | None:
+        """Return the version's inputs, or ``None``: then what is wrong with them has been decided on."""
+        assembled = assembled_for(self.call, version)
+        if isinstance(assembled, Served):
+            self._decide(assembled)
+            return None
+        assert isinstance(assembled, Assembled)  # what a predict request is assembled to
+        return assembled
+
+    def _decide(self, served: Served) -> None:
+        if served.error is None or not self._may_fall_back:
+            self._express.end(self, served, None)
+        else:
+            self._express.fall_back(self, served)

@@ -1,0 +1,196 @@
+"""Each kind of mistake, planted in a copy, is caught by the check that is there for it."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rigs.deploycheck.__main__ import CHECKS
+
+BY_NAME = {check.name: check.run for check in CHECKS}
+DOCKERFILE = "Dockerfile"
+BASE = "k8s/base/proxy.yaml"
+COMPONENTS = "k8s/components/"
+COMPOSE = "docker-compose.yml"
+WORKFLOW = ".github/workflows/checks.yml"
+GITLAB = ".gitlab-ci.yml"
+
+
+class Mistake(NamedTuple):
+    """What stands in a file, what is planted in its place, and what is said of it."""
+
+    file: str
+    stands: str
+    planted: str
+    said: str
+
+
+PLANTED: dict[str, list[Mistake]] = {
+    "image: hadolint": [
+        Mistake(DOCKERFILE, "ARG BASE=", "RUN cd /tmp && sudo true\nARG BASE=", "DL3"),
+    ],
+    "image: our rules": [
+        Mistake(DOCKERFILE, "target=/src/pyproject.toml", "target=pyproject.toml", "is relative"),
+        Mistake(DOCKERFILE, "python:3.11-slim-bookworm", "python:latest", "says nothing about what will run"),
+        Mistake(DOCKERFILE, "FROM ${BASE} AS runtime", "FROM debian:12 AS runtime", "another base"),
+        Mistake(DOCKERFILE, "USER 10001:10001", "USER understudy", "ends as user understudy"),
+        Mistake(DOCKERFILE, "USER 10001:10001\n", "", "ends as user root"),
+        Mistake(DOCKERFILE, "--require-hashes \\\n        -r", "-r", "what no hash is known of"),
+        Mistake(DOCKERFILE, "--no-index /opt", "--index-url https://x.example /opt", "names a host"),
+        Mistake(DOCKERFILE, "image.revision", "image.commit", "has no label org.opencontainers.image.revision"),
+    ],
+    "compose: schema": [
+        Mistake(COMPOSE, "    depends_on:\n", "    dependson:\n", "dependson"),
+    ],
+    "compose: our rules": [
+        Mistake(COMPOSE, "redis:7.4.2-bookworm", "redis", "says nothing about what will run"),
+        Mistake(COMPOSE, "  read_only: true\n  cap_drop: [ALL]\n", "  cap_drop: [ALL]\n", "can be written to"),
+        Mistake(COMPOSE, '  user: "10001:10001"\n', "", "another user"),
+        Mistake(COMPOSE, '"127.0.0.1:${PORT:-8080}:8080"', '"8080:8080"', "listens beyond this machine"),
+        Mistake(COMPOSE, "UNDERSTUDY_WORKERS:", "UNDERSTUDY_WORKER:", "no process reads UNDERSTUDY_WORKER"),
+        Mistake(COMPOSE, 'UNDERSTUDY_WORKERS: "2"', 'UNDERSTUDY_WORKERS: "0"', "greater than or equal to 1"),
+        Mistake(COMPOSE, "stop_grace_period: 35s", "stop_grace_period: 30s", "killed after 30 s, and may need 34 s"),
+        Mistake(COMPOSE, "    stop_grace_period: 35s\n", "", "killed after 10 s, and may need 34 s"),
+        Mistake(COMPOSE, "stop_grace_period: 35s", "stop_grace_period: 1m", "write stop_grace_period in seconds"),
+        Mistake(COMPOSE, "[serve, monitor]", "[serve, monitors]", "has no command monitors"),
+        Mistake(COMPOSE, "--key-file, /var", "--keyfile, /var", "has no option --keyfile"),
+        Mistake(
+            COMPOSE,
+            "REDIS_URL_FILE: /run/secrets/redis_url",
+            "REDIS_URL: redis://default:hunter2@redis:6379/0",
+            "has a password in it",
+        ),
+        Mistake(COMPOSE, "secrets: [owner_url]", "secrets: [owners_url]", "which nobody defines"),
+        Mistake(COMPOSE, "./deploy/compose/create-logins.sh", "./deploy/compose/logins.sh", "there is no"),
+        Mistake(COMPOSE, '"tfserving-models:/models:ro"', '"/srv/models:/models:ro"', "of the host"),
+    ],
+    "manifests: kustomize": [
+        Mistake("k8s/base/kustomization.yaml", "  - upkeep.yaml", "  - upkeeps.yaml", "upkeeps.yaml"),
+        Mistake("k8s/examples/keda/kustomization.yaml", "components/keda", "components/hpa", "components/keda"),
+    ],
+    "manifests: schemas": [
+        Mistake(BASE, "            preStop:", "            preStopp:", "preStopp"),
+        Mistake(BASE, "containerPort: 8080", 'containerPort: "eight"', "is not of type 'integer'"),
+        Mistake(COMPONENTS + "servicemonitor/servicemonitor.yaml", "honorLabels", "honourLabels", "honourLabels"),
+        Mistake(COMPONENTS + "keda/scaledobject.yaml", "maxReplicaCount", "maxReplicas", "maxReplicas"),
+    ],
+    "manifests: our policy": [
+        Mistake(BASE, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "can be written to"),
+    ],
+    "pipelines: schemas": [
+        Mistake(WORKFLOW, "    runs-on:", "    run-on:", "run-on"),
+        Mistake(GITLAB, "  script:\n    - make check\n", "  scripts:\n    - make check\n", "scripts"),
+    ],
+    "pipelines: our rules": [
+        Mistake(WORKFLOW, "@08c6903cd8c0fde910a37f88322edcfb5dd907a8 # v5.0.0", "@v5", "pin the full commit"),
+        Mistake(WORKFLOW, " # v6.0.0", "", "does not say which version"),
+        Mistake(WORKFLOW, "  contents: read", "  contents: write", "may do more than read"),
+        Mistake(WORKFLOW, "    timeout-minutes: 20\n", "", "may run for hours"),
+        Mistake(WORKFLOW, "persist-credentials: false", "persist-credentials: true", "leaves its token"),
+        Mistake(WORKFLOW, "run: make test", "run: pytest", "pipelines call make"),
+        Mistake(GITLAB, "python:3.11-bookworm", "python", "says nothing about what will run"),
+        Mistake(GITLAB, "    - make image", "    - buildah build .", "pipelines call make"),
+    ],
+    "copies": [
+        Mistake(COMPOSE, "understudy:0.1.0", "understudy:0.0.9", "names version 0.0.9"),
+        Mistake("k8s/overlays/prod/kustomization.yaml", "newTag: 0.1.0", "newTag: 0.0.9", "names version 0.0.9"),
+        Mistake(
+            COMPONENTS + "dev-stores/create-logins.sh", "LOGIN PASSWORD", "LOGIN SUPERUSER PASSWORD", "is not the same"
+        ),
+    ],
+}
+ALL = [(name, mistake) for name, mistakes in PLANTED.items() for mistake in mistakes]
+
+
+@pytest.mark.parametrize(("name", "mistake"), ALL, ids=[f"{name}: {mistake.said}" for name, mistake in ALL])
+def test_a_planted_mistake_is_caught(name, mistake, a_copy: Path, found):
+    path = a_copy / mistake.file
+    text = path.read_text()
+    assert mistake.stands in text, f"{mistake.file} has no {mistake.stands!r} to make a mistake of"
+    path.write_text(text.replace(mistake.stands, mistake.planted))
+
+    findings = [str(finding) for finding in found(BY_NAME[name], a_copy)]
+
+    assert any(mistake.said in finding for finding in findings), findings
+
+
+def test_a_service_that_others_wait_for_has_a_healthcheck(a_copy: Path, found):
+    path = a_copy / COMPOSE
+    text = path.read_text()
+    begin = text.index("    healthcheck:", text.index("  modelserver:"))
+    path.write_text(text[:begin] + text[text.index("    deploy:", begin) :])
+
+    findings = [str(finding) for finding in found(BY_NAME["compose: our rules"], a_copy)]
+
+    assert f"{COMPOSE} modelserver: has no healthcheck" in findings
+    assert f"{COMPOSE} register: waits until modelserver is healthy, which has no healthcheck" in findings
+
+
+def test_rules_that_prometheus_would_refuse_are_caught(a_copy: Path, found):
+    rules = a_copy / "deploy/prometheus/rules/planted.yml"
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text("groups: [{name: planted, rules: [{alert: Planted, expr: 'sum(('}]}]\n")
+
+    findings = [str(finding) for finding in found(BY_NAME["watching: rules"], a_copy)]
+
+    assert any("planted" in finding for finding in findings), findings
+
+
+def test_rules_that_the_cluster_would_not_get_are_caught(a_copy: Path, found):
+    rules = a_copy / "deploy/prometheus/rules/planted.yml"
+    rules.parent.mkdir(parents=True, exist_ok=True)
+    rules.write_text("groups: [{name: planted, rules: [{alert: Planted, expr: 'up == 0'}]}]\n")
+
+    findings = [str(finding) for finding in found(BY_NAME["copies"], a_copy)]
+
+    assert any("make k8s-rules" in finding for finding in findings), findings
+
+
+def test_a_configuration_that_alertmanager_would_refuse_is_caught(a_copy: Path, found):
+    path = a_copy / "deploy/alertmanager/alertmanager.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("route: {receiver: nobody}\nreceivers: [{name: somebody}]\n")
+
+    findings = [str(finding) for finding in found(BY_NAME["watching: alertmanager"], a_copy)]
+
+    assert any("nobody" in finding for finding in findings), findings
+
+
+def test_a_configuration_that_prometheus_would_refuse_is_caught(a_copy: Path, found):
+    path = a_copy / "deploy/prometheus/prometheus.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("scrape_configs: [{job_name: proxy, scrape_intervall: 5s}]\n")
+
+    findings = [str(finding) for finding in found(BY_NAME["watching: prometheus"], a_copy)]
+
+    assert any("scrape_intervall" in finding for finding in findings), findings
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("{", "is no JSON"),
+        (json.dumps({"title": "Planted", "panels": []}), "has no uid"),
+        (json.dumps({"uid": "x", "title": "Planted", "panels": [{"type": "stat", "title": "Calls"}]}), "asks nothing"),
+    ],
+)
+def test_a_dashboard_that_shows_nothing_is_caught(document, said, a_copy: Path, found):
+    path = a_copy / "deploy/grafana/dashboards/planted.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document)
+
+    findings = [str(finding) for finding in found(BY_NAME["watching: dashboards"], a_copy)]
+
+    assert any("planted.json" in finding and said in finding for finding in findings), findings
+
+
+def test_a_folder_that_is_mounted_and_lacks_a_file_is_caught(a_copy: Path, found):
+    for folder in ("prometheus", "alertmanager", "grafana"):
+        (a_copy / "deploy" / folder).mkdir(parents=True, exist_ok=True)
+    path = a_copy / COMPOSE
+    path.write_text(path.read_text().replace("./deploy/grafana/provisioning", "./deploy/grafana/provisionings"))
+
+    findings = [str(finding) for finding in found(BY_NAME["compose: what the profile obs mounts"], a_copy)]
+
+    assert any("deploy/grafana/provisionings, which is not there" in finding for finding in findings), findings

@@ -1,0 +1,92 @@
+"""The in-process cache: least recently used, bounded in bytes, each entry with its own end."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.adapters.local_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
+
+
+class Clock:
+    """A time that moves when told."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def room_for(entries: int, value: bytes = b"value") -> int:
+    return entries * (1 + len(value) + ENTRY_OVERHEAD_BYTES)
+
+
+async def test_a_stored_value_comes_back_until_its_time_is_over():
+    clock = Clock()
+    cache = MemoryCache(10_000, clock)
+    await cache.set("a", b"value", ttl_seconds=60)
+
+    clock.seconds = 59.9
+    fresh = await cache.get("a")
+    clock.seconds = 60.0
+    stale = await cache.get("a")
+
+    assert (fresh, stale) == (b"value", None)
+    assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+async def test_the_entry_used_longest_ago_makes_room():
+    cache = MemoryCache(room_for(2))
+    await cache.set("a", b"value", 60)
+    await cache.set("b", b"value", 60)
+    await cache.get("a")
+
+    await cache.set("c", b"value", 60)
+
+    assert [await cache.get(key) for key in "abc"] == [b"value", None, b"value"]
+
+
+async def test_a_value_over_the_limit_is_let_go_and_takes_nobodys_place():
+    cache = MemoryCache(room_for(2))
+    await cache.set("a", b"value", 60)
+
+    await cache.set("b", b"x" * room_for(2), 60)
+
+    assert await cache.get("b") is None
+    assert await cache.get("a") == b"value"
+
+
+async def test_a_value_over_the_limit_does_not_leave_the_older_one_behind():
+    cache = MemoryCache(room_for(2))
+    await cache.set("a", b"value", 60)
+
+    await cache.set("a", b"x" * room_for(2), 60)
+
+    assert await cache.get("a") is None
+
+
+async def test_without_room_or_without_time_nothing_is_stored():
+    nothing = MemoryCache(0)
+    await nothing.set("a", b"value", 60)
+    cache = MemoryCache(10_000)
+    await cache.set("a", b"value", 0)
+
+    assert (len(nothing), len(cache)) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.binary(max_size=400), st.integers(0, 3)), max_size=60))
+async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_exact(writes):
+    clock = Clock()
+    cache = MemoryCache(2_000, clock)
+    newest = {}
+
+    for key, value, ttl_seconds in writes:
+        await cache.set(key, value, ttl_seconds)
+        newest[key] = value
+        clock.seconds += 0.5
+        assert cache.size_bytes <= 2_000
+
+    for key, value in newest.items():
+        assert await cache.get(key) in (None, value)
+    clock.seconds += 10
+    assert [await cache.get(key) for key in "abcdefgh"] == [None] * 8
+    assert (len(cache), cache.size_bytes) == (0, 0)

@@ -1,0 +1,151 @@
+"""The percentile that a hedge waits for, the budget that it comes from, and the replica that it goes to."""
+
+from math import ceil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.upstream.hedging import (
+    FEWEST_CALLS,
+    HEDGE_BURST,
+    HEDGE_RESERVE,
+    LEAST_PATIENCE_SECONDS,
+    WINDOW_CALLS,
+    HedgeBudget,
+    RecentTimes,
+    choose_hedge,
+)
+from understudy.core.upstream.replicas import (
+    HEALTHY,
+    OVERTAKEN_TO_EJECT,
+    Health,
+    Outcome,
+    health_after_probe,
+    healths_after,
+)
+
+durations = st.lists(st.floats(0.001, 10), max_size=3 * WINDOW_CALLS)
+healths = st.lists(
+    st.sampled_from([HEALTHY, HEALTHY, Health(failures=1), Health(failures=2), Health(ejections=1, ejected_until=1.0)]),
+    max_size=6,
+)
+ratios = st.floats(0.001, 0.5)
+
+
+def times_of(seconds: list[float]) -> RecentTimes:
+    times = RecentTimes()
+    for one in seconds:
+        times.add(one)
+    return times
+
+
+@given(durations)
+def test_the_patience_is_the_95th_percentile_of_the_latest_calls_and_nothing_of_a_few(seconds):
+    patience = times_of(seconds).patience_seconds
+
+    latest = sorted(seconds[-WINDOW_CALLS:])
+    assert patience == (latest[ceil(0.95 * len(latest)) - 1] if len(latest) >= FEWEST_CALLS else None)
+
+
+@given(st.lists(st.floats(0.001, 0.01), min_size=WINDOW_CALLS, max_size=WINDOW_CALLS), st.integers(0, 4))
+def test_a_few_outliers_do_not_move_the_patience_beyond_the_usual(seconds, outliers):
+    patience = times_of([*seconds, *[60.0] * outliers]).patience_seconds
+
+    assert patience is not None
+    assert patience <= max(seconds)
+
+
+def test_the_patience_is_no_shorter_than_a_timer_can_be():
+    assert times_of([0.0001] * WINDOW_CALLS).patience_seconds == LEAST_PATIENCE_SECONDS
+
+
+@given(ratios, st.lists(st.sampled_from([None, False, True]), max_size=2_000))
+def test_hedges_never_exceed_their_share_of_the_calls_whoever_wants_one(ratio, wishes):
+    budget = HedgeBudget(ratio)
+    hedges = 0
+
+    for calls, urgent in enumerate(wishes, start=1):
+        budget = budget.after_call()
+        if urgent is not None and budget.allows(urgent=urgent):
+            budget = budget.after_hedge()
+            hedges += 1
+        assert hedges <= ratio * calls + 1e-6
+
+    assert 0 <= budget.tokens <= HEDGE_BURST
+
+
+@given(ratios, st.integers(0, 5_000), st.integers(0, 200))
+def test_after_any_quiet_time_no_more_hedges_than_the_burst_leave_at_once(ratio, quiet_calls, wanted):
+    budget = HedgeBudget(ratio)
+    for _ in range(quiet_calls):
+        budget = budget.after_call()
+
+    hedges = 0
+    while hedges < wanted and budget.allows(urgent=True):
+        budget = budget.after_hedge()
+        hedges += 1
+
+    assert hedges <= HEDGE_BURST
+    assert hedges == min(wanted, HEDGE_BURST) or ratio * quiet_calls < HEDGE_BURST
+
+
+@given(ratios, st.integers(0, 5_000))
+def test_calls_that_are_merely_late_leave_the_reserve_to_those_that_wait_on(ratio, calls):
+    budget = HedgeBudget(ratio)
+    for _ in range(calls):
+        budget = budget.after_call()
+    before = budget.tokens
+
+    while budget.allows(urgent=False):
+        budget = budget.after_hedge()
+
+    assert budget.tokens >= min(before, HEDGE_RESERVE)
+
+
+@given(healths, st.data())
+def test_a_hedge_goes_to_the_least_busy_of_the_others_that_are_well(known, data):
+    in_flight = data.draw(st.lists(st.integers(0, 50), min_size=len(known), max_size=len(known)))
+    first = data.draw(st.integers(0, max(len(known) - 1, 0)))
+
+    chosen = choose_hedge(known, in_flight, first)
+
+    well = [index for index, health in enumerate(known) if health == HEALTHY and index != first]
+    assert (chosen is None) == (not well)
+    if chosen is not None:
+        assert chosen in well
+        assert in_flight[chosen] == min(in_flight[index] for index in well)
+
+
+def test_a_replica_on_probation_gets_no_hedge():
+    ejected = Health(failures=3, ejections=1, ejected_until=1.0)
+
+    on_probation = health_after_probe(ejected, ready=True, now=1.0)
+
+    assert choose_hedge([HEALTHY, on_probation], [0, 0], 0) is None
+
+
+def overtaken(times: int, start: Health = HEALTHY) -> list[Health]:
+    known = [start, HEALTHY]
+    for _ in range(times):
+        known = healths_after(known, 0, Outcome.OVERTAKEN, 5.0)
+    return known
+
+
+def test_a_replica_that_is_overtaken_again_and_again_is_ejected():
+    assert not overtaken(OVERTAKEN_TO_EJECT - 1)[0].ejected
+    assert overtaken(OVERTAKEN_TO_EJECT)[0].ejected
+
+
+def test_an_answer_or_a_refusal_between_shows_that_an_overtaken_replica_lives():
+    nearly = overtaken(OVERTAKEN_TO_EJECT - 1)
+
+    for sign in (Outcome.ANSWERED, Outcome.REFUSED):
+        lives = healths_after(nearly, 0, sign, 5.0)
+        assert not healths_after(lives, 0, Outcome.OVERTAKEN, 5.0)[0].ejected
+
+
+def test_a_replica_that_is_still_overtaken_after_a_good_probe_is_ejected_at_once():
+    back = health_after_probe(overtaken(OVERTAKEN_TO_EJECT)[0], ready=True, now=6.0)
+
+    assert not back.ejected
+    assert overtaken(1, back)[0].ejected

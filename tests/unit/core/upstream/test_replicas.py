@@ -1,0 +1,281 @@
+"""Choosing, ejecting and probing replicas, and the retry budget: laws over any sequence of outcomes."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.upstream.replicas import (
+    ANSWERS_TO_BLAME,
+    FAILURES_TO_EJECT,
+    FIRST_EJECTION_SECONDS,
+    HEALTHY,
+    LATE_TO_DOUBT,
+    LONGEST_EJECTION_SECONDS,
+    REFUSALS_TO_EJECT,
+    RETRY_BURST,
+    RETRY_RATIO,
+    Health,
+    Outcome,
+    RetryBudget,
+    choose_replica,
+    choose_undoubted,
+    had_time,
+    health_after_probe,
+    healths_after,
+)
+
+draws = st.floats(0, 1, exclude_max=True)
+loads = st.lists(st.integers(0, 50), min_size=1, max_size=6)
+failures = st.sampled_from([outcome for outcome in Outcome if outcome.is_failure])
+steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(Outcome)), max_size=60)
+A_REFUSAL, AN_ANSWER = Outcome.REFUSED, Outcome.ANSWERED
+EJECTED = Health(failures=FAILURES_TO_EJECT, ejections=1, ejected_until=1.0)
+DOUBTED = Health(failures=LATE_TO_DOUBT, late=LATE_TO_DOUBT)
+
+
+def after(healths: Sequence[Health], history: Sequence[tuple[int, Outcome]], now: float = 0.0) -> list[Health]:
+    """Apply outcomes one after the other; an index beyond the replicas is taken around."""
+    result = list(healths)
+    for place, outcome in history:
+        result = healths_after(result, place % len(result), outcome, now)
+    return result
+
+
+@given(loads, draws)
+def test_with_replicas_in_rotation_one_of_them_is_chosen_and_never_the_busiest_of_several(in_flight, draw):
+    healths = [HEALTHY] * len(in_flight)
+
+    chosen = choose_replica(healths, in_flight, draw)
+
+    assert chosen is not None
+    if len(in_flight) > 1:
+        assert in_flight[chosen] <= sorted(in_flight)[-2]
+
+
+@given(st.integers(2, 6), draws)
+def test_an_ejected_replica_and_the_one_that_just_failed_get_no_call(count, draw):
+    healths = [EJECTED] + [HEALTHY] * (count - 1)
+
+    chosen = choose_replica(healths, [0] * count, draw, avoid=1)
+
+    assert chosen not in (0, 1)
+    assert (chosen is None) == (count == 2)
+
+
+def test_without_replicas_nothing_is_chosen():
+    assert choose_replica([], [], 0.5) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_equally_busy_replicas_are_chosen_equally_often(count):
+    pairs = count * (count - 1)
+
+    chosen = [choose_replica([HEALTHY] * count, [0] * count, (pair + 0.5) / pairs) for pair in range(pairs)]
+
+    assert {chosen.count(index) for index in range(count)} == {count - 1}
+
+
+@given(st.integers(1, 6), steps)
+def test_at_most_half_of_the_replicas_are_ejected_and_the_only_one_never_is(count, history):
+    healths = after([HEALTHY] * count, history)
+
+    ejected = sum(health.ejected for health in healths)
+
+    assert ejected <= count // 2
+    assert choose_replica(healths, [0] * count, 0.0) is not None
+
+
+@given(failures)
+def test_three_failures_in_a_row_eject_and_two_do_not(outcome):
+    twice = after([HEALTHY, HEALTHY], [(0, outcome)] * (FAILURES_TO_EJECT - 1), now=5.0)
+
+    thrice = after(twice, [(0, outcome)], now=5.0)
+
+    assert not twice[0].ejected
+    assert thrice[0].ejected_until == 5.0 + FIRST_EJECTION_SECONDS
+
+
+@given(st.lists(failures, max_size=FAILURES_TO_EJECT - 1))
+def test_an_answer_forgets_everything(bad):
+    healths = after([HEALTHY, HEALTHY], [(0, A_REFUSAL), *((0, failed) for failed in bad)])
+
+    healths = after(healths, [(0, AN_ANSWER)])
+
+    assert healths == [HEALTHY, HEALTHY]
+
+
+def test_a_refusal_shows_that_the_replica_lives_and_forgets_its_failures():
+    healths = after([HEALTHY, HEALTHY], [(0, Outcome.LATE), (0, Outcome.LATE), (0, A_REFUSAL)])
+
+    assert healths[0].failures == 0
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=40))
+def test_calls_that_every_replica_refuses_never_eject(count, places):
+    healths = after([HEALTHY] * count, [(place, A_REFUSAL) for place in places])
+
+    assert not any(health.ejected for health in healths)
+
+
+@given(st.lists(st.sampled_from([(0, A_REFUSAL), (1, AN_ANSWER)]), max_size=40))
+def test_a_replica_that_refuses_everything_is_ejected_once_the_other_answered_often_enough(history):
+    healths = after([HEALTHY, HEALTHY], history)
+
+    answers_at = [place for place, (index, _) in enumerate(history) if index == 1]
+    refusals_at = [place for place, (index, _) in enumerate(history) if index == 0]
+    blamed = any(
+        number >= REFUSALS_TO_EJECT
+        and sum(refusals_at[0] < answer < refusal for answer in answers_at) >= ANSWERS_TO_BLAME
+        for number, refusal in enumerate(refusals_at, start=1)
+    )
+    assert healths[0].ejected == blamed
+    assert healths[1] == HEALTHY
+
+
+def test_answers_of_the_others_from_before_the_first_refusal_blame_nobody():
+    healths = after([HEALTHY, HEALTHY], [(1, AN_ANSWER)] * 50 + [(0, A_REFUSAL)] * 50)
+
+    assert not healths[0].ejected
+
+
+def test_one_refusal_of_another_replica_takes_the_blame_back():
+    refused = [(0, A_REFUSAL)] * REFUSALS_TO_EJECT
+    answered = [(1, AN_ANSWER)] * ANSWERS_TO_BLAME
+
+    healths = after([HEALTHY, HEALTHY], [*refused, *answered, (1, A_REFUSAL), (0, A_REFUSAL)])
+
+    assert not healths[0].ejected
+
+
+def test_the_only_replica_is_not_ejected_whatever_it_refuses():
+    healths = after([HEALTHY], [(0, A_REFUSAL)] * 50 + [(0, Outcome.UNABLE)] * 50)
+
+    assert not healths[0].ejected
+
+
+def test_a_replica_that_still_refuses_after_a_good_probe_is_ejected_by_one_more_refusal_for_longer():
+    start = [(0, A_REFUSAL), *[(1, AN_ANSWER)] * ANSWERS_TO_BLAME]
+    healths = after([HEALTHY, HEALTHY], start + [(0, A_REFUSAL)] * (REFUSALS_TO_EJECT - 1))
+    healths[0] = health_after_probe(healths[0], ready=True, now=1.0)
+
+    again = after(healths, [(0, A_REFUSAL)], now=1.0)
+
+    assert not healths[0].ejected
+    assert again[0].ejected_until == 1.0 + 2 * FIRST_EJECTION_SECONDS
+
+
+@given(failures)
+def test_failures_of_calls_that_left_before_the_ejection_do_not_make_it_longer(outcome):
+    healths = after([EJECTED, HEALTHY], [(0, outcome)] * 10, now=0.9)
+
+    assert healths[0] == EJECTED
+
+
+def test_each_failed_probe_doubles_the_ejection_up_to_the_bound():
+    health = EJECTED
+    seconds = []
+
+    for _ in range(6):
+        now = health.ejected_until or 0.0
+        health = health_after_probe(health, ready=False, now=now)
+        seconds.append((health.ejected_until or 0.0) - now)
+
+    assert seconds == [2.0, 4.0, 8.0, *[LONGEST_EJECTION_SECONDS] * 3]
+
+
+def test_a_probe_is_due_when_the_ejection_is_over_and_not_before():
+    assert not HEALTHY.probe_due(100.0)
+    assert not EJECTED.probe_due(0.999)
+    assert EJECTED.probe_due(1.0)
+
+
+@given(failures)
+def test_after_a_good_probe_one_failure_ejects_again_for_twice_as_long(outcome):
+    on_probation = health_after_probe(EJECTED, ready=True, now=1.0)
+
+    again = after([on_probation, HEALTHY], [(0, outcome)], now=1.0)
+
+    assert not on_probation.ejected
+    assert again[0].ejected_until == 1.0 + 2 * FIRST_EJECTION_SECONDS
+
+
+def test_after_a_good_probe_one_answer_forgets_everything():
+    on_probation = health_after_probe(EJECTED, ready=True, now=1.0)
+
+    assert after([on_probation, HEALTHY], [(0, Outcome.ANSWERED)])[0] == HEALTHY
+
+
+def test_a_probe_that_ends_after_the_replica_answered_changes_nothing():
+    assert health_after_probe(HEALTHY, ready=False, now=1.0) == HEALTHY
+
+
+@given(st.lists(st.booleans(), max_size=2_000))
+def test_retries_never_exceed_a_fifth_of_the_answers_and_the_burst(answered):
+    budget = RetryBudget()
+    retries = 0
+
+    for is_answered in answered:
+        if is_answered:
+            budget = budget.after_answer()
+        elif budget.allows:
+            budget = budget.after_retry()
+            retries += 1
+
+    assert 0 <= budget.tokens <= RETRY_BURST
+    assert retries <= RETRY_BURST + RETRY_RATIO * sum(answered) + 1e-6
+
+
+@given(st.sampled_from([outcome for outcome in Outcome if outcome not in (Outcome.LATE, Outcome.OVERTAKEN)]))
+def test_a_replica_that_lets_ten_calls_in_a_row_run_out_is_doubted_until_it_says_anything(outcome):
+    late = [(0, Outcome.LATE)]
+
+    almost, doubted = (after([HEALTHY], late * count) for count in (LATE_TO_DOUBT - 1, LATE_TO_DOUBT))
+    heard = after(doubted, [(0, outcome)])
+
+    assert not almost[0].is_doubted
+    assert doubted[0].is_doubted
+    assert not doubted[0].ejected
+    assert not heard[0].is_doubted
+
+
+kinds = st.lists(st.tuples(st.sampled_from([HEALTHY, EJECTED, DOUBTED]), st.integers(0, 50)), min_size=1, max_size=6)
+
+
+@given(kinds, st.none() | st.integers(0, 5))
+def test_the_least_busy_of_those_beyond_doubt_takes_a_call_in_place_of_one_in_doubt(replicas, avoid):
+    healths, in_flight = zip(*replicas, strict=True)
+
+    chosen = choose_undoubted(healths, in_flight, avoid)
+
+    calls_of_sure = [calls for place, (health, calls) in enumerate(replicas) if health == HEALTHY and place != avoid]
+    assert (chosen is None) == (not calls_of_sure)
+    if chosen is not None:
+        assert (healths[chosen], in_flight[chosen], chosen == avoid) == (HEALTHY, min(calls_of_sure), False)
+
+
+def test_a_replica_in_doubt_that_says_that_it_serves_gets_calls_until_one_is_late_again():
+    heard = health_after_probe(DOUBTED, ready=True, now=1.0)
+
+    late_again = after([heard], [(0, Outcome.LATE)])
+    late_with_others = after([heard, HEALTHY], [(0, Outcome.LATE)])
+
+    assert not heard.is_doubted
+    assert late_again[0].is_doubted
+    assert late_with_others[0].ejected
+    assert health_after_probe(DOUBTED, ready=False, now=1.0) == DOUBTED
+
+
+@pytest.mark.parametrize(
+    ("given_seconds", "patience_seconds", "counts"),
+    [
+        (0.0249, None, False),
+        (0.025, None, True),  # a twentieth of the version's own limit
+        (0.025, 0.1, False),
+        (0.1, 0.1, True),
+        (0.002, 0.001, True),  # shorter than a twentieth, and yet twice what it takes
+    ],
+)
+def test_a_call_that_ran_out_counts_if_it_had_the_time_that_its_replica_takes(given_seconds, patience_seconds, counts):
+    assert had_time(given_seconds, 0.5, patience_seconds) == counts

@@ -1,0 +1,88 @@
+from math import ceil, inf, nextafter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.core.windows.histogram import GAMMA, LARGEST, SMALLEST, Histogram, cell_of, merged, value_of
+
+WORST_RELATIVE_ERROR = (GAMMA - 1) / (GAMMA + 1)
+ROUNDING = 1e-9
+"""Logarithms of values up to 1e308 are exact to about 700 · 2**-53, far below this."""
+
+finite = st.floats(-LARGEST, LARGEST)
+latencies = st.integers(1, 3_600_000_000)
+shares = st.floats(0, 1)
+
+
+@settings(max_examples=50)
+@given(finite)
+def test_a_cell_stands_for_each_of_its_values_within_one_percent(value):
+    stands_for = value_of(cell_of(value))
+
+    assert abs(stands_for - value) <= max(SMALLEST, abs(value) * (WORST_RELATIVE_ERROR + ROUNDING))
+
+
+@settings(max_examples=50)
+@given(finite, finite)
+def test_a_larger_value_never_has_a_smaller_cell(one, other):
+    low, high = sorted((one, other))
+
+    assert cell_of(low) <= cell_of(high)
+
+
+@settings(max_examples=50)
+@given(st.lists(latencies, min_size=1), shares)
+def test_every_quantile_is_within_the_promised_two_percent(values, share_ratio):
+    exact = sorted(values)[max(1, ceil(share_ratio * len(values))) - 1]
+
+    found = Histogram.of(values).quantile(share_ratio)
+
+    assert found == pytest.approx(exact, rel=0.02)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(finite, max_size=8), max_size=5), st.randoms(use_true_random=False))
+def test_merging_in_any_order_is_adding_all_values(parts, random):
+    histograms = [Histogram.of(part) for part in parts]
+    shuffled = histograms.copy()
+    random.shuffle(shuffled)
+
+    together = merged(shuffled)
+
+    assert together == Histogram.of(value for part in parts for value in part)
+    assert together.total == sum(map(len, parts))
+
+
+@settings(max_examples=50)
+@given(st.lists(latencies), latencies)
+def test_values_above_a_threshold_are_counted_up_to_the_threshold_cell(values, threshold):
+    histogram = Histogram.of(values)
+
+    counted = histogram.count_above(threshold)
+
+    assert sum(value > threshold * GAMMA * (1 + ROUNDING) for value in values) <= counted
+    assert counted <= sum(value > threshold for value in values)
+
+
+def test_a_tenth_of_the_values_is_above_the_ninetieth():
+    histogram = Histogram.of(range(1_000, 101_000, 1_000))
+
+    assert histogram.ratio_above(90_000) == 0.1 - (histogram.counts[cell_of(90_000)] - 1) / 100
+    assert histogram.quantile(0.0) == pytest.approx(1_000, rel=0.01)
+    assert histogram.quantile(1.0) == pytest.approx(100_000, rel=0.01)
+
+
+def test_no_value_has_no_quantile_and_no_share():
+    assert Histogram().quantile(0.5) is None
+    assert Histogram().ratio_above(1.0) is None
+    assert Histogram().total == 0
+
+
+def test_the_largest_and_the_smallest_values_have_cells_too():
+    largest = nextafter(inf, 0)
+
+    assert [cell_of(value) for value in (0.0, -0.0, SMALLEST / 2, -SMALLEST / 2)] == [0, 0, 0, 0]
+    assert cell_of(SMALLEST) == 1
+    assert cell_of(-largest) == -cell_of(largest) < 0
+    assert value_of(cell_of(largest)) == pytest.approx(LARGEST, rel=0.01)

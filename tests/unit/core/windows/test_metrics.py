@@ -1,0 +1,40 @@
+import pytest
+
+from understudy.core.windows.histogram import Histogram
+from understudy.core.windows.metrics import METRIC_NAMES, VersionCounts, metrics_of
+
+LATENCIES_US = Histogram.of([10_000.0] * 98 + [50_000.0, 90_000.0])
+SCORES = Histogram.of([0.1] * 50 + [0.4] * 40 + [0.9] * 10)
+BUSY = VersionCounts(
+    volume=140,
+    calls=104,
+    errors=4,
+    latency_us=LATENCIES_US.quantile,
+    score_calls=100,
+    score=30_000_000,
+    positives=10,
+    score_quantile=SCORES.quantile,
+)
+IDLE = VersionCounts(0, 0, 0, Histogram().quantile, 0, 0, 0, Histogram().quantile)
+
+
+def test_each_metric_has_its_value_under_the_seeds_name():
+    found = metrics_of(BUSY)
+
+    assert tuple(found) == METRIC_NAMES
+    assert (found["volume"], found["error_rate"]) == pytest.approx((140, 4 / 104))
+    assert (found["mean"], found["positive_rate"]) == pytest.approx((0.3, 0.1))
+    # A quantile of the histogram is right to 1 %.
+    assert (found["p50"], found["p95"]) == pytest.approx((0.1, 0.9), rel=0.01)
+    latencies = found["latency_p50_ms"], found["latency_p95_ms"], found["latency_p99_ms"]
+    assert latencies == pytest.approx((10, 10, 50), rel=0.01)
+
+
+def test_a_version_without_traffic_has_a_volume_and_nothing_else():
+    assert metrics_of(IDLE) == {"volume": 0}
+
+
+def test_a_version_that_only_fails_has_an_error_rate_and_no_distribution():
+    found = metrics_of(IDLE._replace(volume=7, calls=7, errors=7))
+
+    assert found == {"volume": 7, "error_rate": 1}

@@ -1,0 +1,86 @@
+from base64 import b64decode, b85encode
+from typing import Any
+from zlib import compress, decompress
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from spooled_rows import a_row, no_threshold
+
+from understudy.core.prediction_log.row import COLUMNS, Status
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.routing.policy import Role
+from understudy.core.windows.builder import WindowBuilder
+from understudy.core.windows.strata import Strata, stratify
+from understudy.core.windows.strata_codec import strata_digest, strata_from_text, strata_to_text
+
+
+def some_strata(calls: int) -> Strata:
+    builder = WindowBuilder("here")
+    rows = [
+        encode_row(
+            a_row(number)._replace(
+                rollout_id=7,
+                predicted_at=1_763_661_000 + number / 3,
+                role=Role.CHALLENGER if number % 5 == 0 else Role.CHAMPION,
+                status=Status.TIMEOUT if number % 11 == 0 else Status.OK,
+                score=number / 97,
+            )
+        )[FRAME_BYTES:]
+        for number in range(calls)
+    ]
+    return stratify(builder.stage(rows, COLUMNS, no_threshold).windows, 7)
+
+
+def arrays_of(strata: Strata) -> list[NDArray[Any]]:
+    sides = (strata.champion, strata.challenger)
+    return [strata.starts, *(part for side in sides for part in (side.sums, side.buckets)), *strata.arrivals[1:]]
+
+
+@pytest.mark.parametrize("calls", [0, 1, 500])
+def test_strata_come_back_to_the_last_bit(calls):
+    strata = some_strata(calls)
+
+    found = strata_from_text(strata_to_text(strata))
+
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))
+    assert found.arrivals.shippers == strata.arrivals.shippers
+
+
+def test_strata_that_an_earlier_release_stored_can_still_be_read():
+    strata = some_strata(500)
+    packed = decompress(b64decode(strata_to_text(strata).removeprefix("b64:")))
+
+    found = strata_from_text(b85encode(compress(packed)).decode())
+
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))
+
+
+def test_a_digest_tells_strata_apart_and_stays_with_equal_ones():
+    one, same, other = some_strata(500), some_strata(500), some_strata(499)
+
+    assert strata_digest(one) == strata_digest(same) != strata_digest(other)
+
+
+def test_a_further_arms_rows_are_in_no_rollouts_windows():
+    rows = [
+        a_row(number, version_id=version)._replace(
+            rollout_id=rollout_id, predicted_at=1_763_661_000.0, role=Role.CHALLENGER if version > 1 else Role.CHAMPION
+        )
+        for version, rollout_id in ((1, 7), (2, 7), (9, None))
+        for number in range(20)
+    ]
+    windows = (
+        WindowBuilder("here").stage([encode_row(row)[FRAME_BYTES:] for row in rows], COLUMNS, no_threshold).windows
+    )
+
+    strata = stratify(windows, 7)
+
+    assert {window.key.model_version_id for window in windows} == {1, 2, 9}
+    assert (strata.champion["calls"].sum(), strata.challenger["calls"].sum()) == (20, 20)
+
+
+@pytest.mark.parametrize("text", ["", "x", 'not base 85: "', "b64:x", "b64:eJw=", strata_to_text(some_strata(1))[:-5]])
+def test_other_text_is_refused(text):
+    with pytest.raises(ValueError, match="not stored strata"):
+        strata_from_text(text)

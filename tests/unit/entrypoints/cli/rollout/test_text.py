@@ -1,0 +1,392 @@
+"""What ``rollout show`` and ``rollout watch`` say, at 80 and at 120 columns, and the page of ``--html``."""
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+from stats.worlds import Traffic, World
+
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.history import Looked
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Phase, RolloutState, WaitingFor, begin
+from understudy.core.routing.policy import Role
+from understudy.core.verdict import Verdict
+from understudy.core.windows.strata import stratify
+from understudy.core.windows.strata_codec import strata_to_text
+from understudy.core.windows.window import Window
+from understudy.entrypoints.cli.rollout.checks_text import change_words, sparkline
+from understudy.entrypoints.cli.rollout.page import rollout_page
+from understudy.entrypoints.cli.rollout.status import portrait
+from understudy.entrypoints.cli.rollout.text import replay_lines
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.analysis import policy_of, stage_of
+from understudy.rollout.history import Past, past_of
+from understudy.rollout.replay import Damage, Replay
+from understudy.rollout.status import Picture
+
+BEGAN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp() - 60
+PLAN = RolloutPlan(
+    (Step(10, 300, 1_000), Step(50, 600, 2_000), Step(100, 0, 0)),
+    keep_warm_seconds=1_800,
+    canary_limits={"detectable_ratio": 5, "score_shift_limit": 0.2},
+)
+POLICY = PolicySeen("6", "7", 50, 4, 1)
+STATE = replace(
+    begin(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN),
+    step_starts=(BEGAN + 60, BEGAN + 360),
+    policy=POLICY,
+)
+NOW = BEGAN + 480
+ERRORS = Evidence(
+    Check.ERROR_RATE, CheckState.TOO_EARLY, 0.0021, 0.0034, 1.61, 0.98, 2.4, 1.0, 20.0, 200.0, 2.0, 20.0, 8_000, 917
+)
+SLOW = ERRORS._replace(
+    check=Check.SLOW_TAIL, state=CheckState.OK, champion=0.0001, challenger=0.0897, change=897.0, change_low=122.0,
+    change_high=float("inf"), evidence=90.0, evidence_needed=400.0,
+)  # fmt: skip
+TYPICAL = ERRORS._replace(
+    check=Check.TYPICAL_LATENCY, state=CheckState.OK, champion=0.0312, challenger=0.035, change=1.12, change_low=1.08,
+    change_high=1.17, limit=1.2, evidence=0.5, evidence_needed=400.0,
+)  # fmt: skip
+SCORES = ERRORS._replace(
+    check=Check.SCORE_SHIFT, state=CheckState.FAIL, champion=0.321, challenger=0.334, change=-0.42, change_low=-0.5,
+    change_high=-0.31, limit=0.2, evidence=1e250, evidence_needed=1_000.0,
+)  # fmt: skip
+SPLIT = ERRORS._replace(
+    check=Check.SAMPLE_RATIO, state=CheckState.OK, champion=8_655.0, challenger=1_413.0, change=0.998, change_low=None,
+    change_high=None, evidence=1.0, evidence_needed=10_000.0,
+)  # fmt: skip
+DECISION = Decision(
+    Verdict.HOLD, "HOLD: 917 of 2,000 challenger requests at 50 %", (ERRORS, SLOW, TYPICAL, SCORES, SPLIT)
+)
+
+
+def an_event(number: int, at: float, phase: Phase, reason: str, **values: Any) -> RolloutEventRecord:
+    event = RolloutEventRecord(number, BEGAN + at, 0, phase.value, None, reason, (), {}, {}, "0.0.9", "monitor")
+    return event._replace(**values)
+
+
+EVENTS = (
+    an_event(1, 0, Phase.PROGRESSING, "begins", actor="dana"),
+    an_event(2, 60, Phase.PROGRESSING, "version 7 goes from 0 to 10 %: the warm-up passed"),
+    an_event(
+        3, 200, Phase.WAITING, "INVALID churn v7 at 10 % (minute 2): the challenger met 3 of 100 entities",
+        verdict=Verdict.INVALID,
+    ),
+    an_event(4, 220, Phase.PROGRESSING, "goes on by dana", actor="dana"),
+    an_event(5, 360, Phase.PROGRESSING, "version 7 goes from 10 to 50 %: ADVANCE churn v7 at 10 % (minute 5): fine"),
+)  # fmt: skip
+
+
+def a_picture(state: RolloutState = STATE, policy: PolicySeen | None = POLICY, **changes: Any) -> Picture:
+    finished_at = NOW if state.phase.is_final else None
+    record = RolloutRecord(1, state, 3, 1, 2, "salt", 9_000, "weekly retrain", "dana@laptop", finished_at, None)
+    view = RolloutView(record, policy, {3: 10, 4: 50}, 6, 6, {}, NOW)
+    looks = [Looked(NOW, DECISION)] * 30
+    rates = {Role.CHAMPION: 1_061.4, Role.CHALLENGER: 95.26}
+    return Picture(view, EVENTS, DECISION, looks, (1_226, 917), rates, 4.2)._replace(**changes)
+
+
+def screen(texts: Sequence[Any], width: int) -> str:
+    shown = io.StringIO()
+    console = Console(file=shown, width=width, color_system=None, highlight=False, markup=False)
+    for text in texts:
+        console.print(text)
+    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+
+
+AT_80 = """\
+churn  6 → 7   PROGRESSING   step 2 of 3   50 %
+rollout 1, running 8 m, by dana@laptop "weekly retrain"
+generation 4 on 6 of 6 live proxies · monitor 4 s ago
+
+HOLD: 917 of 2,000 challenger requests at 50 %
+
+  champion 6       ████████████████████████░░  91.8 %  1,061/s  set 50 %
+  challenger 7     ██░░░░░░░░░░░░░░░░░░░░░░░░   8.2 %  95.3/s  set 50 %
+
+check            champion  challenger        change (95 %)   limit  verdict
+────────────────────────────────────────────────────────────────────────────────
+error rate         0.21 %      0.34 %     1.61x (0.98–2.4)      1x  … too early
+slow answers       0.01 %      8.97 %         897x (122–∞)      1x  … worse, not
+                                                                      proven yet
+typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x  ✔ pass
+mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  ✖ fail
+sample ratio        8,655       1,413               0.998x       -  ✔ pass
+
+   10 %  ✔ 5 m   1,226 requests   passed 12:05
+   50 %  ● 2 m of 10 m   917 of 2,000 requests
+  100 %  ○ 7 becomes champion, 6 is kept warm for 30 m
+
+  0:00    begins
+  1:00    version 7 goes from 0 to 10 %: the warm-up passed
+  3:20 !  the challenger met 3 of 100 entities
+  3:40    goes on by dana
+  6:00    version 7 goes from 10 to 50 %: fine
+
+→ to stop here: understudy rollout pause churn
+→ to take it back: understudy rollback churn\
+"""  # noqa: RUF001  # as the screen has it
+AT_120 = """\
+churn  6 → 7   PROGRESSING   step 2 of 3   50 %
+rollout 1, running 8 m, by dana@laptop "weekly retrain"
+generation 4 on 6 of 6 live proxies · monitor 4 s ago
+
+HOLD: 917 of 2,000 challenger requests at 50 %
+
+  champion 6       █████████████████████████████████████░░░  91.8 %  1,061/s  set 50 %
+  challenger 7     ███░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░   8.2 %  95.3/s  set 50 %
+
+check            champion  challenger        change (95 %)   limit             evidence  last 30          verdict
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+error rate         0.21 %      0.34 %     1.61x (0.98–2.4)      1x            20 of 200  ▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  … too early
+slow answers       0.01 %      8.97 %         897x (122–∞)      1x            90 of 400  ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆  … worse, not
+                                                                                                            proven yet
+typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x             0 of 400  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
+mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  >1,000,000 of 1,000  ███████████████  ✖ fail
+sample ratio        8,655       1,413               0.998x       -          1 of 10,000  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
+
+   10 %  ✔ 5 m   1,226 requests   passed 12:05
+   50 %  ● 2 m of 10 m   917 of 2,000 requests
+  100 %  ○ 7 becomes champion, 6 is kept warm for 30 m
+
+  0:00    begins
+  1:00    version 7 goes from 0 to 10 %: the warm-up passed
+  3:20 !  the challenger met 3 of 100 entities
+  3:40    goes on by dana
+  6:00    version 7 goes from 10 to 50 %: fine
+
+→ to stop here: understudy rollout pause churn
+→ to take it back: understudy rollback churn\
+"""  # noqa: RUF001  # as the screen has it
+
+
+@pytest.mark.parametrize(("width", "expected"), [(80, AT_80), (120, AT_120)])
+def test_a_rollout_under_way_looks_like_this(width, expected):
+    text = screen(portrait(a_picture(), width), width)
+
+    assert text == expected
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("waiting_for", "commands"),
+    [
+        (WaitingFor.PAUSE, ["rollout resume churn", "rollout abort churn"]),
+        (WaitingFor.CONFLICT, ["audit list churn", "rollout resume churn", "rollout abort churn"]),
+        (WaitingFor.TIME, ["rollout promote churn", "rollout resume churn", "rollout abort churn"]),
+        (WaitingFor.SPLIT, ["understudy doctor", "rollout resume churn", "rollout abort churn"]),
+        (WaitingFor.WARM_UP, ["version show churn 7", "rollout resume churn", "rollout abort churn"]),
+    ],
+)
+def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, commands, width):
+    state = replace(STATE, phase=Phase.WAITING, waiting_for=waiting_for, reason="paused by dana: lunch")
+
+    text = screen(portrait(a_picture(state), width), width)
+
+    assert "Waits for a person: paused by dana: lunch" in text
+    last = [line for line in text.splitlines() if line.startswith("→")]
+    assert [command in line for command, line in zip(commands, last, strict=True)] == [True] * len(commands)
+    assert max(map(len, text.splitlines())) <= width
+
+
+PROMOTED = replace(
+    STATE,
+    phase=Phase.PROMOTING,
+    promoted_at=NOW - 120,
+    step_starts=(*STATE.step_starts, NOW - 120),
+    policy=PolicySeen("7", None, 0, 5, 1),
+)
+
+
+def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
+    picture = a_picture(PROMOTED, PROMOTED.policy, looks=(), requests=())
+
+    text = screen(portrait(picture, 80), 80)
+
+    said = " ".join(text.split())
+    assert "7 is champion; 6 is kept warm until 12:35 UTC (28 m more)." in said
+    assert "more than 1.5x the errors or slow answers, or a typical latency of 1.6x" in said
+    assert "So far: 917 of 2,000" in said
+    assert "6 before" in said
+    assert "sample ratio" not in said
+    assert "champion 7" in said
+    assert "challenger 7" not in said
+    assert text.endswith("→ to put 6 back at once: understudy rollback churn")
+
+
+def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
+    text = screen(portrait(a_picture(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
+
+    assert "no monitor has ever led" in text
+    assert text.count("set; not counted yet") == 2
+    assert "50.0 %" in text
+
+
+def test_a_split_that_was_counted_and_saw_no_call_says_so():
+    text = screen(portrait(a_picture(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
+
+    assert text.count("set; no calls seen") == 2
+
+
+def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_noticed():
+    warming_up = replace(STATE, step_starts=(), policy=POLICY._replace(weight_percent=0))
+    picture = a_picture(warming_up, monitor_seconds=340.0, decision=None, looks=(), requests=())
+
+    text = screen(portrait(picture, 80), 80)
+
+    assert "warming up" in text
+    assert "no monitor for 5 m 40 s: understudy doctor" in text
+    assert text.endswith("→ to take it back: understudy rollout abort churn")
+
+
+def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():
+    reason = "version 7 rolled back at 50 %: error rate 0.34 % vs 0.21 %"
+    state = replace(STATE, phase=Phase.FAILED, reason=reason, policy=POLICY._replace(weight_percent=0))
+    stored = an_event(6, 480, Phase.FAILED, reason, verdict=Verdict.ROLL_BACK, evidence=[SLOW.to_json()])
+    picture = a_picture(state, None, decision=None, looks=(), events=(*EVENTS, stored))
+
+    text = screen(portrait(picture, 80), 80)
+
+    assert text.count(reason) == 2, "as the verdict, and in the story"
+    assert "ROLL BACK" not in text
+    assert "INVALID" not in text
+    assert "897x (122–∞)" in text  # noqa: RUF001  # as the table has it
+    assert "✔ pass" not in text
+    assert " 50 %  ✖ 2 m" in text
+
+
+def test_a_verdict_that_comes_to_another_today_is_told_with_its_time():
+    verdict = an_event(6, 480, Phase.FAILED, "bad", verdict=Verdict.ROLL_BACK)
+    rows = [(verdict, Replay(DECISION, agrees=False)), (verdict, Replay(DECISION, agrees=True)), (EVENTS[0], None)]
+
+    lines = screen(replay_lines(rows, BEGAN), 80).splitlines()
+
+    assert lines[2] == "  8:00 ✖ ROLL_BACK  now HOLD: HOLD: 917 of 2,000 challenger requests at 50 %"
+    assert lines[3] == "  8:00 ✖ ROLL_BACK  the same verdict"
+    assert replay_lines(rows[2:], BEGAN) == []
+
+
+def test_an_event_that_is_damaged_is_named_among_those_that_are_not():
+    verdict = an_event(6, 480, Phase.FAILED, "bad", verdict=Verdict.ROLL_BACK)
+    rows: list[tuple[RolloutEventRecord, Replay | Damage | None]] = [
+        (verdict, Damage("inputs is no object")),
+        (verdict, Replay(DECISION, agrees=True)),
+    ]
+
+    lines = screen(replay_lines(rows, BEGAN), 100).splitlines()
+
+    assert lines[2] == "  8:00 ! event 6 is damaged, and what rests on it is left out: inputs is no object"
+    assert lines[3] == "  8:00 ✖ ROLL_BACK  the same verdict"
+
+
+def test_the_sparkline_is_as_high_as_the_evidence_is_near_and_two_looks_share_a_block():
+    nothing, half, all_of_it = (
+        ERRORS._replace(evidence=evidence, evidence_needed=100.0) for evidence in (1.0, 10.0, 1e6)
+    )
+
+    assert sparkline([nothing, nothing, half, nothing, all_of_it, all_of_it]) == "▁▅█"
+    assert sparkline([half, nothing, nothing]) == "▅▁"
+    assert sparkline([ERRORS._replace(evidence=None, evidence_needed=None)]) == "▁"
+    assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "1.61x (0.98–2.4)"),  # noqa: RUF001  # as the table has it
+        ({"change": float("inf"), "change_low": 3.0, "change_high": float("inf")}, "∞x (3–∞)"),  # noqa: RUF001  # the same
+        ({"change": 31_939.4, "change_low": None, "change_high": None}, "31,939x"),
+        ({"change": None}, "-"),
+        ({"change": 97.0, "change_low": None, "change_high": None, "since": 86_400.0 + 4_980.0}, "97x since 01:23 UTC"),
+    ],
+)
+def test_a_change_is_said_with_its_interval(changes, words):
+    assert change_words(ERRORS._replace(**changes)) == words
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+FIRST = int(BEGAN + 60)
+TRAFFIC = Traffic(World("bad", requests_per_minute=2_000, error_rate=0.02, error_factor=3.0, has_scores=True), 1)
+
+
+def shifted(windows: Sequence[Window]) -> list[Window]:
+    return [replace(w, key=w.key._replace(start=w.key.start + FIRST, model_version_id=1)) for w in windows]
+
+
+WINDOWS = shifted([*TRAFFIC.windows(0, 20, 10.0, 3), *TRAFFIC.windows(20, 8, 50.0, 4)])
+FAILED = replace(STATE, phase=Phase.FAILED, reason="version 7 rolled back at 50 %: <b>bad</b>")
+
+
+def a_stored_verdict() -> RolloutEventRecord:
+    view = a_picture().view
+    strata = stratify(WINDOWS, 1)
+    decision = judge(strata, policy_of(view), stage_of(view), NOW)
+    inputs = {"now": NOW, "stage": asdict(stage_of(view)), "strata": strata_to_text(strata)}
+    inputs = orjson.loads(orjson.dumps(inputs, option=orjson.OPT_NON_STR_KEYS))
+    rows = [row.to_json() for row in decision.evidence]
+    return an_event(6, 480, Phase.FAILED, FAILED.reason, verdict=Verdict.ROLL_BACK, evidence=rows, inputs=inputs)
+
+
+def a_past(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[Picture, Past]:
+    picture = a_picture(state, decision=None, looks=(), events=(*EVENTS, a_stored_verdict()))
+    return picture, past_of(picture.view, windows, picture.events)
+
+
+def test_the_past_is_judged_again_at_few_moments_and_ends_with_the_verdict():
+    picture, past = a_past(WINDOWS)
+
+    last = past.looks[-1]
+    assert not past.windows_are_gone
+    assert len(past.looks) <= 60
+    assert last.at == NOW
+    assert [row.to_json() for row in last.decision.evidence] == list(picture.events[-1].evidence)
+    assert sum(past.requests) == sum(w.calls for w in WINDOWS if w.key.role is Role.CHALLENGER)
+
+
+@pytest.mark.parametrize("left", [[], WINDOWS[20:]], ids=["all", "some"])
+def test_a_past_whose_windows_were_deleted_is_the_one_that_the_last_verdict_stored(left):
+    whole, again = a_past(WINDOWS)[1], a_past(left)[1]
+
+    assert again.windows_are_gone
+    assert again.looks == whole.looks
+    assert again.requests == whole.requests
+    assert again.scores is None
+
+
+def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidence():
+    document = rollout_page(*a_past(WINDOWS))
+
+    titles = re.findall(r'aria-label="([^"]+)"', document)
+    assert [title.split(":")[0] for title in titles] == [
+        name for name in ("error rate", "slow answers", "typical latency", "mean score") for _ in range(2)
+    ]
+    assert "evidence" in titles[1]
+    assert document.index("&lt;b&gt;bad&lt;/b&gt;") < document.index("<table>") < document.index("<svg")
+    assert "<b>bad" not in document
+    assert ">10 %</text>" in document
+    assert ">50 %</text>" in document
+    assert not re.search(r"\bnan\b|\binf\b", document)
+    assert "deleted" not in document
+    assert "the challenger met 3 of 100 entities" in document
+
+
+def test_the_page_says_when_windows_are_gone_and_when_there_is_nothing_to_draw():
+    gone = rollout_page(*a_past([]))
+    seeds = replace(FAILED, plan=replace(PLAN, canary_policy="seed"))
+    nothing = rollout_page(*a_past(WINDOWS, seeds))
+
+    assert "Its windows were deleted since" in gone
+    assert "<svg" in gone
+    assert "There are no pictures of the checks" in nothing
+    assert "<svg" not in nothing

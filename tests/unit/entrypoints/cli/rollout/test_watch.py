@@ -1,0 +1,109 @@
+"""Following a rollout: until it ends, also while Postgres is away for a while."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Phase, begin
+from understudy.entrypoints.cli.rollout.watch import Reminder, Screen, follow
+from understudy.errors import RegistryUnavailable
+from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.status import Onlooker, Picture
+
+POLICY = PolicySeen("6", "7", 0, 4, 1)
+EVENTS = [
+    RolloutEventRecord(number, float(number), 0, "PROGRESSING", None, f"event {number}", (), {}, {}, "1", "monitor")
+    for number in range(40)
+]
+
+
+def a_picture(*, is_over: bool = False) -> Picture:
+    state = begin(1, "churn", NAMED_PLANS["fast"], POLICY, 0.0)
+    if is_over:
+        state = replace(state, phase=Phase.FAILED)
+    record = RolloutRecord(1, state, 1, 1, 2, "salt", None, None, "dana", None, None)
+    return Picture(RolloutView(record, POLICY, {}, 1, 1, {}, 60.0), EVENTS, None)
+
+
+class Looks:
+    """An onlooker that sees the same moments every time; ``None`` stands for a Postgres that is away."""
+
+    def __init__(self, moments: Sequence[Picture | None]) -> None:
+        self._moments = iter(moments)
+
+    async def picture(self) -> Picture:
+        moment = next(self._moments)
+        if moment is None:
+            raise RegistryUnavailable
+        return moment
+
+
+def an_onlooker(*moments: Picture | None) -> Onlooker:
+    return cast("Onlooker", Looks(moments))
+
+
+async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_waited_for():
+    told: list[Picture] = []
+    away: list[float] = []
+    running, over = a_picture(), a_picture(is_over=True)
+
+    last = await follow(an_onlooker(running, None, None, running, over), told.append, away.append, pause_seconds=0.0)
+
+    assert last is over
+    assert told == [running, running, over]
+    assert len(away) == 2
+    assert 0 <= away[0] <= away[1]
+
+
+async def test_a_postgres_that_is_away_from_the_first_look_on_is_a_failure():
+    with pytest.raises(RegistryUnavailable):
+        await follow(an_onlooker(None), lambda _: None, lambda _: None)
+
+
+def a_screen(height: int) -> tuple[io.StringIO, Screen, Live]:
+    shown = io.StringIO()
+    console = Console(file=shown, width=80, height=height, color_system=None, force_terminal=True)
+    live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+    return shown, Screen(console, live), live
+
+
+def test_older_events_make_room_on_a_low_screen_and_the_next_command_stays():
+    shown, low, live = a_screen(24)
+
+    with live:
+        low.tell(a_picture())
+
+    assert "event 39" in shown.getvalue()
+    assert "event 28" not in shown.getvalue()
+    assert "understudy rollout abort churn" in shown.getvalue()
+
+
+def test_while_postgres_is_away_the_last_picture_stays_under_one_line_that_says_so():
+    shown, wide, live = a_screen(60)
+
+    with live:
+        wide.tell(a_picture())
+        shown.truncate(0)
+        wide.away(12.3)
+
+    assert shown.getvalue().count("Postgres does not answer for 12 s; this is from before.") >= 1
+    assert "event 39" in shown.getvalue()
+
+
+def test_lines_of_json_are_followed_by_one_reminder_each_time(capsys):
+    reminder = Reminder()
+
+    for _ in range(3):
+        reminder.away(1.0)
+    reminder.back()
+    reminder.away(1.0)
+
+    assert capsys.readouterr().err.count("Postgres does not answer") == 2
+    assert capsys.readouterr().out == ""

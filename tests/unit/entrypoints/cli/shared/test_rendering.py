@@ -1,0 +1,94 @@
+"""What people read: tables that are never cut, and times as one says them."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, columns_that_fit, facts, nothing_as
+
+COLUMNS = (Column("model"), Column("version", right=True), Column("who", drop=1), Column("note", drop=2))
+ROWS = [("visits", "1", "dana@example.org", "weekly retrain"), ("digits", "12", "-", "[bold] is text, not markup")]
+
+
+def rendered(renderable, width: int) -> str:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, color_system=None, highlight=False, markup=False)
+    console.print(renderable)
+    text = screen.getvalue()
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def test_a_table_at_80_columns_looks_like_this():
+    text = rendered(a_table(COLUMNS, ROWS, 80), 80)
+
+    assert text == (
+        "model   version  who               note\n"
+        "─────────────────────────────────────────────────────────────\n"
+        "visits        1  dana@example.org  weekly retrain\n"
+        "digits       12  -                 [bold] is text, not markup"
+    )
+
+
+def test_a_narrow_table_leaves_out_the_least_important_column_first():
+    text = rendered(a_table(COLUMNS, ROWS, 40), 40)
+
+    assert text.splitlines()[0] == "model   version  who"
+    assert "dana@example.org" in text
+
+
+def test_what_must_stay_folds_and_is_never_cut():
+    rows = [("a-model-whose-name-is-longer-than-the-terminal-is-wide", "1", "x", "y")]
+
+    text = rendered(a_table(COLUMNS, rows, 30), 30)
+
+    assert "…" not in text
+    assert "a-model-whose-name-is-longer-than-the-terminal-is-wide" in "".join(
+        line.split("  ")[0].strip() for line in text.splitlines()
+    )
+
+
+@pytest.mark.parametrize(("width", "kept"), [(200, [0, 1, 2, 3]), (40, [0, 1, 2]), (20, [0, 1]), (5, [0, 1])])
+def test_columns_that_always_stay_stay_at_any_width(width, kept):
+    assert columns_that_fit(COLUMNS, ROWS, width) == kept
+
+
+def test_facts_fold_beside_their_name():
+    text = rendered(facts([("schema", "word " * 20)]), 40)
+
+    first, *others = text.splitlines()
+    assert first.startswith("  schema  word")
+    assert all(line.startswith("          word") for line in others)
+    assert text.count("word") == 20
+
+
+def test_text_with_style_counts_by_what_is_seen():
+    assert columns_that_fit([Column("a"), Column("b", drop=1)], [(Text("12345", "bold red"), "67890")], 12) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s ago"),
+        (119, "119 s ago"),
+        (120, "2 min ago"),
+        (7_199, "119 min ago"),
+        (7_200, "2 h ago"),
+        (172_800, "2 d ago"),
+        (-3, "just now"),
+    ],
+)
+def test_a_moment_is_told_in_the_largest_unit_that_it_fills_twice(seconds, said):
+    now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+    assert ago(now - timedelta(seconds=seconds), now) == said
+
+
+def test_a_moment_that_never_was_is_told_as_never():
+    assert ago(None) == "never"
+
+
+def test_nothing_is_shown_as_a_dash_and_zero_as_zero():
+    assert [nothing_as(None), nothing_as(""), nothing_as(0), nothing_as("x")] == ["-", "-", "0", "x"]

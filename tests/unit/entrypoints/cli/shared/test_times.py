@@ -1,0 +1,63 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.times import day_of, marks_between, moment_of, seconds_of
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1_800), ("1.5h", 5_400), ("7d", 604_800), ("2w", 1_209_600), ("7 d", 604_800)],
+)
+def test_a_duration_is_read(text, seconds):
+    assert seconds_of(text, "--within") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "0d", "7days", "1e3d"])
+def test_what_is_no_duration_is_refused_with_examples(text):
+    with pytest.raises(CommandRefused) as refused:
+        seconds_of(text, "--within")
+
+    assert refused.value.exit_code is ExitCode.USAGE
+    assert "--within" in refused.value.detail
+    assert "7d" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("24h", datetime(2026, 11, 19, 12, tzinfo=UTC)),
+        ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("2026-11-01T13:00Z", datetime(2026, 11, 1, 13, tzinfo=UTC)),
+        ("2026-11-01T13:00:00+02:00", datetime(2026, 11, 1, 11, tzinfo=UTC)),
+    ],
+)
+def test_a_moment_is_so_long_ago_or_a_date(text, moment):
+    assert moment_of(text, NOW, "--since") == moment.timestamp()
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "2026-11-20T12:00Z", "2027-01-01"])
+def test_what_is_no_moment_of_the_past_is_refused(text):
+    with pytest.raises(CommandRefused) as refused:
+        moment_of(text, NOW, "--since")
+
+    assert "--since" in refused.value.detail
+
+
+def test_a_day_is_told_shortly():
+    assert day_of(NOW) == "20 Nov"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "names"),
+    [
+        (60, ["12:00:00", "12:00:15", "12:00:30", "12:00:45", "12:01:00"]),
+        (3_600, ["12:00", "12:15", "12:30", "12:45", "13:00"]),
+        (4 * 86_400, ["20 Nov", "21 Nov", "22 Nov", "23 Nov", "24 Nov"]),
+    ],
+)
+def test_the_marks_of_a_chart_have_five_names(seconds, names):
+    assert [name for _, name in marks_between(NOW, NOW + seconds)] == names

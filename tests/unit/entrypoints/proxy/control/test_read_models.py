@@ -1,0 +1,34 @@
+"""What `/readyz` shows, however much there is to say."""
+
+import orjson
+from builders import a_policy
+
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.entrypoints.proxy.control.read_models import LONGEST_REASON, MOST_NAMED, readiness
+from understudy.serving.champion_health import NOBODY, Reachability
+
+REACHED = Reachability(is_reachable=True, asked=0)
+
+
+def test_of_thousands_of_rejected_models_some_are_named_and_all_are_counted():
+    rejected = {f"model-{n}": "its input schema is wrong; " * 100 for n in range(10_000)}
+    snapshot = PolicySnapshot({"visits": a_policy()}, rejected=rejected)
+
+    is_ready, detail = readiness(snapshot, REACHED, degraded=False, age_seconds=0.1)
+
+    assert is_ready
+    assert (len(detail["rejected"]), detail["rejected_models"]) == (MOST_NAMED, 10_000)
+    assert {len(why) for why in detail["rejected"].values()} == {LONGEST_REASON}
+    assert len(orjson.dumps(detail)) < 10_000
+
+
+def test_without_an_answer_it_says_how_many_were_asked_in_time():
+    snapshot = PolicySnapshot({name: a_policy(model_name=name) for name in ("a", "b", "c")})
+
+    some, every = (
+        readiness(snapshot, NOBODY._replace(asked=asked), degraded=False, age_seconds=0.1)[1]["detail"]
+        for asked in (2, 3)
+    )
+
+    assert some == "2 of 3 champions were asked in time and none answers; others follow"
+    assert every == "no champion's model server answers"

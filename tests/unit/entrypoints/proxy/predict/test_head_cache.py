@@ -1,0 +1,66 @@
+"""A head that was met before means what it meant then, and nothing else is remembered."""
+
+import pytest
+
+from understudy.entrypoints.proxy.messages.headers import Honoured
+from understudy.entrypoints.proxy.predict.head_cache import LONGEST_HEAD, MOST_HEADS, KnownHead, KnownHeads
+
+BODY = b'{"entity_id":"a"}'
+
+
+def a_head(*lines: bytes) -> bytes:
+    return b"\r\n".join((b"POST /v1/models/visits/predict HTTP/1.1", *lines, b"", b""))
+
+
+def meaning(body_bytes: int = len(BODY)) -> KnownHead:
+    return KnownHead("/v1/models/visits/predict", "visits", Honoured(), body_bytes)
+
+
+def test_a_head_is_known_by_its_bytes_and_the_body_by_its_length():
+    heads = KnownHeads()
+    heads.learn(a_head(b"host: x") + BODY, meaning(), [(b"host", b"x")])
+
+    assert heads.find(a_head(b"host: x") + BODY) == (meaning(), BODY)
+    for other in (
+        a_head(b"host: y") + BODY,
+        a_head(b"Host: x") + BODY,
+        a_head(b"host: x") + BODY[:-1],
+        a_head(b"host: x") + BODY + b"G",
+        b"\r\n" + a_head(b"host: x") + BODY,
+        a_head(b"host: x")[:-1],
+        b"",
+    ):
+        assert heads.find(other) is None
+
+
+@pytest.mark.parametrize("name", [b"x-request-id", b"traceparent", b"transfer-encoding"])
+def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_remembered(name):
+    heads = KnownHeads()
+    heads.learn(a_head(name + b": 1") + BODY, meaning(), [(name, b"1")])
+    assert heads.find(a_head(name + b": 1") + BODY) is None
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\r\n\r\n" + a_head() + BODY,  # empty lines that a parser passes over
+        a_head() + BODY + b"\r\n",
+        a_head() + b"3\r\nabc\r\n0\r\n\r\n",
+        b"POST /",
+        a_head(b"cookie: " + b"c" * LONGEST_HEAD) + BODY,
+    ],
+)
+def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_bytes):
+    heads = KnownHeads()
+    heads.learn(request_bytes, meaning(), [])
+    assert heads.find(request_bytes) is None
+    assert heads.find(a_head() + BODY) is None
+
+
+def test_callers_who_make_up_heads_cannot_make_us_remember_them_all():
+    heads = KnownHeads()
+    for number in range(MOST_HEADS + 10):
+        heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), [])
+
+    known = sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in range(MOST_HEADS + 10))
+    assert known == 10

@@ -1,0 +1,144 @@
+"""What dashboards see of rollouts: bounded labels, counters that begin at 0, and gauges that go with their rollout."""
+
+from dataclasses import replace
+
+import pytest
+
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.rollout.actions import PolicySeen, RollBack
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor, begin
+from understudy.core.verdict import Verdict
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.rollout.metrics import STATES, RolloutGauges, Trigger
+
+POLICY = PolicySeen("6", "7", 10, 4, 1)
+STATE = replace(
+    begin(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0),
+    step_starts=(0.0, 60.0, 120.0),
+    policy=POLICY,
+)
+LABELS = ("churn", "7", "error_rate")
+
+
+def a_view(state: RolloutState = STATE, rollout_id: int = 1) -> RolloutView:
+    record = RolloutRecord(rollout_id, state, 3, 1, 2, "salt", 9_000, None, "dana", None, None)
+    return RolloutView(record, POLICY, {}, 2, 2, {}, 200.0)
+
+
+def a_row(check: Check = Check.ERROR_RATE, state: CheckState = CheckState.FAIL, change: float | None = 2.0) -> Evidence:
+    return Evidence(check, state, 0.01, 0.02, change, 1.5, 3.0, 1.0, 500.0, 200.0, 30.0, 20.0, 9_000, 1_000)
+
+
+def a_decision(*rows: Evidence) -> Decision:
+    return Decision(Verdict.HOLD, "HOLD: early", rows or (a_row(),))
+
+
+@pytest.fixture
+def telemetry() -> MemoryTelemetry:
+    return MemoryTelemetry()
+
+
+@pytest.fixture
+def gauges(telemetry: MemoryTelemetry) -> RolloutGauges:
+    return RolloutGauges(telemetry)
+
+
+def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(gauges, telemetry):
+    gauges.show(a_view(), a_decision())
+
+    assert telemetry.gauges == {
+        ("rollout_stage_ratio", "churn"): 0.1,
+        ("canary_check_value", *LABELS): 2.0,
+        ("canary_check_limit", *LABELS): 1.0,
+        ("canary_check_state", *LABELS): 3.0,
+    }
+
+
+def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauges(gauges, telemetry):
+    gauges.show(a_view(), a_decision(a_row(), a_row(Check.SLOW_TAIL)))
+    gauges.show(a_view(), a_decision(a_row(state=CheckState.TOO_EARLY, change=None)))
+
+    later = dict(telemetry.gauges)
+    gauges.forget_others([1])
+    kept = dict(telemetry.gauges)
+    gauges.forget_others([2])
+
+    assert ("canary_check_value", *LABELS) not in later
+    assert later["canary_check_state", *LABELS] == STATES[CheckState.TOO_EARLY]
+    assert not [labels for labels in later if "slow_tail" in labels]
+    assert kept == later
+    assert telemetry.gauges == {}
+
+
+def test_the_evidence_against_the_split_is_a_p_value_that_goes_with_its_rollout(gauges, telemetry):
+    gauges.show(a_view(), a_decision(a_row(Check.SAMPLE_RATIO)))
+    shown = telemetry.gauges["experiment_srm_p_value", "churn", "7"]
+    gauges.forget(1)
+
+    assert shown == pytest.approx(1 / 500)
+    assert telemetry.gauges == {}
+
+
+def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(gauges, telemetry):
+    gauges.show(a_view(), None)
+
+    counted = {labels[2:] for labels in telemetry.counts if labels[0] == "rollbacks_total"}
+
+    assert set(telemetry.counts.values()) == {0}
+    assert {("canary", check.value) for check in Check} <= counted
+    transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
+    assert {("WAITING", why.value) for why in WaitingFor} <= transitions
+    assert {
+        ("PROGRESSING", "step"),
+        ("PROMOTING", "step"),
+        ("SUCCEEDED", "retired"),
+        ("FAILED", "canary"),
+    } <= transitions
+    assert {("by_hand", "none"), ("order", "none")} <= counted
+
+
+ROLL_BACK = (RollBack("6", "7", "bad", POLICY),)
+FAILED = replace(STATE, phase=Phase.FAILED)
+PROMOTED = replace(STATE, phase=Phase.PROMOTING, promoted_at=180.0, step_starts=(0.0, 60.0, 120.0, 180.0))
+
+
+@pytest.mark.parametrize(
+    ("before", "transition", "reason"),
+    [
+        (STATE, Transition(replace(STATE, step_starts=(*STATE.step_starts, 180.0)), (), "on"), "step"),
+        (STATE, Transition(replace(STATE, limit_from=9.0), (), "again"), "repeated"),
+        (STATE, Transition(replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.SPLIT), (), "x"), "split"),
+        (PROMOTED, Transition(replace(PROMOTED, phase=Phase.SUCCEEDED), (), "done"), "retired"),
+        (STATE, Transition(FAILED, ROLL_BACK, "bad"), "canary"),
+        (PROMOTED, Transition(replace(PROMOTED, phase=Phase.FAILED), ROLL_BACK, "bad"), "after_promotion"),
+        (STATE, Transition(FAILED, (), "by hand"), "by_hand"),
+        (FAILED, Transition(FAILED, ROLL_BACK, "asks again"), "repeated"),
+    ],
+)
+def test_a_transition_is_counted_with_the_reason_for_it(gauges, telemetry, before, transition, reason):
+    gauges.count(before, transition, a_decision())
+
+    assert telemetry.counts["rollout_transitions_total", "churn", transition.state.phase.value, reason] == 1
+    rollbacks = {labels[1:]: n for labels, n in telemetry.counts.items() if labels[0] == "rollbacks_total"}
+    is_rollback = reason in set(Trigger)
+    failed = "error_rate" if reason in ("canary", "after_promotion") else "none"
+    assert rollbacks == ({("churn", reason, failed): 1} if is_rollback else {})
+
+
+def test_prometheus_takes_all_of_it_and_an_infinite_change_too():
+    telemetry = PrometheusTelemetry()
+    gauges = RolloutGauges(telemetry)
+
+    gauges.show(a_view(), a_decision(a_row(change=float("inf"))))
+    gauges.count(STATE, Transition(FAILED, ROLL_BACK, "bad"), a_decision())
+    gauges.took("churn", 0.62)
+    page = telemetry.exposition()[0].decode()
+    gauges.forget(1)
+
+    assert 'canary_check_value{check="error_rate",model="churn",version="7"} +Inf' in page
+    assert 'rollbacks_total{model="churn",reason="error_rate",trigger="canary"} 1.0' in page
+    assert 'rollback_duration_seconds_bucket{le="1.0",model="churn"} 1.0' in page
+    assert "canary_check_value{" not in telemetry.exposition()[0].decode()
