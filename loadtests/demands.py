@@ -19,8 +19,8 @@ GIGA = 1e9
 COPIES = 2
 """Postgres and Redis each have one standby."""
 MONITOR_CORES = 2
-LEAST_REDIS_GB = 1.0
-LEAST_POSTGRES_CORES = 2
+MIN_REDIS_GB = 1.0
+MIN_POSTGRES_CORES = 2
 SPARE = 2.0
 """Cores of Postgres for each core that writes keep busy at the peak."""
 MANY = 1e9
@@ -202,8 +202,8 @@ def breaks_at(inputs: Inputs, bound: Bound, demand_at: Callable[[float], Demand]
 def cost_per_million(inputs: Inputs, demand: Demand) -> Mapping[str, float]:
     """Return dollars for a million calls at the day's mean, everything sized for the peak; no model servers."""
     calls_an_hour = demand.mean * 3600 / 1e6
-    cores = max(LEAST_POSTGRES_CORES, math.ceil(demand.postgres_cores * SPARE)) * COPIES
-    redis_gb = max(LEAST_REDIS_GB, demand.redis_memory / GIGA) * COPIES if demand.redis_lookups else 0.0
+    cores = max(MIN_POSTGRES_CORES, math.ceil(demand.postgres_cores * SPARE)) * COPIES
+    redis_gb = max(MIN_REDIS_GB, demand.redis_memory / GIGA) * COPIES if demand.redis_lookups else 0.0
     redis_cores = math.ceil(demand.redis_core / inputs.limit("redis_core")) * COPIES
     archived = demand.archive_day / GIGA * inputs["archive_months"] * inputs["object_month"]
     return {

@@ -42,7 +42,7 @@ CONNECTIONS = 8
 _OWN = [f"feature_{number:02d}" for number in range(1, FEATURES + 1)]
 _ENTITY = ["age", "visits"]
 _SCORES = {"tensor": OUTPUT, "dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1}
-_LEAST_CALLS = 100
+_MIN_CALLS = 100
 _REST_SECONDS = 0.002
 
 
@@ -208,12 +208,12 @@ def _least_us(contender: Contender) -> float:
     """
     used = 0.0
     with on_core(SERVER_CORE):
-        for _ in range(_LEAST_CALLS):
+        for _ in range(_MIN_CALLS):
             time.sleep(_REST_SECONDS)
             started = time.process_time()
             contender.least()
             used += time.process_time() - started
-    return used / _LEAST_CALLS * 1e6
+    return used / _MIN_CALLS * 1e6
 
 
 def _table(contenders: list[Contender]) -> str:

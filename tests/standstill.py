@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 
-LONGEST_SECONDS = 0.4
+MAX_SECONDS = 0.4
 """Beyond what three workers on two cores cost a thread that only wants to wake."""
 STEP_SECONDS = 0.05
 
@@ -28,7 +28,7 @@ class Standstills:
         """Return the longest standstill that ended after ``began`` (monotonic seconds), in seconds, or 0."""
         now = time.monotonic()
         this_one = (now, now - self._slept_at)  # whoever asks may have been woken before the watch
-        late = [seconds for ended, seconds in [*self._found, this_one] if ended > began and seconds > LONGEST_SECONDS]
+        late = [seconds for ended, seconds in [*self._found, this_one] if ended > began and seconds > MAX_SECONDS]
         return max(late, default=0.0)
 
     def _watch(self) -> None:
@@ -36,5 +36,5 @@ class Standstills:
             self._slept_at = before = time.monotonic()
             time.sleep(STEP_SECONDS)
             now = time.monotonic()
-            if now - before > LONGEST_SECONDS:
+            if now - before > MAX_SECONDS:
                 self._found.append((now, now - before))

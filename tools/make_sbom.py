@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?==(?P<version>[^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
-MOST_LICENCE = 100
+MAX_LICENCE = 100
 """Characters of a licence's name; more is the licence's text, which some packages put in its place."""
 _CLASSIFIER = "License :: OSI Approved :: "
 
@@ -102,7 +102,7 @@ def _licence_names(said: PackageMetadata) -> Iterable[str]:
         text.removeprefix(_CLASSIFIER) for text in said.get_all("Classifier") or () if text.startswith(_CLASSIFIER)
     ]
     plain = next(iter(said.get_all("License") or ()), "").strip()
-    if plain and len(plain) <= MOST_LICENCE and "\n" not in plain and not named:
+    if plain and len(plain) <= MAX_LICENCE and "\n" not in plain and not named:
         named = [plain]
     return dict.fromkeys(named)
 

@@ -27,7 +27,7 @@ from rigs.faults.world import DEADLINE_MS, Machine
 
 QUICK = Span(2, 6, 4)
 AGAIN = ("short", "broken")
-MOST_SECONDS = 420.0
+MAX_SECONDS = 420.0
 """Of one row, beside three times its load."""
 
 
@@ -35,7 +35,7 @@ async def run_row(machine: Machine, row: Row, span: Span) -> Result:
     """Return what became of a row, whatever that is."""
     began = time.monotonic()
     try:
-        async with asyncio.timeout(MOST_SECONDS + 3 * span.total):
+        async with asyncio.timeout(MAX_SECONDS + 3 * span.total):
             figures = await row.run(machine, span)
     except NotHere as reason:
         return Result(row, "not here", {}, str(reason))

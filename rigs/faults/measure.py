@@ -17,7 +17,7 @@ SLOW_SECONDS = 2.0
 """What a caller waits; an answer after that is a failed request."""
 PER_SECOND = 150.0
 CONNECTIONS = 128
-LONGEST_SECONDS = 900.0
+MAX_SECONDS = 900.0
 """Of a load; it ends when its fault and what follows are over."""
 STALL_CHECK_SECONDS = 0.02
 _SETTLE_SECONDS = 1.0
@@ -128,7 +128,7 @@ async def measured(
             path,
             body,
             per_second=per_second,
-            seconds=LONGEST_SECONDS,
+            seconds=MAX_SECONDS,
             connections=connections,
             load=load,
         )

@@ -28,7 +28,7 @@ PASSWORD = "c4n4ry-dsn-password"
 ENTITY = "c4n4ry-entity"
 NAMES = ("body unknown field", "body unknown input", "raw model of 10,000")
 """Cases in which the mark is no value, but what an error has to name."""
-LONGEST_NAME = 255
+MAX_NAME = 255
 TRIES, TRIES_QUICK = 20_000, 3_000
 ANSWER_SECONDS = 15.0
 _RECEIVE_SECONDS = 2
@@ -78,7 +78,7 @@ class Case(NamedTuple):
     def repeats_too_much(self, answer: bytes) -> bool:
         """Whether an answer has more of the mark in it than the name of a field or a path, which may be told."""
         is_name = self.name in NAMES
-        return answer.count(MARK.encode()) * len(MARK) > (LONGEST_NAME if is_name else 0)
+        return answer.count(MARK.encode()) * len(MARK) > (MAX_NAME if is_name else 0)
 
 
 def _hostile() -> Iterator[Case]:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 CHUNK_BYTES = 65_536
-MOST_CHUNKS = 64
+MAX_CHUNKS = 64
 """Read and not yet forwarded, in each direction of a connection; more wait in the kernel."""
 CONNECT_SECONDS = 5.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -152,7 +152,7 @@ class Door:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
         """Move bytes one way until the end, which is passed on; raises when the connection is to be reset."""
-        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MOST_CHUNKS)
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MAX_CHUNKS)
 
         async def read() -> None:
             while True:

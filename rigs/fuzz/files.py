@@ -19,7 +19,7 @@ _HEADER = b"event_id,model,entity_id,name,value,occurred_at\n"
 _ROW = b'o-%d,pawn,"e,1",bought,1.5,2026-11-20T13:02:11Z\n'
 _GOOD = _HEADER + b"".join(_ROW % number for number in range(3))
 _COLUMNS = ("event_id", "model", "entity_id", "name", "value", "occurred_at")
-_MOST_ROWS = 2_000
+_MAX_ROWS = 2_000
 
 
 class FileCase(NamedTuple):
@@ -48,7 +48,7 @@ def read_file(case: FileCase, folder: Path) -> str | None:
     path.write_bytes(case.content)
     try:
         with open_outcome_file(path) as opened:
-            for row in islice(opened.rows(), _MOST_ROWS):
+            for row in islice(opened.rows(), _MAX_ROWS):
                 if row.problem:
                     continue
                 found = read_event(event_of_row(row.cells), "")

@@ -14,7 +14,7 @@ from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file with what ``DATABASE_URL`` would hold, and so does every other secret's."""
-LONGEST_SECRET_BYTES = 65_536
+MAX_SECRET_BYTES = 65_536
 
 
 class Unusable(NamedTuple):
@@ -56,11 +56,11 @@ def is_secret(field: FieldInfo) -> bool:
 def _read_secret(variable: str, path: Path) -> str | Unusable:
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST_SECRET_BYTES + 1)
+            content = file.read(MAX_SECRET_BYTES + 1)
     except OSError as problem:
         return Unusable(f"the file that {variable} names cannot be read: {problem.strerror}")
-    if len(content) > LONGEST_SECRET_BYTES:
-        return Unusable(f"the file that {variable} names is longer than {LONGEST_SECRET_BYTES} bytes")
+    if len(content) > MAX_SECRET_BYTES:
+        return Unusable(f"the file that {variable} names is longer than {MAX_SECRET_BYTES} bytes")
     try:
         text = content.decode().strip()
     except UnicodeDecodeError:

@@ -223,7 +223,7 @@ def test_what_breaks_a_rule_is_found(rule: str, planted: str):
 @pytest.mark.parametrize(
     ("rule", "harmless"),
     [
-        ("no SQL from values", "query = f'SELECT {_COLUMNS} FROM t LIMIT {MOST_ROWS:.0f}'"),
+        ("no SQL from values", "query = f'SELECT {_COLUMNS} FROM t LIMIT {MAX_ROWS:.0f}'"),
         ("no SQL from values", "told = f'update of {model} went well'"),
         (
             "every wait has a bound",

@@ -17,7 +17,7 @@ from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, r
 PER_SECOND = 120.0
 KEEP_ALIVE = 16
 ENOUGH_SECONDS = 60.0
-LONGEST_LOAD_SECONDS = 120.0
+MAX_LOAD_SECONDS = 120.0
 
 
 async def a_proxy(stack: Stack, database_url: str, model_port: int, **options: Any) -> int:
@@ -43,7 +43,7 @@ async def loaded(port: int | Callable[[], int]) -> AsyncIterator[Load]:
             VISITS,
             lambda number: PREDICT_BODIES[number % len(PREDICT_BODIES)],
             per_second=PER_SECOND,
-            seconds=LONGEST_LOAD_SECONDS,
+            seconds=MAX_LOAD_SECONDS,
             connections=KEEP_ALIVE,
             load=load,
         )

@@ -23,7 +23,7 @@ from understudy.core.drift.subject_window import categorical_window
 from understudy.core.routing.policy import Role
 from understudy.monitoring.drift_job import DriftJob
 
-LONGEST_TEST_SECONDS = 45.0
+MAX_TEST_SECONDS = 45.0
 RANDOM = np.random.default_rng(11)
 UNDRAWN = RANDOM.bit_generator.state
 MEAN, DEVIATION = 0.4, 0.1
@@ -49,7 +49,7 @@ def _same_draws() -> None:
 def _within_an_hour() -> None:
     """No hour is closed during a test: the command would ask for one more than the test wrote."""
     left_seconds = HOUR_SECONDS - (time.time() - SETTLE_SECONDS) % HOUR_SECONDS
-    if left_seconds < LONGEST_TEST_SECONDS:
+    if left_seconds < MAX_TEST_SECONDS:
         time.sleep(left_seconds + 0.1)
 
 

@@ -15,7 +15,7 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import WINDOW_SECONDS, window_to_json
-from understudy.rollout.executor import MOST_STORED_WINDOWS
+from understudy.rollout.executor import MAX_STORED_WINDOWS
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.timed]
 PLAN = RolloutPlan((Step(10, 864_000, 100), Step(100, 0, 0)), maximum_seconds=864_000)
@@ -112,6 +112,6 @@ async def test_a_rollback_after_days_is_not_held_up_by_what_is_stored_of_it(data
     assert after.policy.weight_percent == 0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most_kib < 200 * 1_024
     inputs = (await rollout.store.events(rollout.id))[-1].inputs
-    assert inputs["strata_windows"] > MOST_STORED_WINDOWS
+    assert inputs["strata_windows"] > MAX_STORED_WINDOWS
     assert len(inputs["strata_sha256"]) == 64
     assert "strata" not in inputs

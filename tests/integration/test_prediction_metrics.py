@@ -14,7 +14,7 @@ from understudy.core.prediction_log.row import Status
 from understudy.core.routing.policy import Role
 from understudy.core.windows.metrics import METRIC_NAMES
 from understudy.errors import LeadershipLost
-from understudy.monitoring.metrics_job import LONGEST_SECONDS, MetricsJob
+from understudy.monitoring.metrics_job import MAX_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.ports.metric_store import MetricValue
 
@@ -94,7 +94,7 @@ async def test_measuring_again_writes_nothing_and_a_late_window_is_added(world):
 
 async def test_after_an_outage_the_last_hour_is_measured_and_no_minute_twice(world):
     await world.job.tick(world.epoch)
-    world.store.now += 2 * LONGEST_SECONDS
+    world.store.now += 2 * MAX_SECONDS
 
     ticks = 0
     while len(await world.values("volume")) < 64:
@@ -103,7 +103,7 @@ async def test_after_an_outage_the_last_hour_is_measured_and_no_minute_twice(wor
         assert ticks < 20
 
     minutes = [at for at, _ in await world.values("volume")]
-    until = world.minute + 60 + 2 * LONGEST_SECONDS
+    until = world.minute + 60 + 2 * MAX_SECONDS
     assert minutes[-60:] == [until - 60 * place for place in reversed(range(60))]
     assert ticks == 6
 

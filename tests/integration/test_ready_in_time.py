@@ -17,7 +17,7 @@ from e2e.stack import a_stack, get, register
 
 MODELS = 300
 """Asked eight at a time for half a second each, as once, they took 19 seconds."""
-LONGEST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 PATIENT_SECONDS = 60.0
 
 
@@ -82,6 +82,6 @@ async def test_hundreds_of_silent_champions_keep_nobody_waiting_who_asks_whether
 
     assert {(status, body["status"]) for status, body, _ in looks} == {(503, "unreachable")}
     assert all("asked in time" in body["detail"] for _, body, _ in looks)
-    assert max(seconds for _, _, seconds in looks) < LONGEST_SECONDS
+    assert max(seconds for _, _, seconds in looks) < MAX_SECONDS
     assert leaving[0] == 503
-    assert leaving[2] < LONGEST_SECONDS
+    assert leaving[2] < MAX_SECONDS

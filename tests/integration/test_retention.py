@@ -10,7 +10,7 @@ from rollout_world import insert_rollout, two_versions
 from understudy.adapters.postgres.metrics import PostgresMetricStore
 from understudy.adapters.postgres.outbox import add_alert
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.retention import MOST_DEAD_LETTERS, PostgresRetentionStore
+from understudy.adapters.postgres.retention import MAX_DEAD_LETTERS, PostgresRetentionStore
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost, RegistryUnavailable
@@ -264,13 +264,13 @@ async def test_dead_letters_go_by_age_and_beyond_their_number_the_oldest_go(worl
         " SELECT 's', $1, n, 'x', 'poison', now() - $2::float8 * INTERVAL '1 day' FROM generate_series(1, $3) AS n"
     )
     await world.database.execute(fill, 1, 91.0, 7)
-    await world.database.execute(fill, 2, 89.0, MOST_DEAD_LETTERS + 30)
+    await world.database.execute(fill, 2, 89.0, MAX_DEAD_LETTERS + 30)
 
     by_age_and_number = await world.forget(GrowingTable.DEAD_LETTERS, DEAD_LETTER_DAYS, 25)
     rest = await world.forget(GrowingTable.DEAD_LETTERS, DEAD_LETTER_DAYS, 25)
 
     assert (by_age_and_number, rest) == (25, 12)
-    assert await world.rows("PredictionDeadLetter") == MOST_DEAD_LETTERS
+    assert await world.rows("PredictionDeadLetter") == MAX_DEAD_LETTERS
     assert await world.database.fetchval("SELECT min(byte_offset) FROM PredictionDeadLetter WHERE segment = 2") == 31
 
 

@@ -23,7 +23,7 @@ SAMPLERS = (
     "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
 )  # fmt: skip
 DEFAULT_ENDPOINT = "http://localhost:4318"
-MOST_QUEUE_SPANS = 65_536
+MAX_QUEUE_SPANS = 65_536
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _ADAPTER = "understudy.adapters.telemetry.otel"
@@ -77,7 +77,7 @@ def wanted_traces(settings: Settings) -> Traces | None:
         sampler=sampler,
         ratio=_number("OTEL_TRACES_SAMPLER_ARG", settings.otel_traces_sampler_arg or "1", _Range(0, 1)),
         queue_spans=int(
-            _number("OTEL_BSP_MAX_QUEUE_SIZE", settings.otel_bsp_max_queue_size or "2048", _Range(1, MOST_QUEUE_SPANS))
+            _number("OTEL_BSP_MAX_QUEUE_SIZE", settings.otel_bsp_max_queue_size or "2048", _Range(1, MAX_QUEUE_SPANS))
         ),
     )
 

@@ -19,7 +19,7 @@ _JUMP_RATIO = 1 / 128
 _BEYOND = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
 """How far outside that range the grid goes on, in standard deviations."""
 _ROUNDING = 1e-9
-_SMALLEST_DEVIATION = 1e-5
+_MIN_DEVIATION = 1e-5
 """Stands for the standard deviation of a constant: sums of millionths tell no smaller difference apart."""
 
 
@@ -68,7 +68,7 @@ class Grid(NamedTuple):
 
 def deviation_of(baseline: NumericBaseline) -> float:
     """Return the unit in which differences of a numeric subject are told."""
-    return max(baseline.standard_deviation, _SMALLEST_DEVIATION)
+    return max(baseline.standard_deviation, _MIN_DEVIATION)
 
 
 def _edges(cells: IntArray, reached: FloatArray, deviation: float) -> IntArray:

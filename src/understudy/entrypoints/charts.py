@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 36, 36
-_SMALLEST_SPAN = 1e-300
+_MIN_SPAN = 1e-300
 """Below it floats have too few digits for steps."""
 _TICKS = 5
-_MOST_DECADES = 2
+_MAX_DECADES = 2
 _CHARACTER = 9
 """Pixels that a character of a name takes at most, as large as small screens write it."""
 _MINUS = "\N{MINUS SIGN}"
@@ -236,7 +236,7 @@ def page(title: str, verdict: Sequence[str], parts: Sequence[str], note: str) ->
 
 def ticks(low: float, high: float) -> list[float]:
     """Return round values between two, about five of them."""
-    if not (isfinite(low) and isfinite(high)) or high - low < _SMALLEST_SPAN:
+    if not (isfinite(low) and isfinite(high)) or high - low < _MIN_SPAN:
         return [low]
     raw = (high - low) / _TICKS
     size = 10.0 ** floor(log10(raw))
@@ -249,7 +249,7 @@ def ticks(low: float, high: float) -> list[float]:
 def powers(low: float, high: float) -> list[tuple[float, str]]:
     """Return powers of ten between two values as logarithms with their names, some 2 and 5 times as much with them."""
     first, last = floor(log10(low)), floor(log10(high))
-    factors = (1, 2, 5) if last - first <= _MOST_DECADES else (1,)
+    factors = (1, 2, 5) if last - first <= _MAX_DECADES else (1,)
     step = 1 if last - first <= _TICKS else 2
     values = [factor * 10.0**power for power in range(first, last + 1, step) for factor in factors]
     return [(log10(value), f"{value:,.6g}") for value in values if low <= value <= high]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 REQUEST_SECONDS = 5.0
-_LONGEST_LINE = 8_192
+_MAX_LINE = 8_192
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def metrics_port(
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         bound.bind((host, port))
-        server = await asyncio.start_server(answer, sock=bound, limit=_LONGEST_LINE)
+        server = await asyncio.start_server(answer, sock=bound, limit=_MAX_LINE)
     except OSError:
         bound.close()
         raise

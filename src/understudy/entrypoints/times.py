@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhdw])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-LONGEST_SECONDS = 3_660 * 86_400.0
+MAX_SECONDS = 3_660 * 86_400.0
 """Ten years: a longer time is a slip of the hand, and far longer ones are outside the calendar."""
 
 
@@ -17,7 +17,7 @@ def duration_seconds(text: str) -> float:
     """
     found = _DURATION.fullmatch(text.replace(" ", ""))
     seconds = float(found["number"]) * _SECONDS[found["unit"]] if found is not None else 0.0
-    if not 0 < seconds <= LONGEST_SECONDS:
+    if not 0 < seconds <= MAX_SECONDS:
         raise ValueError("is no duration")
     return seconds
 

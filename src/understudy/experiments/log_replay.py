@@ -30,7 +30,7 @@ from understudy.ports.prediction_history import CallHistory, LoggedCall
 from understudy.ports.registry import Registry
 
 READY_SECONDS = 2.0
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 """Inputs that one reason names."""
 
 
@@ -266,5 +266,5 @@ def _failed(known: ReplayedCall, problem: UnderstudyError, *violations: Violatio
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

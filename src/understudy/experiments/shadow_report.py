@@ -12,7 +12,7 @@ from understudy.core.statistics.sample_size import FloatArray
 from understudy.errors import NotRegistered
 from understudy.ports.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
 
-MOST_PAIRS = 50_000
+MAX_PAIRS = 50_000
 """Pairs that are compared at most; of more a random sample is."""
 PATIENCE_SECONDS = 30.0
 """The newest calls are left out: their shadow's rows may still be on their way to the log."""
@@ -62,7 +62,7 @@ async def report_shadow(log: ExperimentLog, question: ShadowQuestion) -> ShadowF
     allocations = await log.allocations(question.model_name)
     query = _query(allocations, question)
     calls = await log.count_calls(query)
-    ratio = min(1.0, MOST_PAIRS / calls) if calls else 1.0
+    ratio = min(1.0, MAX_PAIRS / calls) if calls else 1.0
     pairs = await log.pairs(query, ratio) if calls else []
     of_generation = {allocation.generation: allocation for allocation in allocations}
     shown = [pair for pair in pairs if was_shown(pair, of_generation)]

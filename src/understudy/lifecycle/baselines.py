@@ -6,15 +6,15 @@ from typing import NamedTuple
 from understudy.core.drift.baseline import Baselines
 from understudy.core.drift.logged_baseline import logged_baseline, logged_inputs
 from understudy.core.drift.training_profile import CellRefused, TrainingColumns, TrainingProfile
-from understudy.core.drift.version_drift import MOST_INPUTS
+from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.features import Feature
 from understudy.ports.outcome_store import FileRow
 from understudy.ports.prediction_history import PredictionHistory
 
-MOST_SCORES = 200_000
+MAX_SCORES = 200_000
 """Scores of the log that a baseline is made of; of more a sample is taken, always the same."""
 
-MOST_LOGGED_INPUTS = 20_000
+MAX_LOGGED_INPUTS = 20_000
 """Calls whose logged inputs a baseline is made of."""
 
 
@@ -91,8 +91,8 @@ async def profile_log(
         ValueError: There are too few.
         RegistryUnavailable, MigrationNeeded: As the history.
     """
-    found = await history.scores(version_id, since, until, MOST_SCORES)
+    found = await history.scores(version_id, since, until, MAX_SCORES)
     baseline = logged_baseline(found.groups)
-    samples = await history.inputs(version_id, since, until, MOST_LOGGED_INPUTS)
-    inputs = dict(sorted(logged_inputs(samples, features).items())[:MOST_INPUTS])
+    samples = await history.inputs(version_id, since, until, MAX_LOGGED_INPUTS)
+    inputs = dict(sorted(logged_inputs(samples, features).items())[:MAX_INPUTS])
     return LoggedProfile(Baselines(baseline, inputs), sum(map(len, found.groups)), found.calls, len(samples))

@@ -7,16 +7,16 @@ from typing import NamedTuple
 from understudy.lifecycle.server_findings import MONTHS_AHEAD, ROLES_ADVICE, Finding, State
 from understudy.ports.fitness import Look, Numbering, Setting
 
-MOST_NAMED = 6
+MAX_NAMED = 6
 """Things of one kind that a finding names; of the others it gives the number."""
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 """Major versions of Postgres that the tests run on."""
 HEADROOM_WARNING_RATIO, HEADROOM_PROBLEM_RATIO = 0.5, 0.9
 """Of a sequence's values, how many are used up."""
-LEAST_STATEMENT_SECONDS = 2.0
+MIN_STATEMENT_SECONDS = 2.0
 """A shipper gives one batch of the log this long; Postgres should not end it before."""
-LEAST_LOCK_SECONDS = 0.5
-MOST_MONTHS_LOOKED_AT = 24
+MIN_LOCK_SECONDS = 0.5
+MAX_MONTHS_LOOKED_AT = 24
 UPGRADE = "understudy db upgrade"
 _UNIT_SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
@@ -112,8 +112,8 @@ def _problem_of(setting: Setting, schema: str, owner: str) -> tuple[State, str, 
         harm = (_ONLY[name].state, _ONLY[name].harm, _ONLY[name].advice or reset)
     elif name == "search_path" and schema not in _schemas_of(setting.value, owner):
         harm = (State.PROBLEM, f"our tables are in {schema}", reset)
-    elif name in _LEAST_SECONDS and 0 < _seconds(value) < _LEAST_SECONDS[name]:
-        harm = (State.WARNING, f"a proxy's write may take {_LEAST_SECONDS[name]:g} s", reset)
+    elif name in _MIN_SECONDS and 0 < _seconds(value) < _MIN_SECONDS[name]:
+        harm = (State.WARNING, f"a proxy's write may take {_MIN_SECONDS[name]:g} s", reset)
     if harm is None:
         return None
     state, what, advice = harm
@@ -153,10 +153,10 @@ _ONLY = {
         "ALTER DATABASE … SET timezone = 'UTC'.",
     ),
 }
-_LEAST_SECONDS = {
-    "statement_timeout": LEAST_STATEMENT_SECONDS,
-    "lock_timeout": LEAST_LOCK_SECONDS,
-    "transaction_timeout": LEAST_STATEMENT_SECONDS,
+_MIN_SECONDS = {
+    "statement_timeout": MIN_STATEMENT_SECONDS,
+    "lock_timeout": MIN_LOCK_SECONDS,
+    "transaction_timeout": MIN_STATEMENT_SECONDS,
 }
 
 
@@ -216,7 +216,7 @@ def _judge_months(look: Look) -> Finding:
     make = "understudy db partitions makes them."
     wanted = [_month_after(look.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1)]
     last = max([look.this_month, *look.months])
-    later = [_month_after(look.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1, MOST_MONTHS_LOOKED_AT)]
+    later = [_month_after(look.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1, MAX_MONTHS_LOOKED_AT)]
     wanted += [month for month in later if month < last]
     missing = sorted(set(wanted) - set(look.months))
     if look.loose_months:
@@ -277,5 +277,5 @@ def _month_after(month: str, ahead: int) -> str:
 
 def _named(names: Iterable[str]) -> str:
     every = list(names)
-    rest = len(every) - MOST_NAMED
-    return ", ".join(every[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(every) - MAX_NAMED
+    return ", ".join(every[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -16,7 +16,7 @@ MONTHS_AHEAD = 2
 ARCHIVE_LATE_DAYS = 3
 """Runs that may fail, one a day, before somebody has to look."""
 DAY_SECONDS = 86_400.0
-MOST_SERVERS = 8
+MAX_SERVERS = 8
 """Model servers that a finding names of those that serve, and of those that do not."""
 ROLES_ADVICE = (
     "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
@@ -230,8 +230,8 @@ def judge_servers(
 
 
 def _listed(words: Sequence[str], between: str = ", ") -> str:
-    more = [f"and {len(words) - MOST_SERVERS} more"] if len(words) > MOST_SERVERS else []
-    return between.join([*words[:MOST_SERVERS], *more])
+    more = [f"and {len(words) - MAX_SERVERS} more"] if len(words) > MAX_SERVERS else []
+    return between.join([*words[:MAX_SERVERS], *more])
 
 
 def short_duration(seconds: float) -> str:

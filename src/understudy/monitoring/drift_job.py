@@ -43,11 +43,11 @@ HOURS_AT_ONCE = 24
 SUBJECTS_AT_ONCE = 25
 SUBJECT_HOURS_AT_ONCE = 1_000
 """A tick judges no further subject once it has read this many hours (0.15 ms each)."""
-LONGEST_ROUND_SECONDS = 24 * HOUR_SECONDS
+MAX_ROUND_SECONDS = 24 * HOUR_SECONDS
 """A model that could not be judged within an hour is judged to the end as of that hour, unless it is this long ago."""
 FIRST_SECONDS = 24 * HOUR_SECONDS
 """How far back the hours of a version are summed up that has none yet."""
-LONGEST_SECONDS = 7 * 24 * HOUR_SECONDS
+MAX_SECONDS = 7 * 24 * HOUR_SECONDS
 """How far back they are after an outage."""
 _NAME_CHARACTERS = 100
 """Of ``PredictionMetric.metric_name``."""
@@ -194,7 +194,7 @@ class DriftJob:
     def _begin_round(self, model_name: str, until: float) -> float:
         """Return the hour as of whose end a model is judged: one that was begun is finished before a later one."""
         as_of = self._rounds.get(model_name, until)
-        if self._told_until(model_name) >= as_of or until - as_of > LONGEST_ROUND_SECONDS:
+        if self._told_until(model_name) >= as_of or until - as_of > MAX_ROUND_SECONDS:
             as_of = until
         self._rounds[model_name] = as_of
         return as_of
@@ -336,7 +336,7 @@ def _details(version: str, drift: Drift) -> dict[str, object]:
 def _summed_until(version: ActiveVersion, until: float) -> float:
     if version.summed_until is None:
         return until - FIRST_SECONDS
-    return max(version.summed_until, until - LONGEST_SECONDS)
+    return max(version.summed_until, until - MAX_SECONDS)
 
 
 def _metric_name(name: str, subject: str) -> str:

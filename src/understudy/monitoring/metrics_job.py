@@ -16,7 +16,7 @@ SETTLE_SECONDS = 10.0
 LATE_SECONDS = 4 * MINUTE_SECONDS
 """Minutes that are measured again: a shipper replaces a window for three minutes after its start."""
 AT_ONCE_SECONDS = 10 * MINUTE_SECONDS
-LONGEST_SECONDS = 3_600.0
+MAX_SECONDS = 3_600.0
 """Of an outage the last hour is measured, ten minutes of it at a time; older minutes stay without metrics."""
 
 
@@ -85,4 +85,4 @@ def _since(version: ActiveVersion, until: float) -> float:
     latest = until - LATE_SECONDS
     if version.measured_until is None:
         return latest
-    return max(min(version.measured_until, latest), until - LONGEST_SECONDS)
+    return max(min(version.measured_until, latest), until - MAX_SECONDS)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from understudy.core.prediction_log.archive_plan import (
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
     ArchiveState,
     Fingerprint,
     LogPartition,
@@ -173,7 +173,7 @@ class Archiver:
             else:
                 archive = await self._ledger.drop(archive)
             if problem:
-                if attempts == MOST_ATTEMPTS:
+                if attempts == MAX_ATTEMPTS:
                     raise ArchiveDiffers(f"{archive.partition_name}, written {attempts} times: {problem}")
                 archive = archive._replace(state=ArchiveState.EXPORTING)
         return await self._moved(archive)

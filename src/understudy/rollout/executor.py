@@ -44,7 +44,7 @@ WARM_UP_LOOK_SECONDS = 10.0
 
 READ_SECONDS = 5.0
 """How long a tick reads windows of one rollout: after a restart of the monitor a long one takes several ticks."""
-MOST_STORED_WINDOWS = 5_760
+MAX_STORED_WINDOWS = 5_760
 """A day of windows is stored with a verdict, some megabytes; of more only a digest: callers wait for the rollback."""
 PACK_SECONDS = 5.0
 """Longest time in which a decision waits for what is stored with it."""
@@ -327,7 +327,7 @@ async def _stored(strata: Strata) -> dict[str, object]:
 
 
 def _packed(strata: Strata) -> dict[str, object]:
-    if len(strata.starts) <= MOST_STORED_WINDOWS:
+    if len(strata.starts) <= MAX_STORED_WINDOWS:
         return {"strata": strata_to_text(strata)}
     return {"strata_windows": len(strata.starts), "strata_sha256": strata_digest(strata)}
 

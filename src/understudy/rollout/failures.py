@@ -3,7 +3,7 @@
 from understudy.ports.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutView
 
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 """Of each version, that are looked at: reading them takes 0.3 s where they are in memory; a deadline ends the rest."""
 _CLOCKS_SECONDS = 60.0
 """Calls are stamped by proxies, the rollout by Postgres; its number tells which calls are its own."""
@@ -23,4 +23,4 @@ async def failures_of(history: FailureHistory, view: RolloutView) -> LoggedFailu
         since=record.state.started_at - _CLOCKS_SECONDS,
         until=(record.finished_at or view.read_at) + _CLOCKS_SECONDS,
     )
-    return await history.failures(trial, MOST_ROWS)
+    return await history.failures(trial, MAX_ROWS)

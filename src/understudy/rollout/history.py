@@ -8,7 +8,7 @@ import numpy as np
 
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.history import (
-    MOST_LOOKS,
+    MAX_LOOKS,
     Course,
     Looked,
     ScoreDistributions,
@@ -58,7 +58,7 @@ def past_of(view: RolloutView, windows: Sequence[Window], events: Sequence[Rollo
         last, strata = stored
     course = course_of(view)
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
-    moments = moments_between(first, last, MOST_LOOKS) if last >= first and len(strata.starts) else []
+    moments = moments_between(first, last, MAX_LOOKS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(windows)
     requests = requests_by_stage(strata, state.step_starts)
     return Past(look_back(strata, course, moments), requests, scores, windows_are_gone)

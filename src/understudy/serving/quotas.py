@@ -15,7 +15,7 @@ from understudy.core.routing.rate_limits import (
 )
 from understudy.errors import QuotaExceeded
 
-MOST_CALLERS = 10_000
+MAX_CALLERS = 10_000
 """Callers whose use is remembered; whoever was quiet longest is forgotten first, and then has a full bucket again."""
 
 
@@ -28,7 +28,7 @@ class KeyQuotas:
         most_callers: Callers that are remembered.
     """
 
-    def __init__(self, usual: Allowance, *, workers: int = 1, most_callers: int = MOST_CALLERS) -> None:
+    def __init__(self, usual: Allowance, *, workers: int = 1, most_callers: int = MAX_CALLERS) -> None:
         self._usual = usual
         self._workers = workers
         self._most_callers = most_callers

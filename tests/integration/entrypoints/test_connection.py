@@ -251,7 +251,7 @@ class Turns:
 
 
 TOGETHER = 2_000
-MOST_IN_A_TURN = 2 * TURN_BYTES // len(WHOLE)
+MAX_PER_TURN = 2 * TURN_BYTES // len(WHOLE)
 """Twice what a turn reads: a turn of the event loop may fall into one of the counter."""
 
 
@@ -273,7 +273,7 @@ async def test_two_thousand_requests_in_one_write_leave_turns_to_others_and_few_
     looking.cancel()
 
     assert re.findall(rb"\r\n\r\n(\d{4})", answer) == bodies
-    assert 0 < longest[0] <= MOST_IN_A_TURN
+    assert 0 < longest[0] <= MAX_PER_TURN
 
 
 async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_others():
@@ -301,7 +301,7 @@ async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_other
 
     assert answer.count(b"HTTP/1.1 200 ") == TOGETHER + 1
     assert sum(turns.happened.values()) == TOGETHER
-    assert max(turns.happened.values()) <= MOST_IN_A_TURN
+    assert max(turns.happened.values()) <= MAX_PER_TURN
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE, WHOLE * 200])

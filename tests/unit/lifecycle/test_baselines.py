@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import orjson
 
-from understudy.core.drift.version_drift import MOST_INPUTS
+from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.schema.compile import compile_input_schema
 from understudy.lifecycle.baselines import profile_log
 from understudy.ports.prediction_history import LoggedScores
 
-NAMES = [f"f{number:03}" for number in range(MOST_INPUTS + 20)]
+NAMES = [f"f{number:03}" for number in range(MAX_INPUTS + 20)]
 
 
 class History:
@@ -29,5 +29,5 @@ async def test_the_log_sets_no_more_baselines_of_inputs_than_are_looked_at():
 
     found = await profile_log(History(), 7, schema.features, 0.0, 1.0)
 
-    assert list(found.baselines.inputs) == NAMES[:MOST_INPUTS]
+    assert list(found.baselines.inputs) == NAMES[:MAX_INPUTS]
     assert found.inputs == 250

@@ -316,7 +316,7 @@ async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_at_ea
 # -- thousands of models -----------------------------------------------------------------------------------------------
 
 MANY = 300
-MOST_A_TURN = 3
+MAX_PER_TURN = 3
 """Models that a turn of two milliseconds has at most when each takes one, by the clock of these tests."""
 
 
@@ -407,8 +407,8 @@ async def test_the_event_loop_has_its_turn_after_each_few_of_many_models(tmp_pat
     counting.cancel()
 
     assert sum(count for (work, _), count in turns.done.items() if work == "compiled") >= 2 * MANY
-    assert turns.most("compiled") <= MOST_A_TURN
-    assert turns.most("policy_generation") <= MOST_A_TURN
+    assert turns.most("compiled") <= MAX_PER_TURN
+    assert turns.most("policy_generation") <= MAX_PER_TURN
 
 
 async def test_gauges_that_are_as_they_were_are_not_set_again(tmp_path):

@@ -15,7 +15,7 @@ from understudy.core.alerts.payloads import pagerduty_request, webhook_body
 PAGERDUTY_URL = "https://events.pagerduty.com"
 SEND_SECONDS = 10.0
 _DETAIL_BYTES = 500
-_SHORTEST_SECRET = 6
+_MIN_SECRET = 6
 """Characters: a shorter part of an address is no token, and blotting it out would make errors unreadable."""
 _HEADERS = {"content-type": "application/json", "user-agent": "understudy"}
 
@@ -113,7 +113,7 @@ def pieces_of(secret: str) -> tuple[str, ...]:
             pieces |= {*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query)), *parts.query.split("&")}
             pieces |= {part.partition("=")[2] for part in parts.query.split("&")}
     pieces |= {unquote(piece) for piece in pieces} | {quote(piece) for piece in pieces}
-    told = {piece for piece in pieces if len(piece) >= _SHORTEST_SECRET} | {secret} - {""}
+    told = {piece for piece in pieces if len(piece) >= _MIN_SECRET} | {secret} - {""}
     return tuple(sorted(told, key=len, reverse=True))
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from understudy.errors import RequestError, UnderstudyError, Violation, leaf_errors
 
-LONGEST_ANSWER_BYTES = 8 * 1_048_576
+MAX_ANSWER_BYTES = 8 * 1_048_576
 _OK = 200
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _ERRORS: Mapping[str, type[UnderstudyError]] = {error.code: error for error in leaf_errors()}
@@ -127,6 +127,6 @@ async def _body(response: httpx2.Response) -> bytes:
     found = bytearray()
     async for part in response.aiter_bytes():
         found += part
-        if len(found) > LONGEST_ANSWER_BYTES:
-            raise ProxyAway(f"the answer is longer than {LONGEST_ANSWER_BYTES:,} bytes")
+        if len(found) > MAX_ANSWER_BYTES:
+            raise ProxyAway(f"the answer is longer than {MAX_ANSWER_BYTES:,} bytes")
     return bytes(found)

@@ -42,7 +42,7 @@ class MemoryPolicySource:
                 queue.put_nowait(None)
 
     def put_model(self, model_name: str, rows: Mapping[str, Any]) -> None:
-        """Replace a model's policy and versions, as ``core.routing.policy`` documents them, and tell whoever listens."""
+        """Replace a model's policy and versions, as ``core.routing.policy`` documents them, and tell each listener."""
         self._models[model_name] = deepcopy(dict(rows))
         self._tell(model_name)
 

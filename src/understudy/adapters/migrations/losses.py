@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Integer, Select, func, literal_column, select, table, text
 
-MOST_COUNTED = 1_000
+MAX_COUNTED = 1_000
 """Rows that are counted: that there are any decides, and the log may have billions."""
 
 
@@ -27,12 +27,12 @@ def lock_out_writers(connection: Connection, declared: Iterable[Loss]) -> None:
 
 
 def find_losses(connection: Connection, declared: Iterable[Loss]) -> Sequence[str]:
-    """Return what is there of it, in words, with how much: of one kind at most :data:`MOST_COUNTED` are counted."""
+    """Return what is there of it, in words, with how much: of one kind at most :data:`MAX_COUNTED` are counted."""
     found = []
     for loss in declared:
-        rows: Select[int] = select(literal_column("1", Integer)).limit(MOST_COUNTED)
+        rows: Select[int] = select(literal_column("1", Integer)).limit(MAX_COUNTED)
         rows = rows.select_from(table(loss.table.lower())).where(text(loss.where))
         count = connection.execute(select(func.count()).select_from(rows.subquery())).scalar_one()
         if count:
-            found.append(f"{count:,}{' or more' if count == MOST_COUNTED else ''} {loss.what}")
+            found.append(f"{count:,}{' or more' if count == MAX_COUNTED else ''} {loss.what}")
     return found

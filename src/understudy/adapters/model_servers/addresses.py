@@ -22,7 +22,7 @@ from understudy.core.upstream.endpoint_rules import (
 from understudy.errors import BackendUnavailable
 
 RESOLVE_SECONDS = 5.0
-MOST_ADDRESSES = 16
+MAX_ADDRESSES = 16
 """Of one name that are tried; a name with more is a list of replicas, which ModelEndpoint is for."""
 
 
@@ -64,5 +64,5 @@ async def _resolve(target: Target) -> list[Address]:
         raise BackendUnavailable(f"the name of the endpoint {target.host}:{target.port} cannot be resolved") from None
     # An IPv6 address may come with its zone, which only link-local ones need; those are refused without it too.
     return [ip_address(text) for text in dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)][
-        :MOST_ADDRESSES
+        :MAX_ADDRESSES
     ]

@@ -39,9 +39,9 @@ DOUBT_SECONDS = 0.03
 """Longest wait of a call for a replica in doubt to say that it serves; one that does says so in a round trip."""
 PATIENCE_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
-MOST_SAID = 200
+MAX_DETAIL_CHARACTERS = 200
 """Characters that are kept of what a model server says about a call that it refused."""
-MOST_ABANDONED_CALLS = 64
+MAX_ABANDONED_CALLS = 64
 """Calls of one version that may run on after their caller has gone."""
 
 _OUTCOMES = {
@@ -216,7 +216,7 @@ class ReplicaSet:
     def _choose(self) -> int:
         if self._closed:
             raise _closed()
-        if len(self._abandoned) >= MOST_ABANDONED_CALLS:
+        if len(self._abandoned) >= MAX_ABANDONED_CALLS:
             raise BackendUnavailable("too many late calls still run at the model server")
         self._start_due_probes()
         index = choose_replica(self._healths, self._in_flight, self._draw())
@@ -591,7 +591,7 @@ def _translated(error: grpc.aio.AioRpcError, outcome: Outcome, budget_seconds: f
 
 def _said(error: grpc.aio.AioRpcError) -> str:
     words = " ".join((error.details() or "").split())
-    return "".join(letter for letter in words if letter.isprintable())[:MOST_SAID]
+    return "".join(letter for letter in words if letter.isprintable())[:MAX_DETAIL_CHARACTERS]
 
 
 def _why_no_handshake(details: str) -> str:

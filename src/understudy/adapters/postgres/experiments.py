@@ -20,15 +20,15 @@ from understudy.ports.experiment_log import (
     ShadowQuery,
 )
 
-MOST_GENERATIONS = 10_000
-MOST_ENTITIES = 1_000_000
+MAX_GENERATIONS = 10_000
+MAX_ENTITIES = 1_000_000
 """Of a share, whose entities come in few groups."""
-MOST_ENTITIES_WITH_SUMS = 200_000
+MAX_ENTITIES_WITH_SUMS = 200_000
 """Of a sum, where each entity may be a group of its own."""
-MOST_SCORES = 20_000
+MAX_SCORES = 20_000
 """Entities of one arm whose mean scores are compared."""
-MOST_NAMES = 20
-MOST_PAIRS_READ = 100_000
+MAX_NAMES = 20
+MAX_PAIRS_READ = 100_000
 _SHADOW_SECONDS = 30.0
 """How much later than its call a shadow's row may be stamped."""
 _SECONDS_OF_A_DAY = 86_400.0
@@ -161,7 +161,7 @@ _DISAGREEMENTS = f"""
     {_PAIRED} WHERE asked.score IS NOT NULL AND seen.score IS NOT NULL
     ORDER BY abs(seen.score - asked.score) DESC, asked.prediction_id LIMIT $8
 """
-_SMALLEST_HASH, _LARGEST_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
+_MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresExperimentLog:
@@ -178,12 +178,12 @@ class PostgresExperimentLog:
 
     async def allocations(self, model_name: str) -> Sequence[Allocation]:
         """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
-        rows = await self._fetch(_ALLOCATIONS, model_name, MOST_GENERATIONS)
+        rows = await self._fetch(_ALLOCATIONS, model_name, MAX_GENERATIONS)
         return [_allocation(row) for row in reversed(rows)]
 
     async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
         """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
-        (row,) = await self._fetch(_FACTS, model_name, metric, since, until, MOST_NAMES)
+        (row,) = await self._fetch(_FACTS, model_name, metric, since, until, MAX_NAMES)
         return OutcomeFacts(*row)
 
     async def entities(self, query: EntityQuery) -> EntityGroups:
@@ -191,7 +191,7 @@ class PostgresExperimentLog:
         rows = await self._fetch(
             _ENTITIES,
             *_entry_arguments(query),
-            MOST_ENTITIES if query.is_share else MOST_ENTITIES_WITH_SUMS,
+            MAX_ENTITIES if query.is_share else MAX_ENTITIES_WITH_SUMS,
             query.model_name,
             query.metric,
             query.within_seconds,
@@ -206,7 +206,7 @@ class PostgresExperimentLog:
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
         """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
-        rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MOST_SCORES)
+        rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MAX_SCORES)
         a, b = (
             [row["score"] for row in rows if row["assigned"] == version_id]
             for version_id in (query.champion_id, query.challenger_id)
@@ -220,14 +220,14 @@ class PostgresExperimentLog:
 
     async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
         """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
-        return await self._pairs(_PAIRS, query, ratio, MOST_PAIRS_READ)
+        return await self._pairs(_PAIRS, query, ratio, MAX_PAIRS_READ)
 
     async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
         """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         return await self._pairs(_DISAGREEMENTS, query, 1.0, top)
 
     async def _pairs(self, statement: str, query: ShadowQuery, ratio: float, at_most: int) -> list[LoggedPair]:
-        largest_hash = min(_SMALLEST_HASH + round(ratio * _HASHES), _LARGEST_HASH)
+        largest_hash = min(_MIN_HASH + round(ratio * _HASHES), _MAX_HASH)
         arguments = (*_call_arguments(query), query.shadow_id, _SHADOW_SECONDS, largest_hash, at_most)
         return [LoggedPair(*row) for row in await self._fetch(statement, *arguments)]
 

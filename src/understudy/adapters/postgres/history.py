@@ -52,7 +52,7 @@ _CALLS = """
     ) AS kept
     ORDER BY call.predicted_at DESC, call.id DESC
 """
-_LONGEST_ANSWER = 4_096
+_MAX_ANSWER = 4_096
 _LOOKED_AT = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
 _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
@@ -69,7 +69,7 @@ _FAILURES = f"""
     SELECT (SELECT coalesce(jsonb_object_agg(error_code, calls), '{{}}') FROM failed)::text AS calls_by_code,
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
 """  # noqa: S608 - constants
-_SMALLEST_HASH, _LARGEST_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
+_MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresPredictionHistory:
@@ -89,7 +89,7 @@ class PostgresPredictionHistory:
         async with self._reading() as connection:
             calls: int = await connection.fetchval(_COUNT, version_id, since, until)
             ratio = at_most / max(calls, at_most)
-            largest_hash = min(_SMALLEST_HASH + round(ratio * _HASHES), _LARGEST_HASH)
+            largest_hash = min(_MIN_HASH + round(ratio * _HASHES), _MAX_HASH)
             rows = await connection.fetch(_SCORES, version_id, since, until, largest_hash)
         return LoggedScores([row["scores"] for row in rows], calls)
 
@@ -102,7 +102,7 @@ class PostgresPredictionHistory:
     async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
         """See :class:`understudy.ports.prediction_history.CallHistory`."""
         async with self._reading() as connection:
-            rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _LONGEST_ANSWER)
+            rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _MAX_ANSWER)
         return [LoggedCall(*row) for row in rows]
 
     async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:

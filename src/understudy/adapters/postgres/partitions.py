@@ -3,7 +3,7 @@
 from understudy.adapters.postgres.connection import connect, translated
 from understudy.ports.partition_keeper import PartitionsSeen
 
-MOST_MONTHS_AHEAD = 24
+MAX_MONTHS_AHEAD = 24
 """As far as the database's own function goes."""
 _ENSURE = "SELECT understudy_ensure_partitions()"
 _SEEN = """
@@ -52,7 +52,7 @@ async def ensure_partitions(
 
     Args:
         database_url: A login of the owner, or with the role of proxy, monitor or engineers.
-        months_ahead: 0 to :data:`MOST_MONTHS_AHEAD`.
+        months_ahead: 0 to :data:`MAX_MONTHS_AHEAD`.
         timeout_seconds: For all of it; the function itself waits for locks no longer than it must.
         dry_run: Make them, count them, and take them back.
 

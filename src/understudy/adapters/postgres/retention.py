@@ -15,7 +15,7 @@ from understudy.adapters.postgres.lease import require_epoch
 from understudy.ports.lease import Epoch
 from understudy.ports.retention_store import GrowingTable
 
-MOST_DEAD_LETTERS = 100_000
+MAX_DEAD_LETTERS = 100_000
 
 _OLD = "now() - $1::float8 * INTERVAL '1 day'"
 # The newest row of an incident but for changes says whether it is open (adapters.postgres_outbox), so it is the last to
@@ -79,7 +79,7 @@ _DEAD_LETTERS = f"""
     DELETE FROM predictiondeadletter WHERE id = ANY (ARRAY(
         SELECT id FROM (SELECT id, at FROM predictiondeadletter ORDER BY id LIMIT $2) AS oldest
         WHERE at < {_OLD}
-           OR id <= (SELECT id FROM predictiondeadletter ORDER BY id DESC OFFSET {MOST_DEAD_LETTERS} LIMIT 1)))
+           OR id <= (SELECT id FROM predictiondeadletter ORDER BY id DESC OFFSET {MAX_DEAD_LETTERS} LIMIT 1)))
 """  # noqa: S608 - constants
 _SPOOL_OFFSETS = f"""
     DELETE FROM spooloffset WHERE spool_id = ANY (ARRAY(

@@ -12,7 +12,7 @@ from understudy.core.rollout.state import state_from_json
 from understudy.core.routing.proxy_liveness import (
     FORGOTTEN_SECONDS,
     LIVE_SECONDS,
-    MOST_NAMED,
+    MAX_NAMED,
     SilentProxies,
     SilentProxy,
 )
@@ -49,7 +49,7 @@ def _silent(which: str) -> str:
     return f"""(
         SELECT json_build_array((SELECT count(*) FROM silent WHERE {which}), (
             SELECT coalesce(json_agg(json_build_array(instance, age) ORDER BY age, instance), '[]') FROM (
-                SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MOST_NAMED}) AS latest)))"""  # noqa: S608 - constants
+                SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MAX_NAMED}) AS latest)))"""  # noqa: S608 - constants
 
 
 # A silent proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.

@@ -35,7 +35,7 @@ BATCH_SPANS = 512
 """Most spans of one request to the collector."""
 WARNING_SECONDS = 60.0
 """Least time between two lines of the log about spans that were lost."""
-LONGEST_REASON = 300
+MAX_REASON = 300
 Count = Callable[[str, int], None]
 """Takes what became of spans (``sent``, ``failed``, ``dropped``) and how many they were; from any thread."""
 
@@ -334,7 +334,7 @@ class _LastWords(logging.Handler):
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()[:LONGEST_REASON]
+        self.last = record.getMessage()[:MAX_REASON]
 
 
 _words = _LastWords()

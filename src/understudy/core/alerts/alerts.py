@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 MAX_KEY_CHARACTERS = 255
 """Source: PagerDuty, "Send an Alert Event", ``dedup_key``; the outbox' column is as wide."""
-LONGEST_WAIT_SECONDS = 300.0
-LONGEST_ASKED_WAIT_SECONDS = 3_600.0
+MAX_WAIT_SECONDS = 300.0
+MAX_ASKED_WAIT_SECONDS = 3_600.0
 """Of a receiver's Retry-After; one that asks for more is asked again after an hour."""
 
 _FIRST_WAIT_SECONDS = 1.0
@@ -225,7 +225,7 @@ def next_attempt_seconds(attempts: int, delivery: Delivery) -> float | None:
     if delivery.outcome is not Outcome.TRY_AGAIN:
         return None
     if delivery.retry_after_seconds is not None:
-        return min(max(delivery.retry_after_seconds, _FIRST_WAIT_SECONDS), LONGEST_ASKED_WAIT_SECONDS)
+        return min(max(delivery.retry_after_seconds, _FIRST_WAIT_SECONDS), MAX_ASKED_WAIT_SECONDS)
     ours = delivery.status is not None and delivery.status // 100 == 4  # noqa: PLR2004  # the class of our mistakes
     first_seconds = _FIRST_THROTTLED_WAIT_SECONDS if ours else _FIRST_WAIT_SECONDS
-    return min(first_seconds * 2.0 ** min(max(attempts, 1) - 1, 32), LONGEST_WAIT_SECONDS)
+    return min(first_seconds * 2.0 ** min(max(attempts, 1) - 1, 32), MAX_WAIT_SECONDS)

@@ -21,7 +21,7 @@ from understudy.core.canary.rate_checks import error_rate, judge_rate, judge_sam
 from understudy.core.canary.recent_regression import suspicions
 from understudy.core.experiments.ab import Difference
 from understudy.core.statistics.detectable_effect import Asked, Exposure, missing_trials, smallest_detectable
-from understudy.core.statistics.sequential_evidence import MOST_RESTARTS, Restarts, first_stake
+from understudy.core.statistics.sequential_evidence import MAX_RESTARTS, Restarts, first_stake
 from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
@@ -103,7 +103,7 @@ def _restarts(strata: Strata, stage: Stage) -> Restarts | None:
         return None
     passed = float(strata.starts[-1]) - stage.starts[0] if len(strata.starts) else 0.0
     begun = max(0, int(passed // stage.restart_seconds))
-    newest = np.arange(max(0, begun - MOST_RESTARTS), begun, dtype=np.float64) + 1
+    newest = np.arange(max(0, begun - MAX_RESTARTS), begun, dtype=np.float64) + 1
     return Restarts(strata.firsts_at(stage.starts[0] + stage.restart_seconds * newest), begun)
 
 

@@ -11,7 +11,7 @@ from understudy.core.windows.strata import Strata
 
 INTERVAL_ALPHA = 0.05
 """Intervals hold at all looks together with 95 %."""
-_LARGEST_LOG = 690.0
+_MAX_LOG = 690.0
 """Just below the logarithm of the largest float."""
 
 
@@ -114,4 +114,4 @@ def told_since(look: Look, row: Evidence, keys: Keys, comparison: Callable[[int]
 
 def finite_exp(logarithm: float) -> float:
     """Return the exponential, or the largest one that a float holds."""
-    return exp(min(logarithm, _LARGEST_LOG))
+    return exp(min(logarithm, _MAX_LOG))

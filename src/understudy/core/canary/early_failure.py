@@ -17,9 +17,9 @@ from understudy.core.statistics.sequential_evidence import log_rate_evidence, ra
 FAILED_RATIO = 0.8
 """Of the entities that met the challenger, those that it failed: after a quarter of a minute in which it served well it
 takes a minute of failing to get there, and by then the windows tell."""
-FEWEST_BUCKETS = 5
+MIN_BUCKETS = 5
 """Analysis buckets with failing entities; so there are at least as many of these."""
-LEAST_SECONDS = 10.0
+MIN_SECONDS = 10.0
 """Since its first share. A version that is slow to come up fails its first callers and serves the next ones."""
 
 
@@ -35,8 +35,8 @@ def first_calls(look: Look, errors: RateCheck, log_needed: float, now: float) ->
     rates = errors.rates.cut(look.firsts[0])
     failing = float(rates.bad_challenger.sum())
     buckets = int(np.count_nonzero(errors.buckets.value_challenger[look.firsts[0] :].any(axis=0)))
-    has_lasted = now - look.stage.starts[0] >= LEAST_SECONDS
-    if not has_lasted or buckets < FEWEST_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
+    has_lasted = now - look.stage.starts[0] >= MIN_SECONDS
+    if not has_lasted or buckets < MIN_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
         return None
     against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
     across_entities = float(by_bucket(errors, np.array([look.firsts[0]]))[0])

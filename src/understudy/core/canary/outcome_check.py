@@ -19,7 +19,7 @@ from understudy.core.statistics.sequential_evidence import (
     t_to_z,
 )
 
-FEWEST_ENTITIES = 100
+MIN_ENTITIES = 100
 """Of each arm, with their time for outcomes over: of fewer the mean is not nearly normal."""
 LARGEST = 1e60
 """A mean or a variance beyond it is a mistake in the outcomes, and its powers are no numbers any more."""
@@ -50,7 +50,7 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
     if (
         difference is None
         or not _is_measurable(difference)
-        or min(difference.effective_a, difference.effective_b) < FEWEST_ENTITIES
+        or min(difference.effective_a, difference.effective_b) < MIN_ENTITIES
     ):
         return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
     windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES

@@ -31,7 +31,7 @@ from understudy.core.statistics.sequential_evidence import (
 )
 from understudy.core.windows.window import BucketColumn
 
-FEWEST_WINDOWS = 4
+MIN_WINDOWS = 4
 """A window may add a quarter of what is needed at most. With the stake of the first stage it takes five windows then to
 roll back a challenger that fails every call, 75 seconds; at a fifth it would take 90."""
 
@@ -133,7 +133,7 @@ def judge_sample_ratio(look: Look) -> Evidence:
 
 
 def _keys(look: Look, compared: RateCheck, log_needed: float) -> Keys:
-    gains = rate_gains(compared.rates, compared.tolerated_ratio, log_needed / FEWEST_WINDOWS)
+    gains = rate_gains(compared.rates, compared.tolerated_ratio, log_needed / MIN_WINDOWS)
     against_chance = log_rate_evidence_since(gains, compared.processes.firsts)
     return Keys(
         log(compared.stake) + compared.processes.together(against_chance),

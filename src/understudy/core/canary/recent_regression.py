@@ -19,7 +19,7 @@ from understudy.core.statistics.sequential_evidence import log_rate_evidence, ra
 LATELY_SECONDS = 60.0
 EVIDENCE_NEEDED = 20.0
 """Of each of two checks equal versions have it at 5 % of looks at most, and are held by it for a minute."""
-LEAST_Z = 2.33
+MIN_Z = 2.33
 """Across entities; one of them that always fails would hold a rollout for ever."""
 
 
@@ -51,7 +51,7 @@ def _suspicion(compared: RateCheck, first: int) -> Suspicion | None:
     if evidence < log(EVIDENCE_NEEDED):
         return None
     expected = expected_rates(compared.buckets, compared.tolerated_ratio)
-    if cluster_z(compared.buckets, expected, np.array([first]))[0] < LEAST_Z:
+    if cluster_z(compared.buckets, expected, np.array([first]))[0] < MIN_Z:
         return None
     bad_champion, champion, bad_challenger, challenger = (float(column.sum()) for column in rates)
     return Suspicion(compared.check, bad_champion / champion, bad_challenger / challenger)

@@ -16,7 +16,7 @@ from understudy.core.drift.baseline import (
 )
 from understudy.core.windows.histogram import Histogram, cell_of
 
-MOST_DISTINCT = 100_000
+MAX_DISTINCT = 100_000
 """Texts that are counted apart; a column with more of them has no categories."""
 
 
@@ -81,11 +81,11 @@ class CategoricalTally:
         """Add names.
 
         Raises:
-            ValueError: There are more than :data:`MOST_DISTINCT`.
+            ValueError: There are more than :data:`MAX_DISTINCT`.
         """
         self._counts.update(self._without_nulls(values))
-        if len(self._counts) > MOST_DISTINCT:
-            raise ValueError(f"more than {MOST_DISTINCT:,} different texts are no categories")
+        if len(self._counts) > MAX_DISTINCT:
+            raise ValueError(f"more than {MAX_DISTINCT:,} different texts are no categories")
 
     def _without_nulls(self, values: Iterable[str | None]) -> Iterable[str]:
         for value in values:

@@ -38,7 +38,7 @@ from understudy.core.drift_grid import deviation_of
 OTHERS = "others"
 """How all categories together are called that the baseline has not, or hardly has."""
 
-_MOST_LOG = 700.0
+_MAX_LOG = 700.0
 """The exponential of more is no float."""
 
 
@@ -184,7 +184,7 @@ def _readings(effects: Effects, log_detectors: dict[Measure, float], policy: Dri
             measure,
             distance=float(effect.distance[0]),
             limit=effect.limit,
-            evidence=exp(min(log_detectors[measure], _MOST_LOG)),
+            evidence=exp(min(log_detectors[measure], _MAX_LOG)),
             evidence_needed=needed,
         )
         for measure, effect in effects.items()

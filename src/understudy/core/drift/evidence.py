@@ -26,7 +26,7 @@ EFFECT_PER_LIMIT = 2.0
 """The excess that the mixture is centred on, as a multiple of the limit: 0.2 sd beyond a margin of 0.1. It sets which
 drifts are found soonest, not how often there is a false alarm."""
 
-_MOST_Z = 37.0
+_MAX_Z = 37.0
 """Beyond it the normal tail is zero as a float."""
 
 
@@ -136,9 +136,9 @@ def log_evidence(effect: Effect) -> FloatArray:
 
 def _normal_equivalent(t: FloatArray, degrees: FloatArray) -> FloatArray:
     """Return the z with t's tail probability. A negative t stays what it is: that only makes the evidence smaller."""
-    z = np.maximum(t, -_MOST_Z)
+    z = np.maximum(t, -_MAX_Z)
     above = t > 0
-    z[above] = np.minimum(-special.ndtri(special.stdtr(np.maximum(degrees[above], 1.0), -t[above])), _MOST_Z)
+    z[above] = np.minimum(-special.ndtri(special.stdtr(np.maximum(degrees[above], 1.0), -t[above])), _MAX_Z)
     return z
 
 

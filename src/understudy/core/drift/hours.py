@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from understudy.core.drift.seasonality import MOST_WEEKS, WEEK_SECONDS
+from understudy.core.drift.seasonality import MAX_WEEKS, WEEK_SECONDS
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import BucketColumn, Window, no_buckets
@@ -15,13 +15,13 @@ HOUR_SECONDS = 3_600.0
 PREDICTION = "prediction"
 """The subject that every version has; the others are named like its features."""
 _INPUT = "input:"
-LONGEST_SUBJECT = 255
+MAX_SUBJECT = 255
 """Characters of ``DriftHour.subject``."""
 SETTLE_SECONDS = 300.0
 """After this long an hour is closed: shippers are seconds behind, and one that lost Postgres some minutes."""
 JUDGED_SECONDS = 14 * 86_400.0
 """Hours that may be called a drift; experience page, §1: fourteen days."""
-KEPT_SECONDS = JUDGED_SECONDS + (MOST_WEEKS + 0.5) * WEEK_SECONDS
+KEPT_SECONDS = JUDGED_SECONDS + (MAX_WEEKS + 0.5) * WEEK_SECONDS
 """The hours before them tell what the hours of the week are like: the level of a week is that of three and a half days
 to each side."""
 

@@ -15,21 +15,21 @@ from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.row_reader import analysis_hash
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 
-MOST_ROWS = 20_000
-MOST_VALUES = 100_000
+MAX_ROWS = 20_000
+MAX_VALUES = 100_000
 """Of an hour of a version (about 1 µs each): with ten inputs 10,000 rows are looked at, with a hundred 1,000."""
-MOST_OTHER_CATEGORIES = 20
+MAX_OTHER_CATEGORIES = 20
 """Categories that the baseline hardly has and that keep their name, so that a later baseline may have them."""
-LEAST_BUCKETS = 10
+MIN_BUCKETS = 10
 """Of the 64 analysis buckets must such a category be in: a name that ten entities share says nothing about one."""
-_LONGEST_CATEGORY = 100
+_MAX_CATEGORY = 100
 
 _MISSING = object()
 
 
 def rows_of_hour(watched: int) -> int:
     """Return how many rows of an hour are looked at for so many inputs."""
-    return min(MOST_ROWS, MOST_VALUES // max(watched, 1))
+    return min(MAX_ROWS, MAX_VALUES // max(watched, 1))
 
 
 def input_hours(
@@ -92,8 +92,8 @@ def _without_rare(hour: SubjectWindow, baseline: CategoricalBaseline) -> Subject
     others = [
         name
         for name, rows in hour.categories.items()
-        if name not in known and len(name) <= _LONGEST_CATEGORY and np.count_nonzero(rows) >= LEAST_BUCKETS
+        if name not in known and len(name) <= _MAX_CATEGORY and np.count_nonzero(rows) >= MIN_BUCKETS
     ]
-    most = sorted(others, key=lambda name: (-sum(hour.categories[name]), name))[:MOST_OTHER_CATEGORIES]
+    most = sorted(others, key=lambda name: (-sum(hour.categories[name]), name))[:MAX_OTHER_CATEGORIES]
     kept = known.union(most)
     return hour._replace(categories={name: rows for name, rows in hour.categories.items() if name in kept})

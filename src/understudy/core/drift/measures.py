@@ -13,7 +13,7 @@ from understudy.core.drift.baseline import FloatArray
 from understudy.core.drift.evidence import Clustered, Effect, Measure
 from understudy.core.drift_grid import Grid
 
-SMALLEST_RATIO = 1e-4
+MIN_RATIO = 1e-4
 """The share that PSI gives a bin that the baseline does not have, as the logarithm of 0 is none."""
 
 
@@ -96,7 +96,7 @@ def psi_effect(shares: FloatArray, expected: FloatArray, per_row: FloatArray, fo
         found: Rows and buckets; the mean gives the direction.
         rules: The limit.
     """
-    wanted = normalised(np.maximum(expected, SMALLEST_RATIO))
+    wanted = normalised(np.maximum(expected, MIN_RATIO))
     weight = (len(wanted) / 2 * per_row)[..., None]
     seen = (shares + weight * wanted) / (1 + weight)
     logs = np.log(seen / wanted)

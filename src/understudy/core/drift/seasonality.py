@@ -10,7 +10,7 @@ from understudy.core.drift.evidence import running
 from understudy.core.drift.subject_window import IntArray
 
 WEEK_SECONDS = 7 * 86_400.0
-MOST_WEEKS = 4
+MAX_WEEKS = 4
 """Earlier weeks that are looked at: an incident in one of them does not move the median."""
 
 _SAME_HOUR_SECONDS = 1.0
@@ -38,8 +38,8 @@ def seasons_of(starts_seconds: FloatArray, rows: FloatArray, means: FloatArray) 
         means: Statistics that are means over rows, shape ``(windows, statistics)``.
     """
     sums, totals = running(means * rows[:, None]), running(rows)
-    deviations = np.full((MOST_WEEKS, *means.shape), np.nan)
-    for number in range(MOST_WEEKS):
+    deviations = np.full((MAX_WEEKS, *means.shape), np.nan)
+    for number in range(MAX_WEEKS):
         centres = starts_seconds - (number + 1) * WEEK_SECONDS
         first = np.searchsorted(starts_seconds, centres - WEEK_SECONDS / 2)
         last = np.searchsorted(starts_seconds, centres + WEEK_SECONDS / 2)

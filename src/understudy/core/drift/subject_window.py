@@ -12,7 +12,7 @@ from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO
 
 IntArray = NDArray[np.int64]
 
-LARGEST_VALUE = 1e100
+MAX_VALUE = 1e100
 """What is further from zero counts as this: squares of what a caller may send must stay finite."""
 
 
@@ -41,7 +41,7 @@ class SubjectWindow(NamedTuple):
 def numeric_window(start_seconds: float, values: FloatArray, buckets: IntArray) -> SubjectWindow:
     """Return the window of numbers; NaN is null. Both arrays have the shape ``(rows,)``."""
     is_null = np.isnan(values)
-    present, homes = np.clip(values[~is_null], -LARGEST_VALUE, LARGEST_VALUE), buckets[~is_null]
+    present, homes = np.clip(values[~is_null], -MAX_VALUE, MAX_VALUE), buckets[~is_null]
     micros = np.rint(present * MICRO)
     return SubjectWindow(
         start_seconds,

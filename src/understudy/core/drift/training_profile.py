@@ -12,9 +12,9 @@ from understudy.core.schema.tensors import Datatype
 
 ROWS_AT_ONCE = 10_000
 """Rows that are held until they are added up."""
-MOST_CHARACTERS = 255
+MAX_CHARACTERS = 255
 """Of a category's name; longer text is no category."""
-LARGEST_NUMBER = 1e100
+MAX_NUMBER = 1e100
 """Squares of larger ones are no numbers any more."""
 
 _TRUTHS = {"true": 1.0, "false": 0.0}
@@ -148,8 +148,8 @@ def _number_of(column: str, cell: Any) -> float | None:
         raise CellRefused(column, f"expected a number, got {_shown(cell)}")
     if isnan(number):
         return None
-    if not isfinite(number) or abs(number) > LARGEST_NUMBER:
-        raise CellRefused(column, f"expected a number up to {LARGEST_NUMBER:g}, got {_shown(cell)}")
+    if not isfinite(number) or abs(number) > MAX_NUMBER:
+        raise CellRefused(column, f"expected a number up to {MAX_NUMBER:g}, got {_shown(cell)}")
     return number
 
 
@@ -159,8 +159,8 @@ def _text_of(column: str, cell: Any) -> str | None:
     text = str(cell) if type(cell) is int else cell
     if not isinstance(text, str):
         raise CellRefused(column, f"expected text, got {_shown(cell)}")
-    if len(text) > MOST_CHARACTERS:
-        raise CellRefused(column, f"expected a category of at most {MOST_CHARACTERS} characters, got {len(text):,}")
+    if len(text) > MAX_CHARACTERS:
+        raise CellRefused(column, f"expected a category of at most {MAX_CHARACTERS} characters, got {len(text):,}")
     if "\0" in text or not _is_unicode(text):
         raise CellRefused(column, f"expected text in UTF-8 without NUL, got {_shown(cell)}")
     return text

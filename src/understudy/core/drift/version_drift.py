@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.drift.baseline import Baseline, NumericBaseline, baselines_of
 from understudy.core.drift.detector import judge_drift
-from understudy.core.drift.hours import JUDGED_SECONDS, KEPT_SECONDS, LONGEST_SUBJECT, PREDICTION, input_subject
+from understudy.core.drift.hours import JUDGED_SECONDS, KEPT_SECONDS, MAX_SUBJECT, PREDICTION, input_subject
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
 from understudy.core.drift.reference_rule import SEED_POLICY, judge_drift_as_the_seed
 from understudy.core.drift.report import Drift, DriftState, same_drift_everywhere
@@ -14,7 +14,7 @@ from understudy.core.drift.subject_window import SubjectWindow
 
 SEED_SECONDS = 86_400.0
 """What "recent" is for the seed's rule, which does not say."""
-MOST_INPUTS = 100
+MAX_INPUTS = 100
 """Inputs of a version that have baselines and are looked at, the first ones by name: each is a histogram in its row."""
 
 _LIMITS = tuple(field.name for field in fields(DriftPolicy))
@@ -74,8 +74,8 @@ def watched_inputs(metrics: Mapping[str, Any] | None) -> dict[str, Baseline]:
         baselines = baselines_of(metrics).inputs
     except ValueError:
         return {}
-    fitting = sorted(name for name in baselines if len(input_subject(name)) <= LONGEST_SUBJECT)
-    return {name: baselines[name] for name in fitting[:MOST_INPUTS]}
+    fitting = sorted(name for name in baselines if len(input_subject(name)) <= MAX_SUBJECT)
+    return {name: baselines[name] for name in fitting[:MAX_INPUTS]}
 
 
 def judge_version(

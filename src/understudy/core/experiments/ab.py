@@ -21,7 +21,7 @@ from scipy import special
 
 from understudy.core.statistics.sample_size import (
     ALPHA,
-    FEWEST_ENTITIES,
+    MIN_ENTITIES,
     POWER_RATIO,
     FloatArray,
     always_valid_boundary,
@@ -188,8 +188,8 @@ class AbPlan:
             raise ValueError(f"looks: expected increasing fractions above 0 that end with 1, got {list(self.looks)}")
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha: expected a number between 0 and 1, got {self.alpha:g}")
-        if min(self.entities_per_arm, self.minimum_entities) < FEWEST_ENTITIES:
-            raise ValueError(f"entities_per_arm, minimum_entities: expected at least {FEWEST_ENTITIES}")
+        if min(self.entities_per_arm, self.minimum_entities) < MIN_ENTITIES:
+            raise ValueError(f"entities_per_arm, minimum_entities: expected at least {MIN_ENTITIES}")
 
 
 class Interval(NamedTuple):
@@ -232,7 +232,7 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
         Covariate: CUPED, Deng, Xu, Kohavi & Walker, WSDM 2013, with one θ for both arms, taken within them.
     """
     effective_a, effective_b = _effective_entities(a.denominator), _effective_entities(b.denominator)
-    if min(effective_a, effective_b) < FEWEST_ENTITIES:
+    if min(effective_a, effective_b) < MIN_ENTITIES:
         return None
     (value_a, own_a), (value_b, own_b) = _linearised(a), _linearised(b)
     plain = Difference(

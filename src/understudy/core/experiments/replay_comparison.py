@@ -22,7 +22,7 @@ from understudy.core.experiments.shadow_comparison import (
 from understudy.core.prediction_log.row import Status
 from understudy.core.statistics.sample_size import FloatArray
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 SAME_RATIO = 1e-5
 """Scores that differ by less, of the larger one, are the same: so much may two batches of one float32 model differ."""
 _SAME_DIFFERENCE = 1e-9
@@ -173,7 +173,7 @@ class ReplayReport(NamedTuple):
         return self.state is ReplayState.COMPARED and not (self.failed or self.incomparable or self.unsent)
 
 
-def compare_replay(calls: Sequence[ReplayedCall], unsent: int = 0, top: int = MOST_EXAMPLES) -> ReplayReport:
+def compare_replay(calls: Sequence[ReplayedCall], unsent: int = 0, top: int = MAX_EXAMPLES) -> ReplayReport:
     """Return the comparison.
 
     Args:

@@ -18,7 +18,7 @@ from scipy import special
 
 from understudy.core.prediction_log.row import Status
 from understudy.core.statistics.rank_tests import average_ranks
-from understudy.core.statistics.sample_size import ALPHA, FEWEST_ENTITIES, FloatArray
+from understudy.core.statistics.sample_size import ALPHA, MIN_ENTITIES, FloatArray
 
 DROPPED = "dropped"
 """Status of a shadow call that was never made, because too many were in flight."""
@@ -253,7 +253,7 @@ def _difference_interval(differences: FloatArray, entities: NDArray[np.int64]) -
     counts = np.bincount(entities)
     present = counts > 0
     clusters = int(present.sum())
-    if clusters < FEWEST_ENTITIES:
+    if clusters < MIN_ENTITIES:
         return nan, nan
     mean = float(differences.mean())
     away = np.bincount(entities, differences)[present] - mean * counts[present]

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 ROWS_ROOT = "predictionlog"
 """The folder of the layout: what Spark, Trino and DuckDB are pointed at."""
 MANIFESTS_ROOT = "manifests"
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """Of writing one month's files anew in one run; then somebody has to look."""
 # What Hive and Spark write in a partition's value as %XX; they leave everything else as it is, and so do readers.
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")

@@ -18,7 +18,7 @@ from understudy.errors import MalformedBody
 MAX_DEPTH = 32
 LONG_BYTES = 16_384
 """A longer text may be columns of numbers, which are looked at another way."""
-MOST_COLUMNS = 1_024
+MAX_COLUMNS = 1_024
 """Containers that columns of numbers open at most."""
 CLEAN_CONTAINERS = 8_192
 """A long text that opens more is not walked through, which would take longer than :func:`find_problem`; 2,000
@@ -121,7 +121,7 @@ def _keys_of_columns(value: Any, body: bytes) -> int | None:
     """
     text = np.frombuffer(body, np.uint8)
     opened = np.count_nonzero(text == ord("{")) + np.count_nonzero(text == ord("["))
-    if opened > MOST_COLUMNS or type(value) is not dict or has_long_number(text):
+    if opened > MAX_COLUMNS or type(value) is not dict or has_long_number(text):
         return None
     keys, met = _keys_and_containers(value, 0)
     return keys if met == opened else None

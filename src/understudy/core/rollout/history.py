@@ -19,7 +19,7 @@ from understudy.core.windows.histogram import Histogram, merged, value_of
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 
-MOST_LOOKS = 60
+MAX_LOOKS = 60
 """Points of a picture: more are not told apart, and each costs a look."""
 SCORE_CELLS = 40
 OUTER_RATIO = 0.001
@@ -52,7 +52,7 @@ class ScoreDistributions(NamedTuple):
     challenger: Sequence[int]
 
 
-def moments_between(first: float, last: float, most: int = MOST_LOOKS) -> list[float]:
+def moments_between(first: float, last: float, most: int = MAX_LOOKS) -> list[float]:
     """Return at most so many moments at equal distances, a window apart at least; ``last`` is always one."""
     count = min(most - 1, int((last - first) // WINDOW_SECONDS))
     return [*(first + (last - first) * number / (count or 1) for number in range(count)), last]

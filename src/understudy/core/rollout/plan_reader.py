@@ -27,12 +27,12 @@ from understudy.core.rollout.plan import (
 from understudy.errors import Violation
 
 MAX_STEPS = 20
-LONGEST_DWELL_SECONDS = 30 * 86_400.0
-LONGEST_WARM_SECONDS = 7 * 86_400.0
+MAX_DWELL_SECONDS = 30 * 86_400.0
+MAX_WARM_SECONDS = 7 * 86_400.0
 
-_MOST_REQUESTS = 1_000_000_000
-_MOST_CHARACTERS = 255
-_MOST_DIGITS = 9
+_MAX_REQUESTS = 1_000_000_000
+_MAX_CHARACTERS = 255
+_MAX_DIGITS = 9
 
 
 def read_plan(source: str | Mapping[str, Any]) -> RolloutPlan:
@@ -69,7 +69,7 @@ def _read(source: str | Mapping[str, Any]) -> tuple[RolloutPlan | None, tuple[Vi
 
 
 def _weight(text: str) -> int | str:
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else text
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else text
 
 
 class _Reader:
@@ -91,11 +91,9 @@ class _Reader:
                 "/maximum_seconds",
                 usual_maximum_seconds(steps),
                 max(longest, 1e-3),
-                4 * LONGEST_DWELL_SECONDS,
+                4 * MAX_DWELL_SECONDS,
             ),
-            keep_warm_seconds=self._number(
-                document, "/keep_warm_seconds", KEEP_WARM_SECONDS, 0.0, LONGEST_WARM_SECONDS
-            ),
+            keep_warm_seconds=self._number(document, "/keep_warm_seconds", KEEP_WARM_SECONDS, 0.0, MAX_WARM_SECONDS),
             canary_policy=self._text(document, "canary_policy", "default") or "default",
             canary_limits=self._limits(document.get("canary_limits", {})),
             salt=self._text(document, "salt", None),
@@ -120,8 +118,8 @@ class _Reader:
         usual = usual_step(weight_percent, strategy)
         return Step(
             weight_percent,
-            self._number(step, f"{pointer}/dwell_seconds", usual.dwell_seconds, 0, LONGEST_DWELL_SECONDS),
-            int(self._number(step, f"{pointer}/min_requests", usual.min_requests, 0, _MOST_REQUESTS, whole=True)),
+            self._number(step, f"{pointer}/dwell_seconds", usual.dwell_seconds, 0, MAX_DWELL_SECONDS),
+            int(self._number(step, f"{pointer}/min_requests", usual.min_requests, 0, _MAX_REQUESTS, whole=True)),
         )
 
     def _order(self, steps: Sequence[Step]) -> None:
@@ -170,8 +168,8 @@ class _Reader:
 
     def _text(self, document: Mapping[str, Any], name: str, usual: str | None) -> str | None:
         value = document.get(name, usual)
-        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _MOST_CHARACTERS):
-            self._refuse(f"/{name}", f"expected a string of 1 to {_MOST_CHARACTERS} characters")
+        if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _MAX_CHARACTERS):
+            self._refuse(f"/{name}", f"expected a string of 1 to {_MAX_CHARACTERS} characters")
             return usual
         return value
 
@@ -184,7 +182,7 @@ class _Reader:
     def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
         for name in document:
             if name not in names:
-                escaped = str(name)[:_MOST_CHARACTERS].replace("~", "~0").replace("/", "~1")
+                escaped = str(name)[:_MAX_CHARACTERS].replace("~", "~0").replace("/", "~1")
                 self._refuse(f"{pointer}/{escaped}", f"is not known; there are {', '.join(names)}")
 
     def _refuse(self, pointer: str, detail: str) -> None:

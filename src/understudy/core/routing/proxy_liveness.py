@@ -15,7 +15,7 @@ LIVE_SECONDS = 30.0
 """Longest time since the last report of a live proxy; the view ``understudy_status`` has the same number."""
 FORGOTTEN_SECONDS = 86_400.0
 """After so long a silent proxy is forgotten."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """So many silent proxies are named; the others are counted."""
 
 
@@ -34,7 +34,7 @@ class SilentProxies:
 
     count: int = 0
     first: Sequence[SilentProxy] = ()
-    """The :data:`MOST_NAMED` that fell silent last, latest first: the likeliest to be still there."""
+    """The :data:`MAX_NAMED` that fell silent last, latest first: the likeliest to be still there."""
 
     def were_live(self, seconds_ago: float) -> bool:
         """Whether one of them was live so long ago."""

@@ -40,7 +40,7 @@ from understudy.core.schema.schema import (
 )
 from understudy.core.schema.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.core.schema.typed_decoder import (
-    MOST_TYPED_FIELDS,
+    MAX_TYPED_FIELDS,
     PlainInput,
     TypedDecoder,
     decoder_of,
@@ -355,7 +355,7 @@ def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> P
 def _decoder(features: tuple[Feature, ...], plain: PlainInput | None) -> TypedDecoder | None:
     """Return what reads whole bodies, where nearly all of them have all features."""
     often_missing = any(feature.has_default or feature.stored for feature in features)
-    if plain is None or often_missing or len(features) > MOST_TYPED_FIELDS or not is_readable(plain):
+    if plain is None or often_missing or len(features) > MAX_TYPED_FIELDS or not is_readable(plain):
         return None
     return decoder_of(plain)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import astuple
 
 MAX_ENTITY_ID = 255
-MOST_TYPED_FIELDS = 1_024
+MAX_TYPED_FIELDS = 1_024
 """Inputs of a version for which a decoder is compiled."""
 _BIG = 9.2e18
 """Just under 2**63. A number beyond it may have been an integer of more than 64 bits."""

@@ -19,7 +19,7 @@ from understudy.core.windows.window import ANALYSIS_BUCKETS
 FloatArray = NDArray[np.float64]
 
 _CANDIDATES: tuple[float, ...] = tuple(np.geomspace(1.05, 1_000.0, 140).tolist())
-_MOST_TRIALS = 1e9
+_MAX_TRIALS = 1e9
 
 
 class Exposure(NamedTuple):
@@ -55,7 +55,7 @@ def missing_trials(exposure: Exposure, asked: Asked, ratio: float) -> int:
     if _is_detectable(exposure, asked, ratio):
         return 0
     low, high = 0.0, 100.0
-    while high < _MOST_TRIALS and not _is_detectable(_with(exposure, high), asked, ratio):
+    while high < _MAX_TRIALS and not _is_detectable(_with(exposure, high), asked, ratio):
         low, high = high, high * 2
     for _ in range(20):
         middle = (low + high) / 2

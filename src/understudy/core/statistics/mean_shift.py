@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 BLOCKS = (1, 5, 15)
 """Windows that are left out together by the jackknifes (statistics page, §8)."""
-FEWEST_BLOCKS = 6
+MIN_BLOCKS = 6
 """Below it a jackknife's own variance is too uncertain to be asked; t with 5 degrees of freedom is harsh already."""
 
 
@@ -116,7 +116,7 @@ def _standard_errors(used: Moments, difference: float) -> Iterator[tuple[float, 
     for length in BLOCKS:
         blocks = np.add.reduceat(influences, np.arange(0, len(influences), length))
         count = len(blocks)
-        if count >= FEWEST_BLOCKS:
+        if count >= MIN_BLOCKS:
             error = np.sqrt(count / (count - 1) * (blocks @ blocks)) / weights.sum()
             if error > 0:
                 yield float(error), count - 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.core.statistics.sample_size import FloatArray
 
-FEWEST_VALUES = 30
+MIN_VALUES = 30
 """Of each arm, below which nothing is said. Source: seed 003, ``analyze``."""
 
 
@@ -36,7 +36,7 @@ class RankComparison(NamedTuple):
 
 
 def compare_ranks(a: FloatArray, b: FloatArray) -> RankComparison | None:
-    """Return the comparison; ``None`` while an arm has fewer than :data:`FEWEST_VALUES`.
+    """Return the comparison; ``None`` while an arm has fewer than :data:`MIN_VALUES`.
 
     Source:
         Mann & Whitney, Annals of Mathematical Statistics 18 (1947); normal approximation with corrections for ties and
@@ -44,7 +44,7 @@ def compare_ranks(a: FloatArray, b: FloatArray) -> RankComparison | None:
         003 has it: the pooled variance is the plain mean of both. The win rate is over all pairs and not the seed's
         first with first, second with second, which gives two equal models of five stars 0.368 (statistics §1).
     """
-    if min(len(a), len(b)) < FEWEST_VALUES:
+    if min(len(a), len(b)) < MIN_VALUES:
         return None
     wins = _wins(a, b)
     sd_a, sd_b = float(a.std(ddof=1)), float(b.std(ddof=1))

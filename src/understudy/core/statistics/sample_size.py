@@ -17,16 +17,16 @@ POWER_RATIO = 0.80
 """Chance to see the effect that was planned for. Source: seed 003, ``required_sample_size``."""
 FIVE_LOOKS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """The looks of a test that may end early, as shares of its planned entities."""
-LONGEST_FORECAST_DAYS = 3_650
-FEWEST_ENTITIES = 2
+MAX_FORECAST_DAYS = 3_650
+MIN_ENTITIES = 2
 """Of an arm, below which it has no variance."""
 SEED_ONE_SAMPLE = {0.01: 78_400, 0.02: 19_600, 0.05: 3_137, 0.10: 785, 0.15: 349, 0.20: 197}
 """Seed 003's table by effect: the sample of *one* group that is compared with a known value."""
 
 _CERTAIN = 30.0
 """Standard errors at which the power is 1 to the last digit; far beyond, scipy's function is NaN."""
-_FEWEST_NODES = 64
-_MOST_NODES = 2_000
+_MIN_NODES = 64
+_MAX_NODES = 2_000
 _NODES_PER_STEP = 6.0
 """Nodes of the quadrature for each standard deviation of one step; 12 change no boundary by 1e-9."""
 
@@ -95,7 +95,7 @@ def power_of(effect: Effect, entities_a: float, entities_b: float, alpha: float 
         Noncentral t: Cohen, *Statistical Power Analysis for the Behavioral Sciences* (1988), §2; here with Welch's
         degrees of freedom, because the test itself has them.
     """
-    if min(entities_a, entities_b) < FEWEST_ENTITIES:
+    if min(entities_a, entities_b) < MIN_ENTITIES:
         return 0.0
     error_a, error_b = effect.variance_a / entities_a, effect.variance_b / entities_b
     if error_a + error_b == 0:
@@ -125,7 +125,7 @@ def entities_per_arm(effect: Effect, power_ratio: float = POWER_RATIO, alpha: fl
     if not alpha < power_ratio < 1:
         raise ValueError(f"the power lies between alpha ({alpha:g}) and 1, not at {power_ratio:g}")
     needed = (normal_quantile(1 - alpha / 2) + normal_quantile(power_ratio)) / effect.difference
-    entities = max(FEWEST_ENTITIES, floor(needed**2 * (effect.variance_a + effect.variance_b)))
+    entities = max(MIN_ENTITIES, floor(needed**2 * (effect.variance_a + effect.variance_b)))
     while power_of(effect, entities, entities, alpha) < power_ratio:
         entities += 1
     return entities
@@ -183,10 +183,10 @@ def when_known(
         return Forecast(0, f"There are enough entities to see {change} {power}.")
     if not any(entities_per_day):
         return Forecast(None, f"No traffic: nobody can say when there will be enough entities to see {change}.")
-    if not is_known(LONGEST_FORECAST_DAYS):
-        years = LONGEST_FORECAST_DAYS // 365
+    if not is_known(MAX_FORECAST_DAYS):
+        years = MAX_FORECAST_DAYS // 365
         return Forecast(None, f"Today's traffic is too little to see {change} within {years} years {power}.")
-    days = bisect_left(range(LONGEST_FORECAST_DAYS + 1), x=True, key=is_known)
+    days = bisect_left(range(MAX_FORECAST_DAYS + 1), x=True, key=is_known)
     return Forecast(days, f"At today's traffic B needs {days:,} more day{'s' * (days > 1)} to see {change} {power}.")
 
 
@@ -284,7 +284,7 @@ class _Walk(NamedTuple):
             raise ValueError(f"looks are at increasing fractions above 0 and up to 1, not at {list(fractions)}")
         # The widest region is about ±2.5 at any time; the shortest step is what a node's neighbour must not skip.
         wanted = ceil(_NODES_PER_STEP * 5 / sqrt(steps.min()))
-        nodes, weights = np.polynomial.legendre.leggauss(min(max(wanted, _FEWEST_NODES), _MOST_NODES))
+        nodes, weights = np.polynomial.legendre.leggauss(min(max(wanted, _MIN_NODES), _MAX_NODES))
         return cls(np.zeros(1), np.ones(1), nodes, weights)
 
     def chance_above(self, step: float, edge: float) -> float:

@@ -26,7 +26,7 @@ RESTART_STAKE = 0.2
 """Share that is staked on processes that begin within stages; the later stages share the rest."""
 RESTART_SECONDS = 180.0
 """Such a process begins this often."""
-MOST_RESTARTS = 480
+MAX_RESTARTS = 480
 """Of them so many are looked at, a day; what was staked on older ones is lost, and nothing that old is news."""
 
 _LOG_RATIOS = np.log(RATIOS)

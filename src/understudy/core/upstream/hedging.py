@@ -15,10 +15,10 @@ from understudy.core.upstream.replicas import Health
 
 WINDOW_CALLS = 100
 """Calls that a replica's percentile is of: five of them were slower."""
-FEWEST_CALLS = 20
+MIN_CALLS = 20
 """Calls before there is a percentile: of fewer, the 95th is the slowest one, which says nothing."""
 PATIENCE_RANK = 0.95
-LEAST_PATIENCE_SECONDS = 0.001
+MIN_PATIENCE_SECONDS = 0.001
 """uvloop's timers have whole milliseconds: half of one would be none, and a hedge for each call."""
 HEDGE_BURST = 10.0
 """Hedges that may be saved up: calls that wait for a replica when it begins to stall."""
@@ -45,14 +45,14 @@ class RecentTimes:
 
     @property
     def patience_seconds(self) -> float | None:
-        """How long to wait before a hedge: the 95th percentile (nearest rank), at least ``LEAST_PATIENCE_SECONDS``.
+        """How long to wait before a hedge: the 95th percentile (nearest rank), at least ``MIN_PATIENCE_SECONDS``.
 
-        ``None`` while fewer than ``FEWEST_CALLS`` are known.
+        ``None`` while fewer than ``MIN_CALLS`` are known.
         """
         count = len(self._in_order)
-        if count < FEWEST_CALLS:
+        if count < MIN_CALLS:
             return None
-        return max(self._in_order[ceil(PATIENCE_RANK * count) - 1], LEAST_PATIENCE_SECONDS)
+        return max(self._in_order[ceil(PATIENCE_RANK * count) - 1], MIN_PATIENCE_SECONDS)
 
 
 class HedgeBudget(NamedTuple):

@@ -30,7 +30,7 @@ LATE_BUDGET_RATIO = 0.05
 give a healthy replica less than it needs, three in a row would eject it for everybody. It is so small because a hanging
 challenger must be found by calls that get a share of the champion's limit, which may be much shorter than its own."""
 FIRST_EJECTION_SECONDS = 1.0
-LONGEST_EJECTION_SECONDS = 8.0
+MAX_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
 """Retries earned by one answer."""
 RETRY_BURST = 100.0
@@ -203,7 +203,7 @@ def _is_due(health: Health, outcome: Outcome) -> bool:
 
 
 def _ejected(health: Health, now: float) -> Health:
-    seconds = min(FIRST_EJECTION_SECONDS * 2.0 ** min(health.ejections, 32), LONGEST_EJECTION_SECONDS)
+    seconds = min(FIRST_EJECTION_SECONDS * 2.0 ** min(health.ejections, 32), MAX_EJECTION_SECONDS)
     return health._replace(ejections=health.ejections + 1, ejected_until=now + seconds)
 
 

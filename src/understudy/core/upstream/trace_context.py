@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-LONGEST_PARENT = 512
+MAX_PARENT = 512
 """Bytes of a ``traceparent`` that is read: 55 today, and more only in versions to come."""
-LONGEST_STATE = 512
+MAX_STATE = 512
 """Bytes of ``tracestate`` that are passed on: what the standard asks for. Model servers bound their headers."""
 _PARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MEMBER = rb"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
@@ -49,7 +49,7 @@ def read_trace_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext |
             parents.append(value)
         elif name == b"tracestate":
             states.append(value)
-    if len(parents) != 1 or len(parents[0]) > LONGEST_PARENT:
+    if len(parents) != 1 or len(parents[0]) > MAX_PARENT:
         return None
     found = _PARENT.fullmatch(parents[0].strip())
     if found is None:
@@ -62,4 +62,4 @@ def read_trace_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext |
 
 def _state_of(values: list[bytes]) -> str:
     joined = b",".join(values).strip()
-    return joined.decode() if len(joined) <= LONGEST_STATE and _STATE.fullmatch(joined) else ""
+    return joined.decode() if len(joined) <= MAX_STATE and _STATE.fullmatch(joined) else ""

@@ -14,7 +14,7 @@ from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
 CONNECTIONS = 4
 CALL_SECONDS = 2.0
 WINDOW_SECONDS = 10.0
-MOST_REMEMBERED = 20_000
+MAX_REMEMBERED = 20_000
 MODEL_NAME = "visits"
 VARIED, VARIED_BY, VARIATIONS = "log_incentive", 1e-6, 20_000
 """Each call differs a hair from the ones before: a comparison of versions learns nothing from what the cache answers.
@@ -62,7 +62,7 @@ class Traffic:
         self._next = 0
         self.total = 0
         self.failed = 0
-        self._calls: deque[Call] = deque(maxlen=MOST_REMEMBERED)
+        self._calls: deque[Call] = deque(maxlen=MAX_REMEMBERED)
 
     async def run(self) -> None:
         """Call until cancelled."""

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import (
-    LONGEST_ASKED_WAIT_SECONDS,
-    LONGEST_WAIT_SECONDS,
+    MAX_ASKED_WAIT_SECONDS,
     MAX_KEY_CHARACTERS,
+    MAX_WAIT_SECONDS,
     AlertAction,
     AlertEvent,
     AlertKind,
@@ -226,7 +226,7 @@ def test_only_a_refused_event_is_given_up_and_no_wait_is_shorter_than_a_second_o
 
     assert (wait_seconds is None) == (delivery.outcome is not Outcome.TRY_AGAIN)
     if wait_seconds is not None:
-        longest = LONGEST_WAIT_SECONDS if retry_after_seconds is None else LONGEST_ASKED_WAIT_SECONDS
+        longest = MAX_WAIT_SECONDS if retry_after_seconds is None else MAX_ASKED_WAIT_SECONDS
         assert 1 <= wait_seconds <= longest
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.drift.baseline import categorical_baseline, numeric_baseline
-from understudy.core.drift.baseline_tally import MOST_DISTINCT, CategoricalTally, NumericTally, array_of
+from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, array_of
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False) | st.none()
 parts_of_numbers = st.lists(st.lists(numbers, max_size=30), min_size=1, max_size=6)
@@ -79,7 +79,7 @@ def test_names_in_parts_have_the_baseline_of_all_of_them(parts):
 
 def test_too_many_texts_are_no_categories():
     tally = CategoricalTally()
-    tally.add(map(str, range(MOST_DISTINCT)))
+    tally.add(map(str, range(MAX_DISTINCT)))
 
     with pytest.raises(ValueError, match="more than 100,000 different texts are no categories"):
         tally.add(["one more"])

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, numeric_baseline
-from understudy.core.drift.hours import LONGEST_SUBJECT, PREDICTION, hour_from_json, hour_to_json, input_subject
+from understudy.core.drift.hours import MAX_SUBJECT, PREDICTION, hour_from_json, hour_to_json, input_subject
 from understudy.core.drift.input_hours import (
-    MOST_OTHER_CATEGORIES,
-    MOST_ROWS,
-    MOST_VALUES,
+    MAX_OTHER_CATEGORIES,
+    MAX_ROWS,
+    MAX_VALUES,
     analysis_bucket,
     category_of,
     input_hours,
     rows_of_hour,
 )
 from understudy.core.drift.report import DriftState
-from understudy.core.drift.version_drift import MOST_INPUTS, judge_version, watched_inputs
+from understudy.core.drift.version_drift import MAX_INPUTS, judge_version, watched_inputs
 from understudy.core.prediction_log.input_sampling import InputSample
 
 NUMERIC = numeric_baseline(np.random.default_rng(3).normal(size=2_000))
@@ -78,7 +78,7 @@ def test_an_hour_of_many_categories_keeps_few_names_and_every_row():
 
     hour = input_hours(START, samples_of(*documents), {"country": CATEGORICAL})["country"]
 
-    assert len(hour.categories) == MOST_OTHER_CATEGORIES + 1
+    assert len(hour.categories) == MAX_OTHER_CATEGORIES + 1
     assert sum(hour.categories["frequent"]) == 200
     assert sum(hour.categories["BR"]) == 1
     assert sum(hour.bucket_rows) == 5_501
@@ -115,8 +115,8 @@ def test_extreme_values_are_judged_like_others(value):
 
 
 def test_the_more_inputs_are_looked_at_the_fewer_rows_are_read():
-    assert rows_of_hour(1) == MOST_ROWS
-    assert rows_of_hour(100) == MOST_VALUES // 100
+    assert rows_of_hour(1) == MAX_ROWS
+    assert rows_of_hour(100) == MAX_VALUES // 100
 
 
 def test_an_input_that_is_called_like_the_prediction_has_a_subject_of_its_own():
@@ -142,10 +142,10 @@ def test_an_input_that_is_called_like_the_prediction_is_judged_by_its_own_baseli
 
 def test_only_inputs_with_a_baseline_are_looked_at_and_not_more_than_a_hundred():
     many = {f"x{place:03d}": NUMERIC for place in range(150)}
-    long = {"a" * LONGEST_SUBJECT: NUMERIC, "a" * (LONGEST_SUBJECT + 1): NUMERIC}
+    long = {"a" * MAX_SUBJECT: NUMERIC, "a" * (MAX_SUBJECT + 1): NUMERIC}
 
-    assert list(watched_inputs(metrics_of(**many))) == sorted(many)[:MOST_INPUTS]
-    assert [len(name) for name in watched_inputs(metrics_of(**long))] == [LONGEST_SUBJECT]
+    assert list(watched_inputs(metrics_of(**many))) == sorted(many)[:MAX_INPUTS]
+    assert [len(name) for name in watched_inputs(metrics_of(**long))] == [MAX_SUBJECT]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.decision import Check
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.rollout.history import (
-    MOST_LOOKS,
+    MAX_LOOKS,
     SCORE_CELLS,
     Course,
     calls_per_second,
@@ -43,7 +43,7 @@ def test_moments_are_few_in_order_a_window_apart_and_end_with_the_last(first, le
 
     found = moments_between(first, last)
 
-    assert 1 <= len(found) <= MOST_LOOKS
+    assert 1 <= len(found) <= MAX_LOOKS
     assert found[-1] == last
     assert all(later - earlier >= WINDOW_SECONDS * 0.99 for earlier, later in pairwise(found))
 

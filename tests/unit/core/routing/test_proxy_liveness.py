@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from understudy.core.routing.proxy_liveness import (
     FORGOTTEN_SECONDS,
     LIVE_SECONDS,
-    MOST_NAMED,
+    MAX_NAMED,
     NONE_SILENT,
     SilentProxies,
     SilentProxy,
@@ -24,7 +24,7 @@ ages = st.floats(LIVE_SECONDS, FORGOTTEN_SECONDS)
 
 def silent_for(*seconds: float) -> SilentProxies:
     proxies = [SilentProxy(f"web-{number}:4711", age) for number, age in enumerate(sorted(seconds))]
-    return SilentProxies(len(proxies), tuple(proxies[:MOST_NAMED]))
+    return SilentProxies(len(proxies), tuple(proxies[:MAX_NAMED]))
 
 
 def test_a_proxy_is_live_until_the_bound_and_silent_after_it():
@@ -71,7 +71,7 @@ def test_of_many_silent_proxies_the_latest_are_named_and_the_others_counted():
     silent = silent_for(*range(60, 60 + 7 * 60, 60))
 
     assert silent_words(silent).startswith("7 silent proxies may still send traffic by the old policy: web-0:4711, ")
-    assert silent_words(silent).count("silent for") == MOST_NAMED
+    assert silent_words(silent).count("silent for") == MAX_NAMED
     assert silent_words(silent).endswith("silent for 5 m; and 2 more")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from understudy.core.requests.predict import TypedRequest, parse_predict, read_predict
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.schema import InputSchema
-from understudy.core.schema.typed_decoder import MOST_TYPED_FIELDS
+from understudy.core.schema.typed_decoder import MAX_TYPED_FIELDS
 from understudy.errors import UnderstudyError
 
 FEATURES: list[dict[str, Any]] = [
@@ -133,7 +133,7 @@ def test_versions_that_take_the_same_inputs_share_a_decoder_and_others_read_agai
         [{"name": "amount", "dtype": "float32", "max": 2**53}],
         [{"name": "amount", "dtype": "float32", "min": -(2**60)}],
         [{"name": "history", "dtype": "float32", "shape": [2]}],
-        [{"name": f"f{place}", "dtype": "float32"} for place in range(MOST_TYPED_FIELDS + 1)],
+        [{"name": f"f{place}", "dtype": "float32"} for place in range(MAX_TYPED_FIELDS + 1)],
     ],
 )
 def test_there_is_no_decoder_where_bodies_would_often_not_fit_it(features):

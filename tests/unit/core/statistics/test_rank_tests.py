@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from understudy.core.statistics.rank_tests import FEWEST_VALUES, average_ranks, compare_ranks
+from understudy.core.statistics.rank_tests import MIN_VALUES, average_ranks, compare_ranks
 
 few = settings(max_examples=30)
-stars = arrays(np.float64, st.integers(FEWEST_VALUES, 80), elements=st.integers(1, 5).map(float))
-scores = arrays(np.float64, st.integers(FEWEST_VALUES, 80), elements=st.floats(0, 1))
+stars = arrays(np.float64, st.integers(MIN_VALUES, 80), elements=st.integers(1, 5).map(float))
+scores = arrays(np.float64, st.integers(MIN_VALUES, 80), elements=st.floats(0, 1))
 samples = st.one_of(stars, scores)
 
 
@@ -69,12 +69,12 @@ def test_cohens_d_is_the_seeds_with_the_plain_mean_of_both_variances():
 
 
 def test_arms_that_do_not_vary_have_no_effect_size_and_few_values_no_comparison():
-    found = compare_ranks(np.zeros(FEWEST_VALUES), np.ones(FEWEST_VALUES))
+    found = compare_ranks(np.zeros(MIN_VALUES), np.ones(MIN_VALUES))
 
     assert found is not None
     assert found.cohens_d is None
     assert found.win_ratio_b == 1.0
-    assert compare_ranks(np.zeros(FEWEST_VALUES - 1), np.ones(500)) is None
+    assert compare_ranks(np.zeros(MIN_VALUES - 1), np.ones(500)) is None
     assert compare_ranks(np.zeros(0), np.zeros(0)) is None
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.upstream.hedging import (
-    FEWEST_CALLS,
     HEDGE_BURST,
     HEDGE_RESERVE,
-    LEAST_PATIENCE_SECONDS,
+    MIN_CALLS,
+    MIN_PATIENCE_SECONDS,
     WINDOW_CALLS,
     HedgeBudget,
     RecentTimes,
@@ -44,7 +44,7 @@ def test_the_patience_is_the_95th_percentile_of_the_latest_calls_and_nothing_of_
     patience = times_of(seconds).patience_seconds
 
     latest = sorted(seconds[-WINDOW_CALLS:])
-    assert patience == (latest[ceil(0.95 * len(latest)) - 1] if len(latest) >= FEWEST_CALLS else None)
+    assert patience == (latest[ceil(0.95 * len(latest)) - 1] if len(latest) >= MIN_CALLS else None)
 
 
 @given(st.lists(st.floats(0.001, 0.01), min_size=WINDOW_CALLS, max_size=WINDOW_CALLS), st.integers(0, 4))
@@ -56,7 +56,7 @@ def test_a_few_outliers_do_not_move_the_patience_beyond_the_usual(seconds, outli
 
 
 def test_the_patience_is_no_shorter_than_a_timer_can_be():
-    assert times_of([0.0001] * WINDOW_CALLS).patience_seconds == LEAST_PATIENCE_SECONDS
+    assert times_of([0.0001] * WINDOW_CALLS).patience_seconds == MIN_PATIENCE_SECONDS
 
 
 @given(ratios, st.lists(st.sampled_from([None, False, True]), max_size=2_000))

@@ -12,7 +12,7 @@ from understudy.core.upstream.replicas import (
     FIRST_EJECTION_SECONDS,
     HEALTHY,
     LATE_TO_DOUBT,
-    LONGEST_EJECTION_SECONDS,
+    MAX_EJECTION_SECONDS,
     REFUSALS_TO_EJECT,
     RETRY_BURST,
     RETRY_RATIO,
@@ -182,7 +182,7 @@ def test_each_failed_probe_doubles_the_ejection_up_to_the_bound():
         health = health_after_probe(health, ready=False, now=now)
         seconds.append((health.ejected_until or 0.0) - now)
 
-    assert seconds == [2.0, 4.0, 8.0, *[LONGEST_EJECTION_SECONDS] * 3]
+    assert seconds == [2.0, 4.0, 8.0, *[MAX_EJECTION_SECONDS] * 3]
 
 
 def test_a_probe_is_due_when_the_ejection_is_over_and_not_before():

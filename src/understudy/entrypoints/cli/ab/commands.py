@@ -25,7 +25,7 @@ from understudy.experiments.declaring import AbQuestion, candidates, declare_tes
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
 WITHIN, EFFECT, LOOKS = "7d", "5%", 5
-MOST_LOOKS = 20
+MAX_LOOKS = 20
 _EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
 
 Effect = Annotated[
@@ -53,7 +53,7 @@ def plan(
     effect: Effect = None,
     within: Within = None,
     per_call: PerCall = False,
-    looks: Annotated[int, typer.Option(min=1, max=MOST_LOOKS, help="How often one may look and decide.")] = LOOKS,
+    looks: Annotated[int, typer.Option(min=1, max=MAX_LOOKS, help="How often one may look and decide.")] = LOOKS,
     version: Version = None,
     seed_figures: Annotated[bool, typer.Option("--seed-figures", help="Show seed 003's one-sample sizes too.")] = False,
     as_json: AsJson = False,
@@ -78,7 +78,7 @@ def report(
     ] = None,
     looks: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_LOOKS, help="Declare a test with so many looks, if none is open."),
+        typer.Option(min=1, max=MAX_LOOKS, help="Declare a test with so many looks, if none is open."),
     ] = None,
     effect: Effect = None,
     within: Within = None,

@@ -12,7 +12,7 @@ from understudy.adapters import migrations
 from understudy.adapters.migrations.bounds import PATIENCE, Patience
 from understudy.adapters.migrations.fitness import examine_fitness
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
-from understudy.adapters.postgres.partitions import MOST_MONTHS_AHEAD, ensure_partitions
+from understudy.adapters.postgres.partitions import MAX_MONTHS_AHEAD, ensure_partitions
 from understudy.entrypoints.cli.db.archive import archive
 from understudy.entrypoints.cli.db.sql_prompt import find_psql, prompt_call, run_prompt
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
@@ -132,7 +132,7 @@ async def _examine(settings: Settings) -> tuple[str | None, Sequence[str], list[
 @app.command()
 def partitions(
     *,
-    months_ahead: Annotated[int, typer.Option(min=0, max=MOST_MONTHS_AHEAD, help="Months to have from now on.")] = 3,
+    months_ahead: Annotated[int, typer.Option(min=0, max=MAX_MONTHS_AHEAD, help="Months to have from now on.")] = 3,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

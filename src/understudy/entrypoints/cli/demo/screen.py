@@ -34,7 +34,7 @@ from understudy.errors import UnderstudyError
 from understudy.settings import Settings
 
 READY_WIDTH, SECONDS_WIDTH = 80, 7
-FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
+FIRST_LINE_SECONDS, MAX_PAUSE_SECONDS = 10.0, 600.0
 """Without a terminal a line of figures comes after 10 s, then each time after twice as long, up to 10 minutes."""
 LADDER_SECONDS = 15.0
 """Without a terminal the state of a rollout is said this often."""
@@ -103,7 +103,7 @@ class Scene:
         if self._live is not None:
             self._renew()
         elif time.monotonic() - self._stood >= self._next_line and not self._is_quiet:
-            self._next_line = min(self._next_line * 2, self._next_line + LONGEST_PAUSE_SECONDS)
+            self._next_line = min(self._next_line * 2, self._next_line + MAX_PAUSE_SECONDS)
             self._print(self._figures)
 
     def tell(self, moment: Moment) -> None:

@@ -16,7 +16,7 @@ from understudy.adapters.postgres.history import PostgresPredictionHistory
 from understudy.core.drift.baseline import Baseline, Baselines, baseline_to_json, baselines_of
 from understudy.core.drift.hours import PREDICTION
 from understudy.core.drift.training_profile import training_columns
-from understudy.core.drift.version_drift import MOST_INPUTS
+from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.features import Feature
 from understudy.entrypoints.cli.drift.text import change_rows, change_table, names_words
@@ -29,7 +29,7 @@ from understudy.entrypoints.cli.shared.registry_session import with_registry
 from understudy.entrypoints.cli.shared.rendering import advice_console, show
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (
-    MOST_SCORES,
+    MAX_SCORES,
     LoggedProfile,
     Profile,
     TrainingRefused,
@@ -168,9 +168,7 @@ def _from_log(record: VersionRecord, since: str) -> Made:
         ) from None
     notes = [_logged_inputs_words(record.model_name, found)]
     if found.rows < found.calls:
-        notes.append(
-            f"A sample of about {MOST_SCORES:,} of {found.calls:,} scores, by the hash of their prediction id."
-        )
+        notes.append(f"A sample of about {MAX_SCORES:,} of {found.calls:,} scores, by the hash of their prediction id.")
     return Made(found.baselines, f"the log since {since}, {found.rows:,} scores", found.rows, notes)
 
 
@@ -215,10 +213,10 @@ def _read(table: Table, score_column: str | None, only: str | None) -> Profile:
             f"no column of {table.path} is a single input of {table.version}, or its score; {table.has}",
             f"Name columns like its inputs: {table.inputs}.",
         )
-    if len(columns.features) > MOST_INPUTS:
+    if len(columns.features) > MAX_INPUTS:
         raise CommandRefused(
             ExitCode.USAGE,
-            f"{table.path} has {len(columns.features)} inputs of {table.version}; {MOST_INPUTS} are set at most",
+            f"{table.path} has {len(columns.features)} inputs of {table.version}; {MAX_INPUTS} are set at most",
             "Name those that matter: --columns A,B.",
         )
     return profile_rows(_with_progress(table.opened, columns.names), columns, table.opened.columns, table.features)

@@ -11,8 +11,8 @@ from understudy.entrypoints.cli.drift.text import heading_line, lag_words, limit
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
-_MOST_CATEGORIES = 12
-_MOST_LIMITS = 20
+_MAX_CATEGORIES = 12
+_MAX_LIMITS = 20
 """A distance is drawn up to so many limits; the seed's rule knows infinite ones."""
 _CENT = 100
 _HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
@@ -51,7 +51,7 @@ def _charts(subject: SubjectView, version: VersionView, view: DriftView) -> list
 def _distributions(subject: SubjectView, version: VersionView, baseline: Baseline | None) -> list[str]:
     title = f"v{version.version}: {subject.drift.subject}"
     if isinstance(baseline, CategoricalBaseline):
-        shares = shares_of(baseline, subject.recent)[:_MOST_CATEGORIES]
+        shares = shares_of(baseline, subject.recent)[:_MAX_CATEGORIES]
         rows = [(one.name, f"{_CENT * one.baseline:.1f} %", f"{_CENT * one.now:.1f} %") for one in shares]
         return [charts.table((title, "baseline", "now"), rows)]
     shapes = shapes_of(baseline, subject.recent) if isinstance(baseline, NumericBaseline) else None
@@ -73,7 +73,7 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
     shown = drift.shown
     assert shown is not None, "only what is compared is drawn"
     points = [
-        (at, min(distance, _MOST_LIMITS * shown.limit))
+        (at, min(distance, _MAX_LIMITS * shown.limit))
         for at, distance in zip(drift.history_seconds, drift.history, strict=True)
     ]
     since = drift.since_seconds

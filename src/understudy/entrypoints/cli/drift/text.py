@@ -22,7 +22,7 @@ _DAY = 86_400.0
 _CENT = 100
 _STYLES = {DriftVerdict.DRIFT: "bold red", DriftVerdict.NONE: "bold green"}
 _SHOWN_CATEGORIES = 2
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 class NextStep(NamedTuple):
@@ -235,5 +235,5 @@ def baseline_words(baseline: Baseline | None) -> str:
 
 def names_words(names: Sequence[str]) -> str:
     """Return a list of names that does not get long."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

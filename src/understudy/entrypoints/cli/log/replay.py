@@ -16,7 +16,7 @@ from understudy.entrypoints.documents.experiments import replay_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.experiments.log_replay import ReplayWanted
 
-MOST_WITHIN_SECONDS = 3_600.0
+MAX_WITHIN_SECONDS = 3_600.0
 
 
 def run_replay(wanted: ReplayWanted, *, as_json: bool) -> None:
@@ -25,7 +25,7 @@ def run_replay(wanted: ReplayWanted, *, as_json: bool) -> None:
     Raises:
         typer.Exit: With 1 unless every call was sent, answered and compared, and there was one.
     """
-    if wanted.within_seconds > MOST_WITHIN_SECONDS:
+    if wanted.within_seconds > MAX_WITHIN_SECONDS:
         raise CommandRefused(ExitCode.USAGE, "--within: a replay may take an hour", "Name 1h, or less.")
     keep_log_off_output()
     settings = settings_with_demo()

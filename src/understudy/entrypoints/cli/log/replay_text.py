@@ -19,9 +19,9 @@ from understudy.ports.registry import STAGING
 
 Row = tuple[str, str, str, str]
 NOTHING_WRITTEN = "Nothing was written: a replay leaves no row in the log, and nothing in cache, metrics and windows."
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 """Versions that the first line names."""
-_LONGEST_LABEL = 40
+_MAX_LABEL = 40
 _MINUS = "\N{MINUS SIGN}"
 
 
@@ -48,8 +48,8 @@ def heading_line(found: ReplayFinding) -> str:
     """Return what is compared, over which time, and how many calls that is."""
     question = found.question
     answered = [question.labels[version_id] for version_id in found.answered_by]
-    more = len(answered) - _MOST_NAMED
-    by = ", ".join(answered[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(answered) - _MAX_NAMED
+    by = ", ".join(answered[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
     lasted = duration_words(question.wanted.until - question.wanted.since)
     against = f" against what {by} answered" if by else ""
     wanted = question.wanted
@@ -180,7 +180,7 @@ def _answer_text(answer: Answer | None) -> str:
         return "-" if answer is None or answer.score is None else f"{answer.score:.4g}"
     label = orjson.loads(answer.label)
     shown = label if isinstance(label, str) else answer.label
-    return shown if len(shown) <= _LONGEST_LABEL else f"{shown[:_LONGEST_LABEL]}…"
+    return shown if len(shown) <= _MAX_LABEL else f"{shown[:_MAX_LABEL]}…"
 
 
 def _notes(found: ReplayFinding) -> list[str]:

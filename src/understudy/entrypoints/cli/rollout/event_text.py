@@ -28,7 +28,7 @@ _STATES = {
     CheckState.TOO_EARLY: Text("… too early", "dim"),
     CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
 }
-_MOST_EVIDENCE = 1_000_000
+_MAX_EVIDENCE = 1_000_000
 
 
 def opening(moment: Moment) -> Text:
@@ -67,7 +67,7 @@ def state_words(row: Evidence) -> Text:
 def evidence_words(row: Evidence) -> str:
     """Return how much evidence against chance there is, of how much is needed."""
     found, needed = row.evidence or 0.0, row.evidence_needed or 0.0
-    return f"{found:,.0f} of {needed:,.0f}" if found < _MOST_EVIDENCE else f">{_MOST_EVIDENCE:,} of {needed:,.0f}"
+    return f"{found:,.0f} of {needed:,.0f}" if found < _MAX_EVIDENCE else f">{_MAX_EVIDENCE:,} of {needed:,.0f}"
 
 
 def ladder_line(view: RolloutView) -> Text:

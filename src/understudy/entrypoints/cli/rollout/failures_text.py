@@ -4,9 +4,9 @@ from rich.text import Text
 
 from understudy.errors import leaf_errors
 from understudy.ports.prediction_history import LoggedFailures
-from understudy.rollout.failures import MOST_ROWS
+from understudy.rollout.failures import MAX_ROWS
 
-MOST_CODES = 3
+MAX_CODES = 3
 """That are named."""
 _NAMES = {error.code: error.__name__ for error in leaf_errors()}
 
@@ -16,12 +16,12 @@ def failures_line(challenger: str, failures: LoggedFailures) -> list[Text]:
     if not failures.calls_by_code:
         return []
     codes = list(failures.calls_by_code.items())
-    words = [f"{code}{f' {_NAMES[code]}' if code in _NAMES else ''} {calls:,}" for code, calls in codes[:MOST_CODES]]
+    words = [f"{code}{f' {_NAMES[code]}' if code in _NAMES else ''} {calls:,}" for code, calls in codes[:MAX_CODES]]
     line = _opening(challenger).append(", ".join(words))
-    more = len(codes) - MOST_CODES
+    more = len(codes) - MAX_CODES
     line.append(f" and {more} more code{'' if more == 1 else 's'}" if more > 0 else "")
     if not failures.is_whole:
-        line.append(f", of each version's newest {MOST_ROWS:,} calls", "dim")
+        line.append(f", of each version's newest {MAX_ROWS:,} calls", "dim")
     return [line.append(f" → understudy explain {codes[0][0]}", "dim")]
 
 

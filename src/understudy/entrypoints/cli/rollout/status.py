@@ -23,7 +23,7 @@ from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.replay import read_evidence
 from understudy.rollout.status import Picture
 
-MOST_EVENTS = 12
+MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
 """After so long nobody leads, and nothing is judged."""
 _BAR, _FRAME = 40, 54
@@ -33,7 +33,7 @@ _WHOLE = 100
 
 
 def portrait(
-    picture: Picture, width: int | None = None, most_events: int = MOST_EVENTS, notes: Sequence[Text] = ()
+    picture: Picture, width: int | None = None, most_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
 ) -> list[RenderableType]:
     """Return a rollout as the parts of a screen.
 

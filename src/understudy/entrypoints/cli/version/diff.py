@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.errors import NotRegistered
 from understudy.ports.registry import Registry, VersionRecord
 
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 """Characters of a value that people are shown; a default may be a list of a million numbers."""
 _ABSENT = "-"
 _SAID_IN_WORDS = ("dtype", "shape", "required", "features")
@@ -132,10 +132,10 @@ def _cells_of(difference: Difference) -> tuple[str, str, str]:
 
 
 def value_words(difference: Difference, value: Any) -> str:
-    """Return one side of a difference; a dash where it is not there, never more than :data:`MOST_SHOWN` characters."""
+    """Return one side of a difference; a dash where it is not there, never more than :data:`MAX_SHOWN` characters."""
     words = _words(difference, value)
-    more = len(words) - MOST_SHOWN
-    return f"{words[:MOST_SHOWN]} and {more:,} characters more" if more > 0 else words
+    more = len(words) - MAX_SHOWN
+    return f"{words[:MAX_SHOWN]} and {more:,} characters more" if more > 0 else words
 
 
 def _words(difference: Difference, value: Any) -> str:

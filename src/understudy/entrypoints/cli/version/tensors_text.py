@@ -11,8 +11,8 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.errors import SchemaInvalid
 from understudy.ports.registry import VersionRecord
 
-MOST_TENSORS = 20
-MOST_NAMES = 8
+MAX_TENSORS = 20
+MAX_NAMES = 8
 """Features of one tensor, or labels, that are named."""
 
 
@@ -24,7 +24,7 @@ def tensors_text(record: VersionRecord) -> list[RenderableType]:
         said = f"no proxy can use the version: {problem.detail}\n→ {problem.next_step}"
         return ["", Text("! ", "yellow").append(said)]
     columns = [Column("tensor"), Column("name"), Column("datatype"), Column("shape"), Column("holds")]
-    shown = [_input_cells(inputs, tensor) for tensor in inputs.packed[:MOST_TENSORS]]
+    shown = [_input_cells(inputs, tensor) for tensor in inputs.packed[:MAX_TENSORS]]
     table = a_table(columns, [*shown, _output_cells(output, inputs)])
     more = len(inputs.packed) - len(shown)
     lines = [Text(f"and {more:,} more inputs: --json has them all", "dim")] if more else []
@@ -68,5 +68,5 @@ def _meaning(schema: OutputSchema) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

@@ -22,13 +22,13 @@ from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
 from understudy.settings import Settings
 
-MOST_LISTED = 100
+MAX_LISTED = 100
 NAME_PATTERN = r"^[^\x00]{1,255}$"
 USUAL_WANTED = Wanted(0.05)
 """What a report without a declared test looks for, on the command line too."""
 
 DriftPolicyName = Literal["default", "seed"]
-Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
 DryRun = Annotated[bool, Query(description="Say what would happen; change nothing.")]
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
 

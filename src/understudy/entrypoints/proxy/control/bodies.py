@@ -12,7 +12,7 @@ from understudy.rollout.start import plan_problems
 
 MAX_BODY_BYTES = 32_768
 MAX_REASON, MAX_SALT, MAX_CATEGORIES = 1_000, 255, 1_000
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 """As many digits as a generation or an id may have and still fit 64 bits."""
 _ROLES = ("champion", "challenger")
 
@@ -100,7 +100,7 @@ def read_generation(if_match: str | None) -> int:
 
 def number_of(text: str) -> int | None:
     """Return a number of Postgres' as a caller writes it; ``None`` when it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
 class _Reader:

@@ -9,9 +9,9 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.core.schema.features import Feature
 from understudy.serving.champion_health import Reachability
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Rejected models that `/readyz` names."""
-LONGEST_REASON = 255
+MAX_REASON = 255
 """Characters of why one is."""
 DRAINING_DETAIL = {"status": "draining", "detail": "this proxy is about to end; ask another one"}
 
@@ -108,7 +108,7 @@ def readiness(
         if found.asked < models:
             detail["detail"] = f"{found.asked} of {models} champions were asked in time and none answers; others follow"
     if snapshot.rejected:
-        named = islice(snapshot.rejected.items(), MOST_NAMED)
-        detail["rejected"] = {name: why[:LONGEST_REASON] for name, why in named}
+        named = islice(snapshot.rejected.items(), MAX_NAMED)
+        detail["rejected"] = {name: why[:MAX_REASON] for name, why in named}
         detail["rejected_models"] = len(snapshot.rejected)
     return found.is_reachable, detail

@@ -31,7 +31,7 @@ _TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _LABEL_CHARACTERS = "/:+@,;=!*'() "
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 MAX_TIMEOUT_MS = 3_600_000
 _CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResult}
 
@@ -95,7 +95,7 @@ def read_headers(raw: RawHeaders) -> Honoured:
 
 
 def _length(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _MOST_DIGITS else None
+    return int(value) if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS else None
 
 
 def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:

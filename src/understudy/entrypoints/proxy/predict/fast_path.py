@@ -26,7 +26,7 @@ EXPRESS = "understudy.express"
 """Where the server's state has the lane, once the lifespan has begun."""
 _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only names that are the same however a path is read."""
-_LONGEST_TARGET = 512
+_MAX_TARGET = 512
 """Bytes of a target that is remembered: its length is the caller's choice."""
 _JSON_LINE = lines_of([JSON])
 
@@ -164,7 +164,7 @@ class _Call:
 
 def model_of(target: bytes) -> str | None:
     """Return the model that a target asks to predict; ``None`` for any other target."""
-    return _model_of(target) if len(target) <= _LONGEST_TARGET else None
+    return _model_of(target) if len(target) <= _MAX_TARGET else None
 
 
 @lru_cache(maxsize=4_096)

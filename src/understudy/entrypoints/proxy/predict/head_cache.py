@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from understudy.entrypoints.proxy.messages.headers import NAMES_ITSELF, Honoured, RawHeaders
 
-MOST_HEADS = 1_024
-LONGEST_HEAD = 2_048
+MAX_HEADS = 1_024
+MAX_HEAD = 2_048
 """Bytes. Both are bounds of what callers can make us remember: 2 MiB."""
 _END = b"\r\n\r\n"
 
@@ -31,7 +31,7 @@ class KnownHeads:
 
     def find(self, request: bytes) -> tuple[KnownHead, bytes] | None:
         """Return what the head means and the body, when these bytes are one whole request with a known head."""
-        body_at = request.find(_END, 0, LONGEST_HEAD) + len(_END)
+        body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         head = self._heads.get(request[:body_at])
         if head is None or len(request) - body_at != head.body_bytes:
             return None
@@ -43,11 +43,11 @@ class KnownHeads:
         Not so when it names itself, since it will not be met again, nor when head and body are not simply one behind
         the other: empty lines before it, or a body in chunks.
         """
-        body_at = request.find(_END, 0, LONGEST_HEAD) + len(_END)
+        body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         if body_at < len(_END) or len(request) - body_at != head.body_bytes:
             return
         if any(name in NAMES_ITSELF or name == b"transfer-encoding" for name, _ in headers):
             return
-        if len(self._heads) >= MOST_HEADS:
+        if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
         self._heads[request[:body_at]] = head

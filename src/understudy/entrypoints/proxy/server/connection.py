@@ -27,7 +27,7 @@ _CLOSE_LINE = b"connection: close\r\n"
 TURN_BYTES = 4_096
 """What one connection may have read in a turn of the event loop, when requests end in it: a dozen predict calls, or 150
 of the least requests there are."""
-LONGEST_HEAD = 65_536
+MAX_HEAD = 65_536
 """Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
 _WISHES = frozenset((b"upgrade", b"http2-settings"))
@@ -299,7 +299,7 @@ class Connection(HttpToolsProtocol):
     def _is_too_long(self, size: int) -> bool:
         """Whether a head, or trailers, have gone on for too long with these bytes."""
         self._stagnant_bytes = 0 if self._has_progressed or self._is_between else self._stagnant_bytes + size
-        return self._stagnant_bytes > LONGEST_HEAD
+        return self._stagnant_bytes > MAX_HEAD
 
     def _refuse_head(self) -> None:
         self._stop_clock()

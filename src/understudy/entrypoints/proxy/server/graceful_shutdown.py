@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.05
 QUIET_SECONDS = 0.5
 """How long nobody may have asked for anything, before a server that listens alone stops doing so."""
 TICK_SECONDS = 0.1
-LONGEST_END = 5
+MAX_END = 5
 """In drains: after that the process says no more that it turns, and whoever watches may take it for hung."""
 _LAST_LOOKS = 100
 
@@ -75,7 +75,7 @@ class DrainingServer(uvicorn.Server):
 
     async def _tick(self) -> None:
         """Go on doing what uvicorn does all the time: gunicorn takes a worker for hung that says nothing."""
-        for counter in range(round((LONGEST_END * self._drain_seconds) / TICK_SECONDS)):
+        for counter in range(round((MAX_END * self._drain_seconds) / TICK_SECONDS)):
             await self.on_tick(counter)
             await asyncio.sleep(TICK_SECONDS)
 

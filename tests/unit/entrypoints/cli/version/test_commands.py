@@ -9,7 +9,7 @@ from rich.console import Console
 
 from understudy.core.routing.status_changes import KEY
 from understudy.entrypoints.cli.version.commands import status_facts
-from understudy.entrypoints.cli.version.tensors_text import MOST_TENSORS, tensors_text
+from understudy.entrypoints.cli.version.tensors_text import MAX_TENSORS, tensors_text
 from understudy.ports.registry import VersionRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -107,7 +107,7 @@ def test_tensors_of_treatments_have_a_dimension_of_their_own():
 
 
 def test_many_tensors_and_many_features_are_counted_and_not_all_named():
-    many = {"features": [{"name": f"f{number}", "dtype": "float32"} for number in range(MOST_TENSORS + 12)]}
+    many = {"features": [{"name": f"f{number}", "dtype": "float32"} for number in range(MAX_TENSORS + 12)]}
     one = {**many, "tensors": [{"name": "x", "features": [feature["name"] for feature in many["features"]]}]}
 
     assert "and 12 more inputs: --json has them all" in screen(a_record(input_schema=many))

@@ -15,7 +15,7 @@ from understudy.core.schema.version_diff import Difference, Part
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.version.check import Asked, Checked, check_document, check_texts
 from understudy.entrypoints.cli.version.diff import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     compared_of,
     difference_document,
     difference_texts,
@@ -218,7 +218,7 @@ def test_a_long_value_ends_with_how_much_more_there_is():
     words = value_words(Difference(Part.INPUT, "age", "default", default, None), default)
 
     assert words == "[" + "0, " * 66 + "0 and 2,800 characters more"
-    assert words.index(" and ") == MOST_SHOWN
+    assert words.index(" and ") == MAX_SHOWN
 
 
 # -- check -------------------------------------------------------------------------------------------------------------

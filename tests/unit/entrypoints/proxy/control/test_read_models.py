@@ -4,7 +4,7 @@ import orjson
 from builders import a_policy
 
 from understudy.core.routing.policy import PolicySnapshot
-from understudy.entrypoints.proxy.control.read_models import LONGEST_REASON, MOST_NAMED, readiness
+from understudy.entrypoints.proxy.control.read_models import MAX_NAMED, MAX_REASON, readiness
 from understudy.serving.champion_health import NOBODY, Reachability
 
 REACHED = Reachability(is_reachable=True, asked=0)
@@ -17,8 +17,8 @@ def test_of_thousands_of_rejected_models_some_are_named_and_all_are_counted():
     is_ready, detail = readiness(snapshot, REACHED, degraded=False, age_seconds=0.1)
 
     assert is_ready
-    assert (len(detail["rejected"]), detail["rejected_models"]) == (MOST_NAMED, 10_000)
-    assert {len(why) for why in detail["rejected"].values()} == {LONGEST_REASON}
+    assert (len(detail["rejected"]), detail["rejected_models"]) == (MAX_NAMED, 10_000)
+    assert {len(why) for why in detail["rejected"].values()} == {MAX_REASON}
     assert len(orjson.dumps(detail)) < 10_000
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.entrypoints.proxy.messages.headers import Honoured
-from understudy.entrypoints.proxy.predict.head_cache import LONGEST_HEAD, MOST_HEADS, KnownHead, KnownHeads
+from understudy.entrypoints.proxy.predict.head_cache import MAX_HEAD, MAX_HEADS, KnownHead, KnownHeads
 
 BODY = b'{"entity_id":"a"}'
 
@@ -47,7 +47,7 @@ def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_
         a_head() + BODY + b"\r\n",
         a_head() + b"3\r\nabc\r\n0\r\n\r\n",
         b"POST /",
-        a_head(b"cookie: " + b"c" * LONGEST_HEAD) + BODY,
+        a_head(b"cookie: " + b"c" * MAX_HEAD) + BODY,
     ],
 )
 def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_bytes):
@@ -59,8 +59,8 @@ def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_by
 
 def test_callers_who_make_up_heads_cannot_make_us_remember_them_all():
     heads = KnownHeads()
-    for number in range(MOST_HEADS + 10):
+    for number in range(MAX_HEADS + 10):
         heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), [])
 
-    known = sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in range(MOST_HEADS + 10))
+    known = sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in range(MAX_HEADS + 10))
     assert known == 10
