@@ -229,11 +229,41 @@ def test_every_relative_link_of_a_page_resolves(path):
         assert not anchor or anchor in anchors_of(target), link
 
 
-def test_there_are_decisions_and_their_list_names_each():
+def without_links(text: str) -> str:
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+
+
+def title_and_status(decision: Path) -> tuple[str, str]:
+    """Return what a decision's first two lines of text say: its title, and its status without links."""
+    title, status = decision.read_text(encoding="utf-8").split("\n\n", 2)[:2]
+    return title.removeprefix("# "), without_links(status.removeprefix("Status: "))
+
+
+def test_the_list_of_decisions_names_each_once_with_its_title_and_status():
     index = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
 
+    rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((\S+)\) \| (.+) \|$", index, re.MULTILINE)
+    listed = sorted((file, f"{number}. {title}", status) for number, title, file, status in rows)
+
     assert DECISIONS
-    assert re.findall(r"\((\d[^)]+\.md)\)", index) == [path.name for path in DECISIONS]
+    assert listed == [(path.name, *title_and_status(path)) for path in DECISIONS]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_has_the_number_of_its_file_and_a_known_status(path):
+    title, status = title_and_status(path)
+    number = int(path.name[:4])
+
+    assert title.startswith(f"{number}. ")
+    assert re.fullmatch(r"accepted|(amended|superseded) by ADR \d+( and ADR \d+)*", status)
+    assert all(int(later) > number for later in re.findall(r"ADR (\d+)", status))
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_link_to_a_decision_names_the_number_of_its_file(path):
+    links = re.findall(r"\[ADR (\d+)\]\((\d+)-[^)]*\)", path.read_text(encoding="utf-8"))
+
+    assert all(int(shown) == int(linked) for shown, linked in links)
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
