@@ -13,7 +13,7 @@ from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.model_servers.connect import CA_PREFIX, TOKEN_PREFIX
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
 from understudy.core.requests.predict import parse_predict
-from understudy.core.schema.schema.compile import compile_input_schema, compile_output_schema
+from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.entrypoints.cli.shared.errors import ExitCode, exit_code_for
 from understudy.entrypoints.proxy.messages.problems import STATUS
