@@ -26,7 +26,7 @@ secret understudy-owner --from-file="database-url=$folder/owner_url"
 secret understudy-proxy --from-file="database-url=$folder/proxy_url" \
   --from-file="control-database-url=$folder/engineer_url" --from-file="redis-url=$folder/redis_url"
 set -- --from-file="database-url=$folder/monitor_url" --from-file="retention-database-url=$folder/retention_url"
-# Production alerts somebody; the key is yours to put there.
+# Production pages on-call; put your own key there.
 [ ! -f "$folder/pagerduty_routing_key" ] || set -- "$@" --from-file="pagerduty-routing-key=$folder/pagerduty_routing_key"
 secret understudy-monitor "$@"
 secret understudy-retention --from-file="database-url=$folder/retention_url"

@@ -109,7 +109,7 @@ MODEL = Dashboard(
                     quantile(0.99, "predict_duration_seconds", "role, version", OF_MODEL), "{{role}} v{{version}} p99"
                 ),
             ),
-            "Inside the proxy. The line is the promise to callers; a shadow delays nobody.",
+            "Inside the proxy. The line is the objective for callers; a shadow delays no caller.",
             unit="s",
             steps=SLOW_STEPS,
             alerts=("PredictLatencyBudgetBurn",),

@@ -27,13 +27,13 @@ OVERVIEW = Dashboard(
         stat(
             "Pages now",
             Query('count(ALERTS{alertstate="firing",severity="critical"}) or vector(0)'),
-            "Alerts that page somebody. 0 is good.",
+            "Alerts that page on-call. 0 is good.",
             steps=OK_BELOW_ONE,
         ),
         stat(
             "Warnings now",
             Query('count(ALERTS{alertstate="firing",severity="warning"}) or vector(0)'),
-            "Alerts that page nobody.",
+            "Alerts that go to the channel and page no one.",
             steps=((None, GREEN), (1.0, YELLOW)),
         ),
         stat(

@@ -27,7 +27,7 @@ WHERE NOT pg_has_role(login, role, 'MEMBER') \gexec
 -- The owner of the database makes tables and gives the roles their rights; it is no superuser.
 SELECT datdba <> 'owner_login'::regrole AS moves FROM pg_database WHERE datname = current_database() \gset
 \if :moves
-  -- Only a member of the new owner may give a database to it; whoever runs this needs to be one no longer than that.
+  -- Only a member of the new owner may give a database to it; the login that runs this is one only until then.
   GRANT owner_login TO CURRENT_USER;
   SELECT format('ALTER DATABASE %I OWNER TO owner_login', current_database()) \gexec
   REVOKE owner_login FROM CURRENT_USER;
