@@ -110,8 +110,8 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
 .PHONY: bench
-bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3")
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(BENCH)
+bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 .PHONY: profile
 profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes the picture of docs/explanation/performance.md

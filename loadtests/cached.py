@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from loadtests.rounds import Contender, Ledger, details, take_turns
+from loadtests.checkouts import Checkout, Sides
+from loadtests.rounds import Contender, Ledger, cpu_pairs, details, on_both, take_turns
 from loadtests.scene import BENCH, CACHED, Proxy, Scene
-from loadtests.section import Check, Effort, Findings, Section, Target
+from loadtests.section import Check, Compared, Effort, Findings, Section, Target
 from loadtests.wrk import Load
 
 _KNOWN = Load(seed=7)
@@ -55,10 +56,14 @@ def _contender(name: str, proxy: Proxy, model: str) -> Contender:
     return Contender(name, proxy.url(model), proxy.pid, settle=proxy.await_log, what=_KNOWN)
 
 
-def _with_redis(scene: Scene) -> Proxy:
+def _with_redis(scene: Scene, checkout: Checkout | None = None) -> Proxy:
     """Return a proxy without the first level, so that every hit is Redis'; it waits for that on a busy machine too."""
     return scene.proxy(
-        "cache-in-redis", with_valkey=True, memory_cache_bytes=0, redis_timeout_seconds=_REDIS_TIMEOUT_SECONDS
+        "cache-in-redis",
+        checkout=checkout,
+        with_valkey=True,
+        memory_cache_bytes=0,
+        redis_timeout_seconds=_REDIS_TIMEOUT_SECONDS,
     )
 
 
@@ -78,4 +83,19 @@ def _hits_are_logged(ledger: Ledger, proxies: Mapping[str, Proxy]) -> list[Check
     ]
 
 
-SECTION = Section("P3", "answers from the cache", run)
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Measure a hit in each level with both checkouts' proxies."""
+    levels = {"in the process": checkouts.map(lambda one: scene.proxy("cache-in-process", checkout=one))}
+    if scene.valkey_url is not None:
+        levels["from Redis"] = checkouts.map(lambda one: _with_redis(scene, one))
+    proxies = [proxy for both in levels.values() for proxy in both]
+    ledger = Ledger(scene, proxies)
+    hits = {name: on_both(f"hit {name}", both, CACHED, _KNOWN) for name, both in levels.items()}
+    contenders = [one for both in hits.values() for one in both]
+    for one in contenders:
+        one.load(_FILL_SECONDS)
+    take_turns(scene, contenders, effort)
+    return Compared([cpu_pairs("P3", f"hit {name}", both) for name, both in hits.items()], ledger.checks(contenders))
+
+
+SECTION = Section("P3", "answers from the cache", run, compare)

@@ -2,10 +2,12 @@
 
 from statistics import median
 
+from loadtests.checkouts import Checkout, Sides
+from loadtests.pairs import Pairs
 from loadtests.result import say
-from loadtests.rounds import Contender, Ledger, details, take_turns
+from loadtests.rounds import Contender, Ledger, details, on_both, take_turns
 from loadtests.scene import PROMPT, Scene
-from loadtests.section import Effort, Findings, Section, Target
+from loadtests.section import Compared, Effort, Findings, Section, Target
 from loadtests.steady import percentiles_of, steady_load
 from loadtests.wrk import FULL, Answered
 
@@ -72,4 +74,43 @@ def queue_ms(run: Answered, connections: int) -> float:
     return connections / run.per_second * 1000
 
 
-SECTION = Section("P5", "16 to 512 connections", run)
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Measure both checkouts' proxies with few and with many connections, and at a low rate."""
+    proxies = checkouts.map(lambda one: scene.proxy(checkout=one))
+    ledger = Ledger(scene, proxies)
+    few, many = (
+        on_both(f"{count} connections", proxies, what=FULL._replace(connections=count)) for count in (FEW, MANY)
+    )
+    contenders = [*few, *many]
+    take_turns(scene, contenders, effort)
+
+    say(f"  {PER_SECOND} requests a second, in turns")
+    p50_ms: Sides[list[float]] = Sides([], [])
+    answers = failed = 0
+    for _ in range(effort.rounds):
+        for proxy, rounds in zip(proxies, p50_ms, strict=True):
+            load = steady_load(proxy.port, PROMPT, PER_SECOND, effort.seconds)
+            answers, failed = answers + len(load.answers), failed + len(load.failed)
+            rounds.append(percentiles_of(load).p50_ms)
+    for proxy in proxies:
+        proxy.await_log()
+    p99_ms = many.map(lambda one: [turn.answered.p99_ms for turn in one.rounds])
+    return Compared(
+        [
+            *(
+                Pairs("P5", f"time ÷ answers, {count} connections", "µs", both.map(_wall_us))
+                for count, both in ((FEW, few), (MANY, many))
+            ),
+            Pairs("P5", f"p99 at {MANY} connections", "ms", p99_ms),
+            Pairs("P5", f"p50 at {PER_SECOND} a second", "ms", p50_ms),
+        ],
+        ledger.checks(contenders, answers, failed),
+    )
+
+
+def _wall_us(contender: Contender) -> list[float]:
+    """Return the inverse of the throughput in each round, so that less is better."""
+    return [1e6 / turn.answered.per_second for turn in contender.rounds]
+
+
+SECTION = Section("P5", "16 to 512 connections", run, compare)

@@ -11,9 +11,11 @@ import asyncpg
 from e2e.flips import FLIP, lags_seconds
 from e2e.load import Load, run_load
 
+from loadtests.checkouts import Checkout, Sides
+from loadtests.pairs import Pairs
 from loadtests.result import say
 from loadtests.scene import BENCH, Proxy, Scene, path_of
-from loadtests.section import Check, Effort, Findings, Section, Target
+from loadtests.section import Check, Compared, Effort, Findings, Section, Target
 from loadtests.steady import body_of
 from loadtests.wrk import Answered, run_wrk
 
@@ -116,12 +118,53 @@ async def _flip(scene: Scene, proxy: Proxy, flips: int) -> Flipped:
 
 def _was_looked_at(when: str, flipped: Flipped, flips: int) -> Check:
     """Hold the probe to account: a policy that answered nobody before the next one came was not looked at."""
-    met = len({answer.headers.get(b"x-policy-generation") for answer in flipped.load.answers})
+    met = _met(flipped)
     return Check(f"the probe met nearly every policy, {when}", met >= _MET_SHARE * flips, f"{met} of {flips + 1}")
+
+
+def _met(flipped: Flipped) -> int:
+    """Return how many policies answered the probe."""
+    return len({answer.headers.get(b"x-policy-generation") for answer in flipped.load.answers})
+
+
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Flip with the workers of both checkouts in turns, idle and at full load."""
+    proxies = checkouts.map(lambda one: scene.proxy("two-workers", checkout=one, workers=WORKERS))
+    idle: Sides[list[Flipped]] = Sides([], [])
+    busy: Sides[list[Flipped]] = Sides([], [])
+    pushed = 0
+    for number in range(1, effort.rounds + 1):
+        say(f"  pair {number} of {effort.rounds}: {QUICK_FLIPS} flips, idle and at full load")
+        for proxy, found in zip(proxies, idle, strict=True):
+            found.append(asyncio.run(_flip(scene, proxy, QUICK_FLIPS)))
+        for proxy, found in zip(proxies, busy, strict=True):
+            with _crowd(proxy) as crowd:
+                found.append(asyncio.run(_flip(scene, proxy, QUICK_FLIPS)))
+            pushed += sum(run.not_200 + run.broken for run in crowd)
+            proxy.await_log()
+    every = [flipped for both in (idle, busy) for side in both for flipped in side]
+    failed = sum(len(one.load.failed) for one in every) + pushed
+    seen = min(_met(one) for one in every)
+    return Compared(
+        [
+            Pairs("P6", "commit to last stale request, idle: p50", "ms", idle.map(lambda found: _seen_ms(found, 50))),
+            Pairs("P6", "commit to last stale request, idle: p99", "ms", idle.map(lambda found: _seen_ms(found, 99))),
+            Pairs("P6", "commit to last stale, full load: p99", "ms", busy.map(lambda found: _seen_ms(found, 99))),
+        ],
+        [
+            Check("no request failed", failed == 0, f"{failed:,} failed"),
+            Check("the probe met nearly every policy", seen >= _MET_SHARE * QUICK_FLIPS, f"at least {seen}"),
+        ],
+    )
+
+
+def _seen_ms(found: Sequence[Flipped], percent: int) -> list[float]:
+    """Return a percentile of the lags of each, but at least the time between two probes, which see no shorter one."""
+    return [max(one.percentile(percent), 1000 / _PROBES_PER_SECOND) for one in found]
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 3) for value in values]
 
 
-SECTION = Section("P6", "a change of the policy", run)
+SECTION = Section("P6", "a change of the policy", run, compare)

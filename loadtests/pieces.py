@@ -1,12 +1,13 @@
 """P11: the request's own computing beside the plain way, and how soon a person or a caller is served."""
 
 import json
+import os
 import random
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -15,14 +16,16 @@ import orjson
 from builders import a_version
 
 from loadtests import plain_body
+from loadtests.checkouts import Checkout, Sides
 from loadtests.machine import SERVER_CORE, cpu_seconds, ended_children_cpu_seconds, on_core
+from loadtests.pairs import Pairs
 from loadtests.plain_body import FEATURES, Body
 from loadtests.result import say
 from loadtests.scene import BENCH, INPUT_SCHEMA, Scene
-from loadtests.section import Check, Effort, Findings, Section, Target
-from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.core.requests.predict import read_predict
-from understudy.core.routing.route import bucket_of
+from loadtests.section import Check, Compared, Effort, Findings, Section, Target
+from understudy.adapters.loopback_ports import free_port
+from understudy.core.request import read_predict
+from understudy.core.routing import bucket_of
 
 BODIES, ROUNDS, STARTS = 1_000, 15, 5
 _POLL_SECONDS = 0.005
@@ -107,10 +110,10 @@ def _microseconds(way: Callable[[bytes], object], bodies: Sequence[bytes]) -> fl
     return (time.thread_time() - started) / len(bodies) * 1e6
 
 
-def _cpu_of(command: Sequence[str]) -> float:
+def _cpu_of(command: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
     """Return the processor time of a command that is run to its end."""
     before = ended_children_cpu_seconds()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env={**os.environ, **(environment or {})})
     return ended_children_cpu_seconds() - before
 
 
@@ -121,14 +124,17 @@ class Start(NamedTuple):
     cpu_seconds: float
 
 
-def _until_ready(scene: Scene, number: int) -> Start:
+def _until_ready(scene: Scene, number: int, checkout: Checkout | None = None) -> Start:
     """Start a proxy, and stop it when it is ready."""
     assert scene.versions
-    name = f"starting-{number}"
+    name = f"starting-{number}" if checkout is None else f"starting-{number}-{checkout.name}"
+    environment = None if checkout is None else checkout.environment
     port = free_port()
     started = time.monotonic()
     with on_core(SERVER_CORE):
-        scene.stack.start_proxy(name, wait_ready=False, port=port, state_dir=scene.folder / f"state-{name}")
+        scene.stack.start_proxy(
+            name, wait_ready=False, environment=environment, port=port, state_dir=scene.folder / f"state-{name}"
+        )
     scene.stack.wait_ready(name, poll_seconds=_POLL_SECONDS)
     process = scene.stack.processes.pop(name)
     start = Start(time.monotonic() - started, cpu_seconds([process.pid]))
@@ -136,4 +142,34 @@ def _until_ready(scene: Scene, number: int) -> Start:
     return start
 
 
-SECTION = Section("P11", "pieces", run)
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Measure the start of both checkouts' command line and proxies in turns."""
+    help_command = [sys.executable, "-m", "understudy.entrypoints.cli", "--help"]
+    helped: Sides[list[float]] = Sides([], [])
+    readied: Sides[list[Start]] = Sides([], [])
+    for one in checkouts:
+        _cpu_of(help_command, one.environment)  # its bytecode is compiled once
+        _until_ready(scene, 0, one)
+    for number in range(1, effort.rounds + 1):
+        for one, found in zip(checkouts, helped, strict=True):
+            found.append(_cpu_of(help_command, one.environment))
+        for one, starts in zip(checkouts, readied, strict=True):
+            starts.append(_until_ready(scene, number, one))
+        say(f"  pair {number} of {effort.rounds}, s until ready: {', '.join(f'{x[-1].seconds:.2f}' for x in readied)}")
+    return Compared(
+        [
+            Pairs("P11", "understudy --help, CPU", "s", helped),
+            Pairs("P11", "proxy ready after exec", "s", readied.map(lambda starts: [one.seconds for one in starts])),
+            Pairs(
+                "P11",
+                "proxy ready after exec, CPU",
+                "s",
+                readied.map(lambda starts: [one.cpu_seconds for one in starts]),
+            ),
+        ]
+    )
+
+
+SECTION = Section(
+    "P11", "pieces", run, compare, left_out="decode, validate, hash, bucket, pack run in the benchmark's own process"
+)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from loadtests.target import Findings, Target
+from loadtests.target import Check, Findings, Target
 
 _TARGET = "{:<5}{:<52}{:>12}{:>12}{:>12}{:>8}{:>7}"
 _FRACTION = 0.2
@@ -17,13 +17,14 @@ def table(found: Mapping[str, Findings]) -> str:
     lines = [_TARGET.format("", "target", "figure", "bound", "peer", "ratio", "").rstrip()]
     lines += [_line(target) for findings in found.values() for target in findings.targets]
     lines.append("")
-    lines += [
-        _CHECK.format(name, "ok" if check.holds else "NOT", check.text, check.found)
-        for name, findings in found.items()
-        for check in findings.checks
-    ]
+    lines += [check_line(name, check) for name, findings in found.items() for check in findings.checks]
     notes = [f"{name:<5}{note}" for name, findings in found.items() for note in findings.notes]
     return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def check_line(section: str, check: Check) -> str:
+    """Return what a check found."""
+    return _CHECK.format(section, "ok" if check.holds else "NOT", check.text, check.found)
 
 
 def _line(target: Target) -> str:

@@ -33,11 +33,11 @@ def about() -> dict[str, Any]:
     }
 
 
-def commit() -> str:
+def commit(source: Path = ROOT / "src") -> str:
     """Return the commit that is checked out, with a ``+`` when the product's code was changed since; else nothing."""
     try:
-        head = _git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--", "src") else "")
+        head = _git(source, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(source, "status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -51,8 +51,8 @@ def source_digest(source: Path = ROOT / "src") -> str:
     return digest.hexdigest()[:16]
 
 
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True).stdout.strip()
 
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
+from loadtests.checkouts import Sides
 from loadtests.machine import cpu_seconds
+from loadtests.pairs import Pairs
 from loadtests.result import say
-from loadtests.scene import Proxy, Scene
+from loadtests.scene import BENCH, Proxy, Scene
 from loadtests.section import Check, Effort
 from loadtests.wrk import FULL, Answered, Load, run_wrk
 
@@ -88,6 +90,20 @@ def take_turns(scene: Scene, contenders: Sequence[Contender], effort: Effort) ->
             contender.measure(effort.seconds, scene.postgres_pid)
         figures = ", ".join(f"{one.name} {one.rounds[-1].server_us:.1f}" for one in contenders)
         say(f"  round {number} of {effort.rounds}, µs CPU: {figures}")
+
+
+def on_both(name: str, proxies: Sides[Proxy], model: str = BENCH, what: Load = FULL) -> Sides[Contender]:
+    """Return the same load on the proxies of both checkouts."""
+    before, now = (
+        Contender(f"{name}, {side}", proxy.url(model), proxy.pid, settle=proxy.await_log, what=what)
+        for side, proxy in proxies._asdict().items()
+    )
+    return Sides(before, now)
+
+
+def cpu_pairs(target: str, text: str, contenders: Sides[Contender]) -> Pairs:
+    """Return the processor time per request of both, round by round."""
+    return Pairs(target, text, "µs", contenders.map(lambda one: [turn.server_us for turn in one.rounds]))
 
 
 def details(contenders: Sequence[Contender]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 from e2e.stack import Process, Stack, a_stack, sql, wait_for_port
 
+from loadtests.checkouts import Checkout
 from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
 from loadtests.nginx import Nginx, constant_upstreams, splitting_proxy
 from loadtests.plain_body import FEATURES
@@ -162,8 +163,15 @@ class Scene:
         """The versions' ids by model and label; the first one is its model's champion."""
         return asyncio.run(_register(self.postgres.url, self._protocol, self.stubs, self.cast))
 
-    def proxy(self, name: str = "proxy", *, with_valkey: bool = False, **settings: Any) -> Proxy:
-        """Return the proxy of this name, which is started with these settings when it is asked for first."""
+    def proxy(
+        self, name: str = "proxy", *, checkout: Checkout | None = None, with_valkey: bool = False, **settings: Any
+    ) -> Proxy:
+        """Return the proxy of this name, which is started with these settings when it is asked for first.
+
+        With a ``checkout`` it runs that checkout's source, and is one of two proxies of this name.
+        """
+        if checkout is not None:
+            name, settings = f"{name}-{checkout.name}", {"environment": checkout.environment, **settings}
         if name not in self._proxies:
             assert self.versions
             self.stack.redis_url = self.valkey_url if with_valkey else None

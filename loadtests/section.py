@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from loadtests.checkouts import Checkout, Sides
+from loadtests.pairs import Compared as Compared
 from loadtests.scene import Scene
 from loadtests.target import Check as Check
 from loadtests.target import Findings as Findings
@@ -20,8 +22,14 @@ class Effort(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the benchmark that can be run alone."""
+    """A part of the benchmark that can be run alone.
+
+    ``compare`` measures two checkouts in pairs. Only processes that the benchmark starts can run another checkout's
+    source: what is measured in its own process is ``left_out`` of a comparison, and the text says what that is.
+    """
 
     name: str
     title: str
     run: Callable[[Scene, Effort], Findings]
+    compare: Callable[[Scene, Effort, Sides[Checkout]], Compared] | None = None
+    left_out: str = ""

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from statistics import median
 
+from loadtests.checkouts import Checkout, Sides
+from loadtests.pairs import Pairs
 from loadtests.result import say
-from loadtests.rounds import Contender, Ledger, details, take_turns
+from loadtests.rounds import Contender, Ledger, cpu_pairs, details, on_both, take_turns
 from loadtests.scene import BENCH, Scene
-from loadtests.section import Effort, Findings, Section, Target
+from loadtests.section import Compared, Effort, Findings, Section, Target
 from loadtests.steady import Percentiles, percentiles_of, steady_load
 
 PER_SECOND = 400
@@ -61,4 +63,33 @@ def _medians(rounds: Sequence[Percentiles]) -> Percentiles:
     return Percentiles(median(one.p50_ms for one in rounds), median(one.p99_ms for one in rounds))
 
 
-SECTION = Section("P2", "a shadow of every call", run)
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Measure both checkouts' proxies with a shadow of every call, then their callers' latency beside one."""
+    proxies = checkouts.map(lambda one: scene.proxy(checkout=one))
+    ledger = Ledger(scene, proxies)
+    contenders = on_both("with a shadow", proxies)
+    scene.set_shadow("shadow")
+    take_turns(scene, contenders, effort)
+
+    pairs = [cpu_pairs("P2", "CPU with a shadow", contenders)]
+    answers = failed = 0
+    for label, text in (("shadow", "shadow"), ("hanging", "shadow hangs")):
+        say(f"  the champion at {PER_SECOND} requests a second: {text}")
+        scene.set_shadow(label)
+        found: Sides[list[Percentiles]] = Sides([], [])
+        for _ in range(effort.rounds):
+            for proxy, rounds in zip(proxies, found, strict=True):
+                load = steady_load(proxy.port, BENCH, PER_SECOND, effort.seconds * _STEADY_SHARE)
+                answers, failed = answers + len(load.answers), failed + len(load.failed)
+                rounds.append(percentiles_of(load))
+        pairs += [
+            Pairs("P2", f"champion p50, {text}", "ms", found.map(lambda rounds: [one.p50_ms for one in rounds])),
+            Pairs("P2", f"champion p99, {text}", "ms", found.map(lambda rounds: [one.p99_ms for one in rounds])),
+        ]
+    scene.set_shadow(None)
+    for proxy in proxies:
+        proxy.await_log()
+    return Compared(pairs, ledger.checks(contenders, answers, failed))
+
+
+SECTION = Section("P2", "a shadow of every call", run, compare)

@@ -1,8 +1,9 @@
 """P1: the whole path without a cache, beside nginx, an empty ASGI application, and the path as the seed codes it."""
 
-from loadtests.rounds import Contender, Ledger, details, take_turns
+from loadtests.checkouts import Checkout, Sides
+from loadtests.rounds import Contender, Ledger, cpu_pairs, details, on_both, take_turns
 from loadtests.scene import Scene
-from loadtests.section import Effort, Findings, Section, Target
+from loadtests.section import Compared, Effort, Findings, Section, Target
 from loadtests.stub_model import counts_of
 
 
@@ -36,4 +37,13 @@ def run(scene: Scene, effort: Effort) -> Findings:
     )
 
 
-SECTION = Section("P1", "the whole path", run)
+def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
+    """Measure the proxies of both checkouts in turns."""
+    proxies = checkouts.map(lambda one: scene.proxy(checkout=one))
+    ledger = Ledger(scene, proxies)
+    contenders = on_both("understudy", proxies)
+    take_turns(scene, contenders, effort)
+    return Compared([cpu_pairs("P1", "CPU per request", contenders)], ledger.checks(contenders))
+
+
+SECTION = Section("P1", "the whole path", run, compare)

@@ -20,6 +20,10 @@ def test_every_section_is_run_and_has_a_name_of_its_own():
     assert all(name == section.name for name, section in bench.SECTIONS.items())
 
 
+def test_every_section_is_compared_or_says_why_it_is_left_out():
+    assert all(section.compare is not None or section.left_out for section in bench.SECTIONS.values())
+
+
 def test_every_peer_has_a_program_and_locked_requirements():
     for name, peer in PEERS.items():
         kind = peer.python.parts[-4].removeprefix(".venv-")
