@@ -23,9 +23,9 @@ from loadtests.plain_body import FEATURES, Body
 from loadtests.result import say
 from loadtests.scene import BENCH, INPUT_SCHEMA, Scene
 from loadtests.section import Check, Compared, Effort, Findings, Section, Target
-from understudy.adapters.loopback_ports import free_port
-from understudy.core.request import read_predict
-from understudy.core.routing import bucket_of
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.core.requests.predict import read_predict
+from understudy.core.routing.route import bucket_of
 
 BODIES, ROUNDS, STARTS = 1_000, 15, 5
 _POLL_SECONDS = 0.005
