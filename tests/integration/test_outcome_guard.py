@@ -22,7 +22,7 @@ from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.history import Past
 from understudy.rollout.replay import replayed
-from understudy.rollout.status import Onlooker
+from understudy.rollout.status import StatusReader
 
 ENTITIES = 2_000
 PLAN = RolloutPlan(
@@ -136,15 +136,15 @@ async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(databas
     async def measure(view: RolloutView) -> Difference | None:
         return half_as_many() if view.record.id == record.id else None
 
-    picture = await Onlooker(
+    status = await StatusReader(
         rollout.store, PostgresWindowLog(database_url, timeout_seconds=5), measure, "churn"
-    ).picture()
+    ).read()
     screen = StringIO()
-    Console(width=100, file=screen).print(*portrait(picture), sep="\n")
-    page = rollout_page(picture, Past((), (), None, windows_are_gone=False))
+    Console(width=100, file=screen).print(*portrait(status), sep="\n")
+    page = rollout_page(status, Past((), (), None, windows_are_gone=False))
 
     shown = screen.getvalue()
-    assert picture.decision is not None
-    assert picture.decision.verdict is Verdict.ROLL_BACK
+    assert status.decision is not None
+    assert status.decision.verdict is Verdict.ROLL_BACK
     assert any(line.split()[:4] == ["outcome", "0.05", "0.025", "0.5x"] for line in shown.splitlines()), shown
     assert "<td>0.05</td><td>0.025</td><td>0.5x" in page

@@ -32,7 +32,7 @@ from understudy.rollout.metrics import RolloutGauges, Trigger
 from understudy.rollout.start import slow_us_of
 from understudy.rollout.turns import Turns
 from understudy.rollout.warm_up import WarmUpProbe
-from understudy.rollout.window_cache import RolloutSight
+from understudy.rollout.window_cache import WindowCache
 
 _log = structlog.get_logger(__name__)
 
@@ -89,7 +89,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._gauges = RolloutGauges(telemetry)
         self._environment = environment
-        self._sight = RolloutSight(windows)
+        self._window_cache = WindowCache(windows)
         self._turns = Turns()
         self._left_at: dict[int, int] = {}
         """The revision that each rollout was left at."""
@@ -102,7 +102,7 @@ class RolloutExecutor:
             Exception: The last failure, once all were looked at.
         """
         rollout_ids = await self._store.open_ids()
-        self._sight.forget_others(rollout_ids)
+        self._window_cache.forget_others(rollout_ids)
         self._gauges.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
@@ -183,7 +183,7 @@ class RolloutExecutor:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
             return await asyncio.to_thread(_seen_in_windows, view, windows, self._outcome_of(record.id))
-        strata = await self._sight.strata(record.id, view.read_at, seconds=READ_SECONDS)
+        strata = await self._window_cache.strata(record.id, view.read_at, seconds=READ_SECONDS)
         if strata is None:
             return None
         return await asyncio.to_thread(_seen_in_strata, view, strata, self._outcome_of(record.id))

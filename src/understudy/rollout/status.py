@@ -18,7 +18,7 @@ from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
 from understudy.rollout.history import course_of
 from understudy.rollout.outcome_check import Measure, wants_outcome
-from understudy.rollout.window_cache import RolloutSight
+from understudy.rollout.window_cache import WindowCache
 
 LAST_LOOKS = 30
 MEASURED_SECONDS = 60.0
@@ -28,7 +28,7 @@ SHIPPED_SECONDS = 2 * WINDOW_SECONDS
 """Windows that ended longer ago have come from every proxy that is not behind."""
 
 
-class Picture(NamedTuple):
+class RolloutStatus(NamedTuple):
     """A rollout with all that is shown of it."""
 
     view: RolloutView
@@ -51,7 +51,7 @@ class _Seen(NamedTuple):
     requests: Sequence[int] = ()
 
 
-class Onlooker:
+class StatusReader:
     """Looks at one rollout.
 
     Args:
@@ -75,7 +75,7 @@ class Onlooker:
         self._measure_outcome = measure_outcome
         self._model_name = model_name
         self._rollout_id = rollout_id
-        self._sight = RolloutSight(windows)
+        self._window_cache = WindowCache(windows)
         self._events: tuple[object, Sequence[RolloutEventRecord]] = (None, ())
         """With what they were read at."""
         self._known: dict[float, Looked] = {}
@@ -84,7 +84,7 @@ class Onlooker:
         self._after: tuple[object, Decision | None] = (None, None)
         self._outcome: tuple[object, Difference | None] = (None, None)
 
-    async def picture(self) -> Picture:
+    async def read(self) -> RolloutStatus:
         """Return the rollout as it is now.
 
         Raises:
@@ -95,12 +95,12 @@ class Onlooker:
         self._rollout_id, state = view.record.id, view.record.state
         events = await self._events_of(view)
         if state.phase.is_final:
-            return Picture(view, events, None)
+            return RolloutStatus(view, events, None)
         seen = await self._see(view)
         monitor_seconds = None
         if view.policy is not None:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
-        return Picture(view, events, *seen, await self._rates_of(view), monitor_seconds)
+        return RolloutStatus(view, events, *seen, await self._rates_of(view), monitor_seconds)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)
@@ -117,7 +117,7 @@ class Onlooker:
         if state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(view.record.id)
             return _Seen(await asyncio.to_thread(look_at, view, windows, view.read_at))
-        strata = await self._sight.strata(view.record.id, view.read_at)
+        strata = await self._window_cache.strata(view.record.id, view.read_at)
         if strata is None:
             return _Seen()
         return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))

@@ -67,7 +67,7 @@ class _Kept:
             self.blocks[start] = self.blocks[start]._replace(strata=self.joined.between(start, start + BLOCK_SECONDS))
 
 
-class RolloutSight:
+class WindowCache:
     """Remembers strata of several rollouts.
 
     Args:

@@ -11,7 +11,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
-from understudy.rollout.window_cache import SETTLED_SECONDS, RolloutSight
+from understudy.rollout.window_cache import SETTLED_SECONDS, WindowCache
 
 
 class Counting(MemoryPredictionStore):
@@ -45,8 +45,8 @@ def late(window: Window) -> Window:
     return replace(window, key=window.key._replace(epoch=1))
 
 
-async def strata_of(sight: RolloutSight, now: float = NOW) -> Strata:
-    found = await sight.strata(ROLLOUT, now)
+async def strata_of(cache: WindowCache, now: float = NOW) -> Strata:
+    found = await cache.strata(ROLLOUT, now)
     assert found is not None
     return found
 
@@ -62,33 +62,33 @@ async def assert_all_is_there(found: Strata, log: WindowLog) -> None:
 
 async def test_a_second_look_reads_no_block_again(windows):
     log = Counting(windows)
-    sight = RolloutSight(log)
+    cache = WindowCache(log)
 
-    await assert_all_is_there(await strata_of(sight), log)
+    await assert_all_is_there(await strata_of(cache), log)
     first, log.read = [start for start in log.read if start in ALL_BLOCKS], []
-    await assert_all_is_there(await strata_of(sight), log)
+    await assert_all_is_there(await strata_of(cache), log)
 
     assert (first, [start for start in log.read if start in ALL_BLOCKS]) == (ALL_BLOCKS, [])
 
 
 async def test_a_late_window_has_its_own_block_read_again_and_no_other(windows):
     log = Counting(windows)
-    sight = RolloutSight(log)
-    await strata_of(sight)
+    cache = WindowCache(log)
+    await strata_of(cache)
     log.read.clear()
 
     log.add([late(next(window for window in windows if window.key.start == 2 * BLOCK_SECONDS + 30))])
 
-    await assert_all_is_there(await strata_of(sight), log)
+    await assert_all_is_there(await strata_of(cache), log)
     assert [start for start in log.read if start in ALL_BLOCKS] == [2 * BLOCK_SECONDS]
 
 
 async def test_what_was_read_stays_when_time_is_over_and_the_next_look_goes_on(windows):
     log = Counting(windows)
-    sight = RolloutSight(log)
+    cache = WindowCache(log)
 
     looks = 0
-    while (found := await sight.strata(ROLLOUT, NOW, seconds=0.0)) is None:
+    while (found := await cache.strata(ROLLOUT, NOW, seconds=0.0)) is None:
         looks += 1
         assert log.read == ALL_BLOCKS[:looks]
 
@@ -98,12 +98,12 @@ async def test_what_was_read_stays_when_time_is_over_and_the_next_look_goes_on(w
 
 async def test_blocks_that_were_deleted_are_forgotten(windows):
     log = Counting(windows)
-    sight = RolloutSight(log)
-    await strata_of(sight)
+    cache = WindowCache(log)
+    await strata_of(cache)
 
     await log.forget(2 * BLOCK_SECONDS, 100_000)
 
-    found = await strata_of(sight)
+    found = await strata_of(cache)
     assert found.starts[0] == 2 * BLOCK_SECONDS
     await assert_all_is_there(found, log)
 
@@ -113,11 +113,11 @@ async def test_a_late_window_of_an_earlier_day_is_seen_within_as_many_looks_as_t
         replace(w, key=w.key._replace(start=w.key.start + MARKED_SECONDS * day)) for day in range(3) for w in windows
     ]
     log = Counting(days)
-    sight, now = RolloutSight(log), NOW + 2 * MARKED_SECONDS
-    await assert_all_is_there(await strata_of(sight, now), log)
+    cache, now = WindowCache(log), NOW + 2 * MARKED_SECONDS
+    await assert_all_is_there(await strata_of(cache, now), log)
 
     log.add([late(days[0])])
 
-    await strata_of(sight, now)
-    await strata_of(sight, now)
-    await assert_all_is_there(await strata_of(sight, now), log)
+    await strata_of(cache, now)
+    await strata_of(cache, now)
+    await assert_all_is_there(await strata_of(cache, now), log)

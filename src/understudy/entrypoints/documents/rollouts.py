@@ -10,7 +10,7 @@ from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, Ro
 from understudy.rollout.commands import Ordered
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.start import Prepared
-from understudy.rollout.status import Picture
+from understudy.rollout.status import RolloutStatus
 
 
 def rollout_document(record: RolloutRecord) -> dict[str, Any]:
@@ -40,16 +40,16 @@ def listing_document(records: Iterable[RolloutRecord]) -> dict[str, Any]:
     return {"rollouts": [rollout_document(record) for record in records]}
 
 
-def picture_document(
-    picture: Picture, replays: Iterable[tuple[RolloutEventRecord, Replay | Damage | None]]
+def status_document(
+    status: RolloutStatus, replays: Iterable[tuple[RolloutEventRecord, Replay | Damage | None]]
 ) -> dict[str, Any]:
     """Return a rollout with its events as JSON; stored inputs are left out, their replay, or their damage, is there."""
     again = {event.id: replay for event, replay in replays}
-    events = [_event_document(event, again.get(event.id)) for event in picture.events]
-    decision = None if picture.decision is None else picture.decision.to_json()
+    events = [_event_document(event, again.get(event.id)) for event in status.events]
+    decision = None if status.decision is None else status.decision.to_json()
     return {
-        "rollout": rollout_document(picture.view.record),
-        "presence": presence_document(picture.view),
+        "rollout": rollout_document(status.view.record),
+        "presence": presence_document(status.view),
         "decision": decision,
         "events": events,
     }

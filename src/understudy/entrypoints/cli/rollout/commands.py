@@ -39,9 +39,9 @@ from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
     order_document,
-    picture_document,
     rollout_document,
     start_document,
+    status_document,
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
@@ -50,7 +50,7 @@ from understudy.rollout.failures import failures_of
 from understudy.rollout.history import Past, past_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
-from understudy.rollout.status import Onlooker, Picture
+from understudy.rollout.status import RolloutStatus, StatusReader
 from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
@@ -117,31 +117,31 @@ def show_rollout(
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
-    async def look(opened: Opened) -> tuple[Picture, Sequence[Text], Past | None]:
-        picture = await onlooker_of(opened, model, rollout_id).picture()
+    async def look(opened: Opened) -> tuple[RolloutStatus, Sequence[Text], Past | None]:
+        status = await status_reader(opened, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
-        notes = [] if as_json else await _failures(opened, picture)
+        notes = [] if as_json else await _failures(opened, status)
         if html is None:
-            return picture, notes, None
-        windows = await opened.windows.of_rollout(picture.view.record.id)
-        return picture, notes, past_of(picture.view, windows, picture.events)
+            return status, notes, None
+        windows = await opened.windows.of_rollout(status.view.record.id)
+        return status, notes, past_of(status.view, windows, status.events)
 
-    picture, notes, past = with_rollouts(look)
+    status, notes, past = with_rollouts(look)
     if html is not None and past is not None:
-        write_page(html, rollout_page(picture, past))
-    replays = judged_again(picture.events)
-    document = picture_document(picture, replays)
-    began_at = picture.view.record.state.started_at
-    show(document, *portrait(picture, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
+        write_page(html, rollout_page(status, past))
+    replays = judged_again(status.events)
+    document = status_document(status, replays)
+    began_at = status.view.record.state.started_at
+    show(document, *portrait(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
 
 
-async def _failures(opened: Opened, picture: Picture) -> Sequence[Text]:
-    """Say what the challenger's calls failed with, or why nobody can tell: a picture is worth showing without it."""
-    challenger = picture.view.record.state.challenger
+async def _failures(opened: Opened, status: RolloutStatus) -> Sequence[Text]:
+    """Say what the challenger's calls failed with, or why nobody can tell: a status is worth showing without it."""
+    challenger = status.view.record.state.challenger
     try:
-        return failures_line(challenger, await failures_of(opened.history, picture.view))
+        return failures_line(challenger, await failures_of(opened.history, status.view))
     except (RegistryUnavailable, MigrationNeeded) as problem:
         return [unknown_failures(challenger, problem.detail)]
 
@@ -173,31 +173,31 @@ def watch(
 ) -> None:
     """Follow a rollout until it ends; leaving does not stop it."""
     try:
-        picture = with_rollouts(lambda opened: _followed(onlooker_of(opened, model), as_lines=json_lines))
+        status = with_rollouts(lambda opened: _followed(status_reader(opened, model), as_lines=json_lines))
     except KeyboardInterrupt:
         advise(f"It goes on without you. → understudy rollout watch {model}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    raise typer.Exit(_exit_code(picture.view))
+    raise typer.Exit(_exit_code(status.view))
 
 
-def onlooker_of(opened: Opened, model: str, rollout_id: int | None = None) -> Onlooker:
+def status_reader(opened: Opened, model: str, rollout_id: int | None = None) -> StatusReader:
     """Return what looks at a rollout."""
-    return Onlooker(opened.rollouts, opened.windows, opened.measure_outcome, model, rollout_id)
+    return StatusReader(opened.rollouts, opened.windows, opened.measure_outcome, model, rollout_id)
 
 
-async def _followed(onlooker: Onlooker, *, as_lines: bool) -> Picture:
+async def _followed(reader: StatusReader, *, as_lines: bool) -> RolloutStatus:
     if as_lines:
         reminder = Reminder()
 
-        def tell(picture: Picture) -> None:
+        def tell(status: RolloutStatus) -> None:
             reminder.back()
-            print_json(picture_document(picture, ()))
+            print_json(status_document(status, ()))
 
-        return await follow(onlooker, tell, reminder.away)
+        return await follow(reader, tell, reminder.away)
     console = data_console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         screen = Screen(console, live)
-        return await follow(onlooker, screen.tell, screen.away)
+        return await follow(reader, screen.tell, screen.away)
 
 
 @app.command()

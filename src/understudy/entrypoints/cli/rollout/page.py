@@ -18,11 +18,11 @@ from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import Past
-from understudy.rollout.status import Picture
+from understudy.rollout.status import RolloutStatus
 
 _PICTURED = (Check.ERROR_RATE, Check.SLOW_TAIL, Check.TYPICAL_LATENCY, Check.SCORE_SHIFT)
 _RATIO_SPAN = (0.5, 2.0)
-"""What a picture of a ratio shows at least, and how far it goes at most."""
+"""What a chart of a ratio shows at least, and how far it goes at most."""
 _WIDEST_RATIO_SPAN = (0.02, 1_000.0)
 _EVIDENCE_SPAN = (1e-3, 1e5)
 _TELLING_RATIO = 1 / 3
@@ -35,13 +35,13 @@ _MARKS_OF_PHASES: Mapping[str, str] = {
 }
 
 
-def rollout_page(picture: Picture, past: Past) -> str:
+def rollout_page(status: RolloutStatus, past: Past) -> str:
     """Return the whole page; what is not known is left out, and said."""
-    view, state = picture.view, picture.view.record.state
-    shown = picture._replace(requests=past.requests)
+    view, state = status.view, status.view.record.state
+    shown = status._replace(requests=past.requests)
     title = f"{state.model_name}: {state.champion} → {state.challenger} · {state.phase}"
     parts = []
-    if rows := evidence_of(picture):
+    if rows := evidence_of(status):
         parts.append(_checks(rows, state))
     parts += [_pictures(past, check, state) for check in _PICTURED if rows_of(past.looks, check)]
     if past.scores is not None:
@@ -52,7 +52,7 @@ def rollout_page(picture: Picture, past: Past) -> str:
         parts.append(charts.distributions("scores of the calls", arms, past.scores.edges))
     steps = [(share.strip(), f"{mark} {words}") for share, mark, words in ladder_cells(shown)]
     parts.append(charts.story("Steps", steps))
-    parts.append(charts.story("What happened", _told(picture.events)))
+    parts.append(charts.story("What happened", _told(status.events)))
     reason = f' because "{view.record.reason}"' if view.record.reason else ""
     written = datetime.fromtimestamp(view.read_at, UTC)
     note = (
@@ -61,7 +61,7 @@ def rollout_page(picture: Picture, past: Past) -> str:
         "and the challenger's above 1.2 times that. "
         f"Understudy {__version__}, {written:%Y-%m-%d %H:%M}; times are in UTC."
     )
-    return charts.page(title, [sentence_of(picture), *_reservations(past, state)], parts, note)
+    return charts.page(title, [sentence_of(status), *_reservations(past, state)], parts, note)
 
 
 def _reservations(past: Past, state: RolloutState) -> list[str]:
@@ -164,7 +164,7 @@ def _end(state: RolloutState, last: float) -> list[Mark]:
 
 
 def _ratio_span(points: Sequence[Point], limit: float) -> tuple[float, float]:
-    """Return what a picture shows: all values, the later intervals, and the limit."""
+    """Return what a chart shows: all values, the later intervals, and the limit."""
     telling = points[-max(1, round(_TELLING_RATIO * len(points))) :]
     values = [point.value for point in points] + [bound for point in telling for bound in (point.low, point.high)]
     used = [value for value in (*values, limit, *_RATIO_SPAN) if isfinite(value) and value > 0]

@@ -21,7 +21,7 @@ from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.replay import read_evidence
-from understudy.rollout.status import Picture
+from understudy.rollout.status import RolloutStatus
 
 MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
@@ -33,30 +33,30 @@ _WHOLE = 100
 
 
 def portrait(
-    picture: Picture, width: int | None = None, most_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
+    status: RolloutStatus, width: int | None = None, most_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
 ) -> list[RenderableType]:
     """Return a rollout as the parts of a screen.
 
     Args:
-        picture: The rollout.
+        status: The rollout.
         width: Of the screen; by default the terminal's.
         most_events: How many of the latest events are told.
         notes: What else is known of it; said under how it stands.
     """
     width = width or data_console().width
-    state = picture.view.record.state
-    parts: list[RenderableType] = [*heading(picture), "", Text(sentence_of(picture)), *notes]
-    if split := split_lines(picture, width):
+    state = status.view.record.state
+    parts: list[RenderableType] = [*heading(status), "", Text(sentence_of(status)), *notes]
+    if split := split_lines(status, width):
         parts += ["", *split]
-    if rows := evidence_of(picture):
-        parts += ["", checks_table(rows, picture.looks, width, sides=sides_of(state))]
-    parts += ["", _ladder(picture), "", *_story(picture.events[-most_events:], state), ""]
+    if rows := evidence_of(status):
+        parts += ["", checks_table(rows, status.looks, width, sides=sides_of(state))]
+    parts += ["", _ladder(status), "", *_story(status.events[-most_events:], state), ""]
     return [*parts, *(Text(line) for line in next_commands(state))]
 
 
-def heading(picture: Picture) -> list[Text]:
+def heading(status: RolloutStatus) -> list[Text]:
     """Return whose rollout it is, where it stands, and whether anybody acts on it."""
-    view, state = picture.view, picture.view.record.state
+    view, state = status.view, status.view.record.state
     head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
     head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(state)}")
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
@@ -67,32 +67,32 @@ def heading(picture: Picture) -> list[Text]:
     if not view.proxies:
         where = f"generation {generation}; {live_words(0, 0)}{'' if state.phase.is_final else ', so no step is taken'}"
     if not state.phase.is_final:
-        where += f" · {_monitor_words(picture.monitor_seconds)}"
+        where += f" · {_monitor_words(status.monitor_seconds)}"
     lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
     return [*lines, *([Text(silent_words(view.silent), "yellow")] if view.silent.count else [])]
 
 
-def sentence_of(picture: Picture) -> str:
+def sentence_of(status: RolloutStatus) -> str:
     """Return how the rollout stands, in a sentence."""
-    state, decision = picture.view.record.state, picture.decision
+    state, decision = status.view.record.state, status.decision
     if state.promoted_at is not None and not state.phase.is_final and state.phase is not Phase.WAITING:
-        return _warm_sentence(picture)
+        return _warm_sentence(status)
     if state.reason:
         return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
     if decision is not None:
         return f"{decision.verdict.replace('_', ' ')}: {without_place(decision.reason)}"
-    return without_place(picture.events[-1].reason) if picture.events else "has not begun"
+    return without_place(status.events[-1].reason) if status.events else "has not begun"
 
 
-def evidence_of(picture: Picture) -> Sequence[Evidence]:
+def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
     """Return the checks of this moment, or of the verdict that ended it."""
-    if picture.decision is not None and picture.view.record.state.promoted_at is None:
-        return picture.decision.evidence
-    if picture.decision is not None:
+    if status.decision is not None and status.view.record.state.promoted_at is None:
+        return status.decision.evidence
+    if status.decision is not None:
         # Nothing is split any more, and before its first calls nothing is known of the new champion.
-        rows = [row for row in picture.decision.evidence if row.check is not Check.SAMPLE_RATIO]
+        rows = [row for row in status.decision.evidence if row.check is not Check.SAMPLE_RATIO]
         return rows if any(row.challenger is not None for row in rows) else []
-    last = next((event for event in reversed(picture.events) if event.evidence), None)
+    last = next((event for event in reversed(status.events) if event.evidence), None)
     try:
         return [] if last is None else read_evidence(last)
     except ValueError:  # damaged, which whoever judges it again says
@@ -106,10 +106,10 @@ def sides_of(state: RolloutState) -> tuple[str, str]:
     return f"{state.champion} before", f"{state.challenger} now"
 
 
-def split_lines(picture: Picture, width: int) -> list[Text]:
+def split_lines(status: RolloutStatus, width: int) -> list[Text]:
     """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
-    policy, rates = picture.view.policy, picture.calls_per_second
-    if policy is None or picture.view.record.state.phase.is_final:
+    policy, rates = status.view.policy, status.calls_per_second
+    if policy is None or status.view.record.state.phase.is_final:
         return []
     set_percents = {Role.CHAMPION: 100 - policy.weight_percent, Role.CHALLENGER: policy.weight_percent}
     versions = {Role.CHAMPION: policy.champion, Role.CHALLENGER: policy.challenger}
@@ -128,9 +128,9 @@ def split_lines(picture: Picture, width: int) -> list[Text]:
     return lines
 
 
-def ladder_cells(picture: Picture) -> list[tuple[str, str, str]]:
+def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
     """Return each step: its share, its mark, and what it took or takes."""
-    view, state = picture.view, picture.view.record.state
+    view, state = status.view, status.view.record.state
     now = view.record.finished_at or view.read_at
     at = len(state.step_starts) - 1
     cells = []
@@ -141,7 +141,7 @@ def ladder_cells(picture: Picture) -> list[tuple[str, str, str]]:
             words = _asked_words(state, step)
         else:
             until = state.step_starts[index + 1] if index < at else now
-            words = _taken_words(picture, index, until - state.step_starts[index])
+            words = _taken_words(status, index, until - state.step_starts[index])
             words += f"   passed {_clock_of(until)}" if is_over and index < at else ""
         cells.append((f"{step.weight_percent:>3} %", mark, words))
     return cells
@@ -185,8 +185,8 @@ def _place(state: RolloutState) -> str:
     return f"step {state.step + 1} of {len(state.plan.steps)}   {state.weight_percent} %"
 
 
-def _warm_sentence(picture: Picture) -> str:
-    state, now = picture.view.record.state, picture.view.read_at
+def _warm_sentence(status: RolloutStatus) -> str:
+    state, now = status.view.record.state, status.view.read_at
     until = state.warm_until or now
     kept = f"until {_clock_of(until)} UTC ({duration_words(max(0.0, until - now))} more)" if until > now else "still"
     words = (
@@ -194,17 +194,17 @@ def _warm_sentence(picture: Picture) -> str:
         f"its own last hour, {state.challenger} has proven more than {LIMITS.tolerated_error_ratio:g}x the errors or "
         f"slow answers, or a typical latency of {LIMITS.lone_latency_ratio:g}x."
     )
-    return words if picture.decision is None else f"{words} So far: {without_place(picture.decision.reason)}"
+    return words if status.decision is None else f"{words} So far: {without_place(status.decision.reason)}"
 
 
-def _taken_words(picture: Picture, index: int, seconds: float) -> str:
-    step, state = picture.view.record.state.plan.steps[index], picture.view.record.state
+def _taken_words(status: RolloutStatus, index: int, seconds: float) -> str:
+    step, state = status.view.record.state.plan.steps[index], status.view.record.state
     is_here = index == len(state.step_starts) - 1 and not state.phase.is_final and state.promoted_at is None
     words = duration_words(max(0.0, round(seconds)))
     words += f" of {duration_words(step.dwell_seconds)}" if is_here and step.dwell_seconds else ""
-    if index < len(picture.requests):
+    if index < len(status.requests):
         asked = f" of {step.min_requests:,}" if is_here and step.min_requests else ""
-        words += f"   {picture.requests[index]:,}{asked} requests"
+        words += f"   {status.requests[index]:,}{asked} requests"
     return words
 
 
@@ -217,16 +217,16 @@ def _asked_words(state: RolloutState, step: Step) -> str:
     return ", ".join(asked)
 
 
-def _ladder(picture: Picture) -> RenderableType:
+def _ladder(status: RolloutStatus) -> RenderableType:
     styles = {
         "✔": "green",
         "✖": "bold red",
         "○": "dim",
-        "●": STYLES.get(picture.view.record.state.phase, "bold yellow"),
+        "●": STYLES.get(status.view.record.state.phase, "bold yellow"),
     }
     return facts(
         (share, Text(f"{mark} ", styles[mark]).append(words, "dim" if mark == "○" else ""))
-        for share, mark, words in ladder_cells(picture)
+        for share, mark, words in ladder_cells(status)
     )
 
 

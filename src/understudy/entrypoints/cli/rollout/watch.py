@@ -11,23 +11,23 @@ from rich.text import Text
 from understudy.entrypoints.cli.rollout.status import MAX_EVENTS, portrait
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.errors import RegistryUnavailable
-from understudy.rollout.status import Onlooker, Picture
+from understudy.rollout.status import RolloutStatus, StatusReader
 
 WATCH_SECONDS = 1.0
 
 
 async def follow(
-    onlooker: Onlooker,
-    tell: Callable[[Picture], None],
+    reader: StatusReader,
+    tell: Callable[[RolloutStatus], None],
     away: Callable[[float], None],
     *,
     pause_seconds: float = WATCH_SECONDS,
-) -> Picture:
-    """Tell of a rollout again and again until it ends, and return its last picture.
+) -> RolloutStatus:
+    """Tell of a rollout again and again until it ends, and return its last status.
 
     Args:
-        onlooker: Looks at it. A first look that fails ends this; later ones are tried again for as long as it takes.
-        tell: Gets each picture.
+        reader: Looks at it. A first look that fails ends this; later ones are tried again for as long as it takes.
+        tell: Gets each status.
         away: Gets how long Postgres does not answer, after each try that failed.
         pause_seconds: Between two looks.
 
@@ -35,15 +35,15 @@ async def follow(
         RegistryUnavailable: Postgres did not answer the first look.
     """
     away_since: float | None = None
-    picture = await onlooker.picture()
+    status = await reader.read()
     while True:
         if away_since is None:
-            tell(picture)
-        if picture.view.record.state.phase.is_final:
-            return picture
+            tell(status)
+        if status.view.record.state.phase.is_final:
+            return status
         await asyncio.sleep(pause_seconds)
         try:
-            picture = await onlooker.picture()
+            status = await reader.read()
             away_since = None
         except RegistryUnavailable:
             away_since = time.monotonic() if away_since is None else away_since
@@ -51,7 +51,7 @@ async def follow(
 
 
 class Screen:
-    """The last picture on a terminal, redrawn in place.
+    """The last status on a terminal, redrawn in place.
 
     Args:
         console: Of the terminal.
@@ -63,17 +63,17 @@ class Screen:
         self._live = live
         self._shown: list[RenderableType] = []
 
-    def tell(self, picture: Picture) -> None:
-        """Draw a picture; where the screen is too low, older events go."""
+    def tell(self, status: RolloutStatus) -> None:
+        """Draw a status; where the screen is too low, older events go."""
         for most_events in range(MAX_EVENTS, 0, -1):
-            self._shown = portrait(picture, self._console.width, most_events)
+            self._shown = portrait(status, self._console.width, most_events)
             height = len(self._console.render_lines(Group(*self._shown), pad=False))
             if height < self._console.height or not self._console.is_terminal:
                 break
         self._live.update(Group(*self._shown), refresh=True)
 
     def away(self, seconds: float) -> None:
-        """Say under the last picture that nothing newer can be read."""
+        """Say under the last status that nothing newer can be read."""
         line = Text(f"Postgres does not answer for {seconds:.0f} s; this is from before. It is asked again.", "yellow")
         self._live.update(Group(line, *self._shown), refresh=True)
 

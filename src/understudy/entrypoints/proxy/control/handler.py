@@ -25,8 +25,8 @@ from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
     order_document,
-    picture_document,
     start_document,
+    status_document,
 )
 from understudy.entrypoints.proxy.control.bodies import StartAsked, number_of, read_change, read_reason, read_start
 from understudy.entrypoints.proxy.control.worker_pool import Desk
@@ -52,7 +52,7 @@ from understudy.rollout.commands import order as carry_out_order
 from understudy.rollout.propagation import Confirmed, wait_for_proxies
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import prepare, require_ready, require_same_inputs
-from understudy.rollout.status import Onlooker
+from understudy.rollout.status import StatusReader
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -161,9 +161,9 @@ class ControlDoor:
         number = _id_of(rollout_id)
 
         async def read(parts: ControlParts) -> Reply:
-            picture = await Onlooker(parts.rollouts, parts.windows, parts.measure_outcome, model_name, number).picture()
-            replays = judged_again(picture.events)
-            return _answer(picture_document(picture, replays))
+            status = await StatusReader(parts.rollouts, parts.windows, parts.measure_outcome, model_name, number).read()
+            replays = judged_again(status.events)
+            return _answer(status_document(status, replays))
 
         return await self._ask(self._reads, model_name, read, caller.seconds(REPORT_SECONDS))
 

@@ -31,7 +31,7 @@ from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, Ro
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.history import Past, past_of
 from understudy.rollout.replay import Damage, Replay
-from understudy.rollout.status import Picture
+from understudy.rollout.status import RolloutStatus
 
 BEGAN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp() - 60
 PLAN = RolloutPlan(
@@ -87,13 +87,13 @@ EVENTS = (
 )  # fmt: skip
 
 
-def a_picture(state: RolloutState = STATE, policy: PolicySeen | None = POLICY, **changes: Any) -> Picture:
+def a_status(state: RolloutState = STATE, policy: PolicySeen | None = POLICY, **changes: Any) -> RolloutStatus:
     finished_at = NOW if state.phase.is_final else None
     record = RolloutRecord(1, state, 3, 1, 2, "salt", 9_000, "weekly retrain", "dana@laptop", finished_at, None)
     view = RolloutView(record, policy, {3: 10, 4: 50}, 6, 6, {}, NOW)
     looks = [Looked(NOW, DECISION)] * 30
     rates = {Role.CHAMPION: 1_061.4, Role.CHALLENGER: 95.26}
-    return Picture(view, EVENTS, DECISION, looks, (1_226, 917), rates, 4.2)._replace(**changes)
+    return RolloutStatus(view, EVENTS, DECISION, looks, (1_226, 917), rates, 4.2)._replace(**changes)
 
 
 def screen(texts: Sequence[Any], width: int) -> str:
@@ -172,7 +172,7 @@ sample ratio        8,655       1,413               0.998x       -          1 of
 
 @pytest.mark.parametrize(("width", "expected"), [(80, AT_80), (120, AT_120)])
 def test_a_rollout_under_way_looks_like_this(width, expected):
-    text = screen(portrait(a_picture(), width), width)
+    text = screen(portrait(a_status(), width), width)
 
     assert text == expected
 
@@ -191,7 +191,7 @@ def test_a_rollout_under_way_looks_like_this(width, expected):
 def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, commands, width):
     state = replace(STATE, phase=Phase.WAITING, waiting_for=waiting_for, reason="paused by dana: lunch")
 
-    text = screen(portrait(a_picture(state), width), width)
+    text = screen(portrait(a_status(state), width), width)
 
     assert "Waits for a person: paused by dana: lunch" in text
     last = [line for line in text.splitlines() if line.startswith("→")]
@@ -209,9 +209,9 @@ PROMOTED = replace(
 
 
 def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
-    picture = a_picture(PROMOTED, PROMOTED.policy, looks=(), requests=())
+    status = a_status(PROMOTED, PROMOTED.policy, looks=(), requests=())
 
-    text = screen(portrait(picture, 80), 80)
+    text = screen(portrait(status, 80), 80)
 
     said = " ".join(text.split())
     assert "7 is champion; 6 is kept warm until 12:35 UTC (28 m more)." in said
@@ -225,7 +225,7 @@ def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_wha
 
 
 def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
-    text = screen(portrait(a_picture(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
+    text = screen(portrait(a_status(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
 
     assert "no monitor has ever led" in text
     assert text.count("set; not counted yet") == 2
@@ -233,16 +233,16 @@ def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
 
 
 def test_a_split_that_was_counted_and_saw_no_call_says_so():
-    text = screen(portrait(a_picture(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
+    text = screen(portrait(a_status(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
 
     assert text.count("set; no calls seen") == 2
 
 
 def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_noticed():
     warming_up = replace(STATE, step_starts=(), policy=POLICY._replace(weight_percent=0))
-    picture = a_picture(warming_up, monitor_seconds=340.0, decision=None, looks=(), requests=())
+    status = a_status(warming_up, monitor_seconds=340.0, decision=None, looks=(), requests=())
 
-    text = screen(portrait(picture, 80), 80)
+    text = screen(portrait(status, 80), 80)
 
     assert "warming up" in text
     assert "no monitor for 5 m 40 s: understudy doctor" in text
@@ -253,9 +253,9 @@ def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():
     reason = "version 7 rolled back at 50 %: error rate 0.34 % vs 0.21 %"
     state = replace(STATE, phase=Phase.FAILED, reason=reason, policy=POLICY._replace(weight_percent=0))
     stored = an_event(6, 480, Phase.FAILED, reason, verdict=Verdict.ROLL_BACK, evidence=[SLOW.to_json()])
-    picture = a_picture(state, None, decision=None, looks=(), events=(*EVENTS, stored))
+    status = a_status(state, None, decision=None, looks=(), events=(*EVENTS, stored))
 
-    text = screen(portrait(picture, 80), 80)
+    text = screen(portrait(status, 80), 80)
 
     assert text.count(reason) == 2, "as the verdict, and in the story"
     assert "ROLL BACK" not in text
@@ -329,7 +329,7 @@ FAILED = replace(STATE, phase=Phase.FAILED, reason="version 7 rolled back at 50 
 
 
 def a_stored_verdict() -> RolloutEventRecord:
-    view = a_picture().view
+    view = a_status().view
     strata = stratify(WINDOWS, 1)
     decision = judge(strata, policy_of(view), stage_of(view), NOW)
     inputs = {"now": NOW, "stage": asdict(stage_of(view)), "strata": strata_to_text(strata)}
@@ -338,19 +338,19 @@ def a_stored_verdict() -> RolloutEventRecord:
     return an_event(6, 480, Phase.FAILED, FAILED.reason, verdict=Verdict.ROLL_BACK, evidence=rows, inputs=inputs)
 
 
-def a_past(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[Picture, Past]:
-    picture = a_picture(state, decision=None, looks=(), events=(*EVENTS, a_stored_verdict()))
-    return picture, past_of(picture.view, windows, picture.events)
+def a_past(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[RolloutStatus, Past]:
+    status = a_status(state, decision=None, looks=(), events=(*EVENTS, a_stored_verdict()))
+    return status, past_of(status.view, windows, status.events)
 
 
 def test_the_past_is_judged_again_at_few_moments_and_ends_with_the_verdict():
-    picture, past = a_past(WINDOWS)
+    status, past = a_past(WINDOWS)
 
     last = past.looks[-1]
     assert not past.windows_are_gone
     assert len(past.looks) <= 60
     assert last.at == NOW
-    assert [row.to_json() for row in last.decision.evidence] == list(picture.events[-1].evidence)
+    assert [row.to_json() for row in last.decision.evidence] == list(status.events[-1].evidence)
     assert sum(past.requests) == sum(w.calls for w in WINDOWS if w.key.role is Role.CHALLENGER)
 
 

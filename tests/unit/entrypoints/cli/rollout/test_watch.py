@@ -15,7 +15,7 @@ from understudy.core.rollout.state import Phase, begin
 from understudy.entrypoints.cli.rollout.watch import Reminder, Screen, follow
 from understudy.errors import RegistryUnavailable
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.status import Onlooker, Picture
+from understudy.rollout.status import RolloutStatus, StatusReader
 
 POLICY = PolicySeen("6", "7", 0, 4, 1)
 EVENTS = [
@@ -24,37 +24,37 @@ EVENTS = [
 ]
 
 
-def a_picture(*, is_over: bool = False) -> Picture:
+def a_status(*, is_over: bool = False) -> RolloutStatus:
     state = begin(1, "churn", NAMED_PLANS["fast"], POLICY, 0.0)
     if is_over:
         state = replace(state, phase=Phase.FAILED)
     record = RolloutRecord(1, state, 1, 1, 2, "salt", None, None, "dana", None, None)
-    return Picture(RolloutView(record, POLICY, {}, 1, 1, {}, 60.0), EVENTS, None)
+    return RolloutStatus(RolloutView(record, POLICY, {}, 1, 1, {}, 60.0), EVENTS, None)
 
 
 class Looks:
-    """An onlooker that sees the same moments every time; ``None`` stands for a Postgres that is away."""
+    """An reader that sees the same moments every time; ``None`` stands for a Postgres that is away."""
 
-    def __init__(self, moments: Sequence[Picture | None]) -> None:
+    def __init__(self, moments: Sequence[RolloutStatus | None]) -> None:
         self._moments = iter(moments)
 
-    async def picture(self) -> Picture:
+    async def read(self) -> RolloutStatus:
         moment = next(self._moments)
         if moment is None:
             raise RegistryUnavailable
         return moment
 
 
-def an_onlooker(*moments: Picture | None) -> Onlooker:
-    return cast("Onlooker", Looks(moments))
+def a_reader(*moments: RolloutStatus | None) -> StatusReader:
+    return cast("StatusReader", Looks(moments))
 
 
 async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_waited_for():
-    told: list[Picture] = []
+    told: list[RolloutStatus] = []
     away: list[float] = []
-    running, over = a_picture(), a_picture(is_over=True)
+    running, over = a_status(), a_status(is_over=True)
 
-    last = await follow(an_onlooker(running, None, None, running, over), told.append, away.append, pause_seconds=0.0)
+    last = await follow(a_reader(running, None, None, running, over), told.append, away.append, pause_seconds=0.0)
 
     assert last is over
     assert told == [running, running, over]
@@ -64,7 +64,7 @@ async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_w
 
 async def test_a_postgres_that_is_away_from_the_first_look_on_is_a_failure():
     with pytest.raises(RegistryUnavailable):
-        await follow(an_onlooker(None), lambda _: None, lambda _: None)
+        await follow(a_reader(None), lambda _: None, lambda _: None)
 
 
 def a_screen(height: int) -> tuple[io.StringIO, Screen, Live]:
@@ -78,7 +78,7 @@ def test_older_events_make_room_on_a_low_screen_and_the_next_command_stays():
     shown, low, live = a_screen(24)
 
     with live:
-        low.tell(a_picture())
+        low.tell(a_status())
 
     assert "event 39" in shown.getvalue()
     assert "event 28" not in shown.getvalue()
@@ -89,7 +89,7 @@ def test_while_postgres_is_away_the_last_picture_stays_under_one_line_that_says_
     shown, wide, live = a_screen(60)
 
     with live:
-        wide.tell(a_picture())
+        wide.tell(a_status())
         shown.truncate(0)
         wide.away(12.3)
 
