@@ -1,7 +1,7 @@
 """Carries out what the state machine decides, for every open rollout, at every tick of the monitor."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -30,7 +30,6 @@ from understudy.rollout.alert_events import alert_events
 from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
 from understudy.rollout.metrics import RolloutGauges, Trigger
 from understudy.rollout.start import slow_us_of
-from understudy.rollout.turns import Turns
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.window_cache import WindowCache
 
@@ -59,6 +58,19 @@ class _Seen(NamedTuple):
     strata: Strata | None = None
     """What the decision rests on, with ``outcome``."""
     outcome: Difference | None = None
+
+
+class RoundRobin:
+    """The order of rollouts within a tick, which may be cut off: the next tick goes on where that one ended."""
+
+    def __init__(self) -> None:
+        self._last_id = 0
+
+    def of(self, rollout_ids: Collection[int]) -> Iterator[int]:
+        """Yield each id once, from the one after the last that was begun with."""
+        for rollout_id in sorted(rollout_ids, key=lambda known: (known <= self._last_id, known)):
+            self._last_id = rollout_id
+            yield rollout_id
 
 
 class RolloutExecutor:
@@ -90,7 +102,7 @@ class RolloutExecutor:
         self._gauges = RolloutGauges(telemetry)
         self._environment = environment
         self._window_cache = WindowCache(windows)
-        self._turns = Turns()
+        self._order = RoundRobin()
         self._left_at: dict[int, int] = {}
         """The revision that each rollout was left at."""
 
@@ -107,7 +119,7 @@ class RolloutExecutor:
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
         cold: list[tuple[RolloutView, Observation]] = []
-        for rollout_id in self._turns.of(rollout_ids):
+        for rollout_id in self._order.of(rollout_ids):
             with _kept_apart(rollout_id, failures):
                 wants_warm_up = await self._advance(rollout_id, epoch)
                 cold += [] if wants_warm_up is None else [wants_warm_up]

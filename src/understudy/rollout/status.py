@@ -13,6 +13,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.errors import NotRegistered
+from understudy.ports.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
@@ -26,6 +27,11 @@ MEASURED_SECONDS = 60.0
 RATE_SECONDS = 8 * WINDOW_SECONDS
 SHIPPED_SECONDS = 2 * WINDOW_SECONDS
 """Windows that ended longer ago have come from every proxy that is not behind."""
+
+MAX_FAILURE_ROWS = 50_000
+"""Of each version's calls: reading them takes 0.3 s from memory; the statement's deadline ends a slower read."""
+_CLOCK_SKEW_SECONDS = 60.0
+"""Proxies stamp calls, Postgres stamps the rollout; the calls' rollout id tells which are its own."""
 
 
 class RolloutStatus(NamedTuple):
@@ -171,3 +177,20 @@ async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | Non
     if view.record.state.model_name != model_name:
         raise NotRegistered(f"rollout {rollout_id} is of {view.record.state.model_name}, not {model_name}")
     return view
+
+
+async def failures_of(history: FailureHistory, view: RolloutView) -> LoggedFailures:
+    """Return what the challenger's calls failed with from the rollout's start to its end, or to this moment.
+
+    Raises:
+        RegistryUnavailable, MigrationNeeded: As the history.
+    """
+    record = view.record
+    trial = TrialAsked(
+        record.id,
+        record.champion_id,
+        record.challenger_id,
+        since=record.state.started_at - _CLOCK_SKEW_SECONDS,
+        until=(record.finished_at or view.read_at) + _CLOCK_SKEW_SECONDS,
+    )
+    return await history.failures(trial, MAX_FAILURE_ROWS)

@@ -39,7 +39,7 @@ _OF_VERSIONS = f"""
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
 # Whatever a rollout lasts within its plan is given to the analysis; what a person lets it wait beyond that has the time
-# of all windows. A day at a time: after a deletion every window cache of the rollout reads it anew (rollout.window_cache).
+# of all windows. A day at a time: after a deletion a window cache reads the whole rollout anew.
 _FORGET = """
     DELETE FROM predictionwindow WHERE ctid = ANY (ARRAY(
         SELECT w.ctid FROM predictionwindow w LEFT JOIN (

@@ -46,11 +46,10 @@ from understudy.entrypoints.documents.rollouts import (
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import order as carry_out
-from understudy.rollout.failures import failures_of
 from understudy.rollout.history import Past, past_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
-from understudy.rollout.status import RolloutStatus, StatusReader
+from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
 from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)

@@ -4,7 +4,7 @@ from rich.text import Text
 
 from understudy.errors import leaf_errors
 from understudy.ports.prediction_history import LoggedFailures
-from understudy.rollout.failures import MAX_ROWS
+from understudy.rollout.status import MAX_FAILURE_ROWS
 
 MAX_CODES = 3
 """That are named."""
@@ -21,7 +21,7 @@ def failures_line(challenger: str, failures: LoggedFailures) -> list[Text]:
     more = len(codes) - MAX_CODES
     line.append(f" and {more} more code{'' if more == 1 else 's'}" if more > 0 else "")
     if not failures.is_whole:
-        line.append(f", of each version's newest {MAX_ROWS:,} calls", "dim")
+        line.append(f", of each version's newest {MAX_FAILURE_ROWS:,} calls", "dim")
     return [line.append(f" → understudy explain {codes[0][0]}", "dim")]
 
 

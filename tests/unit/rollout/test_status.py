@@ -7,7 +7,7 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import begin
 from understudy.ports.prediction_history import LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.rollout.failures import MAX_ROWS, failures_of
+from understudy.rollout.status import MAX_FAILURE_ROWS, failures_of
 
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)), keep_warm_seconds=1_800)
 STATE = begin(1, "churn", PLAN, PolicySeen("6", "7", 0, 4, 1), 1_000.0)
@@ -32,4 +32,4 @@ async def test_the_calls_of_the_rollouts_own_time_are_asked_for_and_so_many_at_m
     found = await failures_of(history, RolloutView(record, None, {}, 1, 1, {}, read_at=9_000.0))
 
     assert found.calls_by_code == {"E503": 3}
-    assert history.asked == (TrialAsked(5, 11, 12, 940.0, until), MAX_ROWS)
+    assert history.asked == (TrialAsked(5, 11, 12, 940.0, until), MAX_FAILURE_ROWS)
