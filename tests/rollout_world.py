@@ -12,11 +12,11 @@ from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.experiments.ab import Difference
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, begin, state_to_json
 from understudy.core.routing.policy import Role
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Origin

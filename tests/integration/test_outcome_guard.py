@@ -11,11 +11,10 @@ from rollout_world import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments import PostgresExperimentLog
 from understudy.adapters.postgres.windows import PostgresWindowLog
-from understudy.core.canary.decision import Check
-from understudy.core.experiments.ab import ArmEntities, Difference, compare
+from understudy.core.canary.decision import Check, Verdict
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
-from understudy.core.verdict import Verdict
+from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import portrait
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch

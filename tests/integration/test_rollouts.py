@@ -10,6 +10,7 @@ import pytest
 from understudy.adapters.postgres.lease import PostgresLease
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import (
     Command,
@@ -22,7 +23,6 @@ from understudy.core.rollout.state import (
 )
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
-from understudy.core.verdict import Verdict
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView

@@ -12,9 +12,9 @@ from understudy.adapters.postgres.lease import PostgresLease
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.experiments.ab import Difference
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, Order, WarmUpResult
+from understudy.core.statistics.difference import Difference
 from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Origin

@@ -13,21 +13,10 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from understudy.core.experiments.ab import (
-    SAMPLE_RATIO_ALPHA,
-    AbPlan,
-    AbState,
-    AbVerdict,
-    ArmEntities,
-    Difference,
-    Epoch,
-    Metric,
-    SampleRatio,
-    compare,
-    judge,
-    sample_ratio,
-)
+from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict, Metric, judge
+from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.core.statistics.rank_tests import compare_ranks
+from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, Epoch, SampleRatio, sample_ratio
 from understudy.core.statistics.sample_size import (
     ALPHA,
     FIVE_LOOKS,

@@ -11,10 +11,10 @@ from statistics import median
 import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
+from understudy.core.canary.decision import Verdict
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.post_promotion import judge_after_promotion, past_of
 from understudy.core.routing.policy import Role
-from understudy.core.verdict import Verdict
 from understudy.core.windows.window import WINDOW_SECONDS
 
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

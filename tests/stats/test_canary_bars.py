@@ -24,11 +24,10 @@ from stats.worlds import (
 )
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Check
+from understudy.core.canary.decision import Check, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.reference_rule import evaluate_seed
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
-from understudy.core.verdict import Verdict
 from understudy.core.windows.histogram import Histogram, merged
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS

@@ -14,7 +14,7 @@ from understudy.core.canary.check_input import Look
 from understudy.core.canary.decision import Check, CheckState
 from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
 from understudy.core.canary.outcome_check import judge_outcome
-from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Decision
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
-from understudy.core.verdict import Verdict
 from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey

@@ -1,7 +1,7 @@
 """The outcomes of rollouts: the question of the one, the log of the other."""
 
 from understudy.adapters.postgres.experiments import PostgresExperimentLog
-from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.difference import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.analysis import policy_of

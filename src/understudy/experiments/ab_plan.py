@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy.core.experiments.ab import compare
+from understudy.core.statistics.difference import compare
 from understudy.core.statistics.sample_size import (
     Effect,
     SeedSampleSize,

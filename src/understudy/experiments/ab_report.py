@@ -6,19 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.experiments.ab import (
-    AbPlan,
-    AbState,
-    AbVerdict,
-    Difference,
-    Interval,
-    Metric,
-    SampleRatio,
-    compare,
-    judge,
-    sample_ratio,
-)
+from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict, Interval, Metric, judge
+from understudy.core.statistics.difference import Difference, compare
 from understudy.core.statistics.rank_tests import RankComparison, compare_ranks
+from understudy.core.statistics.sample_ratio import SampleRatio, sample_ratio
 from understudy.core.statistics.sample_size import (
     Effect,
     Forecast,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.experiments.ab import ArmEntities, Epoch
+from understudy.core.statistics.difference import ArmEntities
+from understudy.core.statistics.sample_ratio import Epoch
 from understudy.core.statistics.sample_size import FloatArray
 from understudy.ports.experiment_log import Allocation, EntityGroup
 

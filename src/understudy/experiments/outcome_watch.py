@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy.core.experiments.ab import Difference, compare
+from understudy.core.statistics.difference import Difference, compare
 from understudy.experiments.attribution import arms_of, counts_of, epochs_of, periods
 from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import RolloutState, Transition
 from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies
-from understudy.core.verdict import Verdict
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Origin
 

@@ -8,8 +8,8 @@ from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_seed
-from understudy.core.experiments.ab import Difference
 from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView

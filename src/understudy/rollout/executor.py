@@ -12,12 +12,12 @@ import structlog
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.experiments.ab import Difference
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.state import Look, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
 from understudy.core.routing.proxy_liveness import is_confirmed_since, silent_words
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.core.windows.window import Window

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from understudy.core.canary.decision import Verdict
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.history import (
     MAX_LOOKS,
@@ -17,7 +18,6 @@ from understudy.core.rollout.history import (
     requests_by_stage,
     score_distributions,
 )
-from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window

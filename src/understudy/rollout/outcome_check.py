@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.difference import Difference
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView
 from understudy.ports.telemetry import Telemetry

@@ -7,7 +7,7 @@ from understudy import __version__
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.experiments.ab import Difference
 from understudy.core.rollout.history import Looked, calls_per_second, latest_moments, look_back, requests_by_stage
 from understudy.core.routing.policy import Role
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.errors import NotRegistered

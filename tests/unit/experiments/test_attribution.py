@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.experiments.ab import compare
+from understudy.core.statistics.difference import compare
 from understudy.experiments.attribution import (
     Period,
     arms_of,

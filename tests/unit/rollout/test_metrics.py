@@ -6,11 +6,10 @@ import pytest
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor, begin
-from understudy.core.verdict import Verdict
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.metrics import STATES, RolloutGauges, Trigger
 

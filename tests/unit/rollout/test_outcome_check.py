@@ -10,10 +10,10 @@ import pytest
 from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.core.experiments.ab import ArmEntities, Difference, compare
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import begin
+from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.outcome_check import OutcomeGuard

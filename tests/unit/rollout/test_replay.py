@@ -9,9 +9,8 @@ from stats.worlds import Traffic, World
 
 from understudy import __version__
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import CheckState
+from understudy.core.canary.decision import CheckState, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.ports.rollout_store import RolloutEventRecord

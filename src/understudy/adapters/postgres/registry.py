@@ -36,8 +36,7 @@ from understudy.adapters.postgres.tables import (
     ROLLOUT,
     SERVING_POLICY,
 )
-from understudy.core.baseline_changes import with_baselines
-from understudy.core.drift.baseline import Baselines
+from understudy.core.drift.baseline import Baselines, with_baselines
 from understudy.core.rollout.state import Phase
 from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS

@@ -6,6 +6,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.lease import NAME as MONITOR
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import state_from_json
@@ -16,7 +17,6 @@ from understudy.core.routing.proxy_liveness import (
     SilentProxies,
     SilentProxy,
 )
-from understudy.core.verdict import Verdict
 from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
 
 _DAMAGE_CHARACTERS = 300

@@ -12,17 +12,16 @@ import numpy as np
 
 from understudy.core.canary import messages as words
 from understudy.core.canary.check_input import Keys, Look
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.early_failure import first_calls
 from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
 from understudy.core.canary.mean_checks import judge_score_shift, judge_typical_latency
 from understudy.core.canary.outcome_check import judge_outcome
 from understudy.core.canary.rate_checks import error_rate, judge_rate, judge_sample_ratio, slow_tail
 from understudy.core.canary.recent_regression import suspicions
-from understudy.core.experiments.ab import Difference
 from understudy.core.statistics.detectable_effect import Asked, Exposure, missing_trials, smallest_detectable
+from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import MAX_RESTARTS, Restarts, first_stake
-from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 

@@ -6,7 +6,18 @@ from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
 
-from understudy.core.verdict import Verdict
+
+class Verdict(StrEnum):
+    """The result of one canary analysis.
+
+    ``HOLD`` covers everything that is not decided yet, no traffic included; ``INVALID`` says that the two sides cannot
+    be compared, because the traffic is not split as the policy says.
+    """
+
+    ADVANCE = "ADVANCE"
+    HOLD = "HOLD"
+    ROLL_BACK = "ROLL_BACK"
+    INVALID = "INVALID"
 
 
 class Check(StrEnum):

@@ -1,9 +1,9 @@
-"""Whether a challenger has failed nearly everybody since its first calls.
+"""Early failure: whether a challenger has failed nearly every entity since its first calls.
 
-What a window may add to the evidence is cut (``core.canary_rates``), so that no single incident takes back a challenger
-that served well before. One that has hardly answered anybody has no such days behind it: of it the evidence counts
-uncut, and the window that is still open counts as well. It has to have lasted for some seconds, in which connections
-are made and models come into memory, and to have met entities that have nothing to do with each other.
+What a window may add to the evidence is capped (:mod:`understudy.core.canary.rate_checks`), so that no single incident
+rolls back a challenger that served well before. A challenger that has hardly answered at all has no such time behind
+it: its evidence counts uncapped, and the window that is still open counts as well. The failure has to have lasted for
+some seconds, in which connections are opened and models are loaded, and to have met entities that are independent.
 """
 
 from math import inf, log

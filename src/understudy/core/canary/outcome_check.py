@@ -10,7 +10,7 @@ from sys import float_info
 from understudy.core.canary.check_input import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
 from understudy.core.canary.decision import Check, Evidence
 from understudy.core.canary.limits import CanaryPolicy
-from understudy.core.experiments.ab import Difference
+from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sample_size import welch_degrees_of_freedom
 from understudy.core.statistics.sequential_evidence import (
     TUNED_WINDOWS,

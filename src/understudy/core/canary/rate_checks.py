@@ -36,8 +36,8 @@ MIN_WINDOWS = 4
 roll back a challenger that fails every call, 75 seconds; at a fifth it would take 90."""
 
 FIRST_CALLS_STAKE = 0.05
-"""Share of the error rate's evidence that is staked on the first calls (``core.canary_first_calls``), fixed before the
-rollout starts; the rest is on the windows."""
+"""Share of the error rate's alpha for early failure (:mod:`understudy.core.canary.early_failure`), fixed before the
+rollout starts; the windows have the rest."""
 
 
 class RateCheck(NamedTuple):

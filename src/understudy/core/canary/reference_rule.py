@@ -11,11 +11,10 @@ Source:
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.messages import comparison_of, place_of
 from understudy.core.routing.policy import Role
-from understudy.core.verdict import Verdict
 from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 

@@ -18,7 +18,7 @@ from scipy import special
 from understudy.core.drift.baseline import Baseline, FloatArray, NumericBaseline
 from understudy.core.drift.evidence import Measure, Spans, log_evidence, over, spans_of_lags
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
-from understudy.core.drift.measures import normalised
+from understudy.core.drift.measures import deviation_of, normalised
 from understudy.core.drift.report import (
     Drift,
     DriftState,
@@ -33,7 +33,6 @@ from understudy.core.drift.report import (
 )
 from understudy.core.drift.running_sums import CategoricalSums, Effects, NumericSums, sums_of
 from understudy.core.drift.subject_window import SubjectWindow
-from understudy.core.drift_grid import deviation_of
 
 OTHERS = "others"
 """How all categories together are called that the baseline has not, or hardly has."""

@@ -21,7 +21,9 @@ from understudy.core.drift.evidence import (
     running,
 )
 from understudy.core.drift.measures import (
+    Grid,
     Rules,
+    deviation_of,
     mean_effect,
     normalised,
     nulls_effect,
@@ -30,7 +32,6 @@ from understudy.core.drift.measures import (
 )
 from understudy.core.drift.seasonality import seasons_of
 from understudy.core.drift.subject_window import SubjectWindow
-from understudy.core.drift_grid import Grid, deviation_of
 from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO
 
 Effects = dict[Measure, Effect]

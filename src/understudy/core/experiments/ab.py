@@ -13,138 +13,26 @@ What the caller sees to before anything is compared:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import exp, floor, inf, log10, sqrt
+from math import floor, log10
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
+from understudy.core.statistics.difference import ROUNDING, Difference, Scale
+from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, SampleRatio
 from understudy.core.statistics.sample_size import (
     ALPHA,
     MIN_ENTITIES,
     POWER_RATIO,
-    FloatArray,
     always_valid_boundary,
     detectable_difference,
     look_boundaries,
-    welch_degrees_of_freedom,
 )
 
-SAMPLE_RATIO_ALPHA = 0.001
-"""Below this p-value the split was not the one that was set, and nothing is compared. Source: statistics §3."""
-_LOG_ODDS = np.geomspace(0.002, 1.4, 15)
-_SAMPLE_RATIO_ODDS: FloatArray = np.exp(np.concatenate([-_LOG_ODDS, _LOG_ODDS]))
-"""B's losses or gains of entities that the test of the sample ratio looks for: 0.2 % to three quarters, both ways. A
-loss between two of them is found about as soon as one of them, and twice as many find nothing sooner (measured)."""
 _MINUS = "\N{MINUS SIGN}"
-_ROUNDING = 1e-10
-"""Spread over size of values below which all are equal but for the last digits of their floats."""
 _FARTHEST = 37.0
 """Standard errors beyond which the normal tail is zero as a float."""
-
-
-class ArmEntities(NamedTuple):
-    """One arm, entity by entity; all arrays have the shape ``(entities,)``."""
-
-    numerator: FloatArray
-    """The entity's outcome: a sum of values, or 1 and 0 for happened and not."""
-    denominator: FloatArray
-    """What the outcome is per: the entity's exposures or requests, or 1 for a metric per entity."""
-    covariate: FloatArray | None = None
-    """The entity's value from before its first exposure; NaN for one that was not there."""
-
-
-class Scale(NamedTuple):
-    """What a difference is measured in, and how well that is known."""
-
-    standard_error: float
-    degrees_of_freedom: float
-
-
-class Difference(NamedTuple):
-    """B less A with its uncertainty; values are sums of numerators over sums of denominators."""
-
-    entities_a: int
-    entities_b: int
-    effective_a: float
-    """The entities of A as if all had the same denominator: a few that send most requests are few."""
-    effective_b: float
-    value_a: float
-    value_b: float
-    difference: float
-    """Adjusted by the covariate when there is one, so it may differ from ``value_b - value_a``."""
-    variance_a: float
-    """Of one entity's (adjusted) contribution: what an ``Effect`` wants for planning."""
-    variance_b: float
-    theta: float | None = None
-    """How much of a covariate's difference is taken off; ``None`` without one."""
-    variance_kept_ratio: float = 1.0
-    """Variance after the adjustment over before: the share of entities that are needed with it."""
-    with_outcome_ratio: float | None = None
-    """The share of the entities of both that have an outcome; ``None`` where nobody counted them."""
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of the difference: the larger of the two of :attr:`scales`."""
-        return sqrt(max(self._own_error, self._pooled_error))
-
-    @property
-    def scales(self) -> tuple["Scale", "Scale"]:
-        """Welch's scale of the difference and Student's; the standard error must be above 0.
-
-        Welch's takes each arm's variance from that arm: right when they differ. But a small arm that has not met its
-        rare large values yet looks far surer than it is; Student's takes one variance from both. A difference counts
-        when it does on either. Of equal arms of 900 and 100 entities, 1 % of which convert, 36 % had a winner on
-        Welch's alone and 0.1 % have one on both; where B varies three times as much, 36 % on Student's and 5.1 %.
-        """
-        own = welch_degrees_of_freedom(
-            self.variance_a / self.entities_a,
-            self.effective_a - 1,
-            self.variance_b / self.entities_b,
-            self.effective_b - 1,
-        )
-        pooled = self.effective_a + self.effective_b - 2
-        return Scale(sqrt(self._own_error), own), Scale(sqrt(self._pooled_error), pooled)
-
-    @property
-    def _own_error(self) -> float:
-        return self.variance_a / self.entities_a + self.variance_b / self.entities_b
-
-    @property
-    def _pooled_error(self) -> float:
-        freedom_a, freedom_b = self.entities_a - 1, self.entities_b - 1
-        variance = (freedom_a * self.variance_a + freedom_b * self.variance_b) / (freedom_a + freedom_b)
-        return variance * (1 / self.entities_a + 1 / self.entities_b)
-
-    @property
-    def entities_of_equal_arms(self) -> float:
-        """The entities an arm of two equal arms that tell as much as these."""
-        return 2 * self.entities_a * self.entities_b / (self.entities_a + self.entities_b)
-
-
-class Epoch(NamedTuple):
-    """A time with one allocation: the new entities of each arm, and the share (0-1) of B among both as it was set."""
-
-    entities_a: int
-    entities_b: int
-    share_b: float
-
-
-class SampleRatio(NamedTuple):
-    """Whether the arms have the entities that the split should have given them."""
-
-    p_value: float
-    """Holds however often one looks."""
-    chi2_p_values: tuple[float, ...]
-    """Of each epoch alone, for one look."""
-    combined_chi2_p_value: float
-    expected_b: float
-    entities_b: int
-
-    @property
-    def is_mismatch(self) -> bool:
-        """Whether the difference between the arms may be one of who was counted."""
-        return self.p_value < SAMPLE_RATIO_ALPHA
 
 
 class AbState(StrEnum):
@@ -220,126 +108,6 @@ class AbVerdict(NamedTuple):
     """Whether this used up a declared look. The caller stores ``fraction`` then, and hands it in with the next call."""
 
 
-def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
-    """Return B less A; ``None`` while an arm has fewer than two (effective) entities.
-
-    Source:
-        Ratio of sums by entity with the delta method: Deng, Knoblich & Lu, "Applying the delta method in metric
-        analytics", KDD 2018. Its variance is too small where few entities have most of the denominator, so each
-        deviation is taken with the entity left out (jackknife; Cochran, *Sampling Techniques* (1977), §6.17), and the
-        degrees of freedom are of effective entities (Kish, *Survey Sampling* (1965), §11.2). Of equal arms with 100
-        entities whose requests follow a power law 14 % had a winner without both, 4 % have one with both.
-        Covariate: CUPED, Deng, Xu, Kohavi & Walker, WSDM 2013, with one θ for both arms, taken within them.
-    """
-    effective_a, effective_b = _effective_entities(a.denominator), _effective_entities(b.denominator)
-    if min(effective_a, effective_b) < MIN_ENTITIES:
-        return None
-    (value_a, own_a), (value_b, own_b) = _linearised(a), _linearised(b)
-    plain = Difference(
-        entities_a=len(own_a),
-        entities_b=len(own_b),
-        effective_a=effective_a,
-        effective_b=effective_b,
-        value_a=value_a,
-        value_b=value_b,
-        difference=value_b - value_a,
-        variance_a=float(own_a.var(ddof=1)),
-        variance_b=float(own_b.var(ddof=1)),
-    )
-    if a.covariate is None or b.covariate is None:
-        return plain
-    return _adjusted(plain, own_a, own_b, *_filled(a.covariate, b.covariate))
-
-
-def _effective_entities(denominator: FloatArray) -> float:
-    squares = float(denominator @ denominator)
-    return float(denominator.sum()) ** 2 / squares if squares else 0.0
-
-
-def _linearised(arm: ArmEntities) -> tuple[float, FloatArray]:
-    """Return the arm's value, and by how much each entity moves it, times their number."""
-    total, others = arm.denominator.sum(), len(arm.denominator) - 1
-    value = float(arm.numerator.sum() / total)
-    return value, (arm.numerator - value * arm.denominator) * others / (total - arm.denominator)
-
-
-def _filled(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give entities without a past the mean of all others: that is known before exposure as well, so it is no bias."""
-    known = np.concatenate([a[~np.isnan(a)], b[~np.isnan(b)]])
-    mean = known.mean() if len(known) else 0.0
-    return np.where(np.isnan(a), mean, a), np.where(np.isnan(b), mean, b)
-
-
-def _adjusted(
-    plain: Difference, own_a: FloatArray, own_b: FloatArray, past_a: FloatArray, past_b: FloatArray
-) -> Difference:
-    centred_a, centred_b = past_a - past_a.mean(), past_b - past_b.mean()
-    spread = float(centred_a @ centred_a + centred_b @ centred_b)
-    if spread <= _ROUNDING**2 * float(past_a @ past_a + past_b @ past_b):
-        return plain
-    theta = float((own_a @ centred_a + own_b @ centred_b) / spread)
-    adjusted = plain._replace(
-        difference=plain.difference - theta * float(past_b.mean() - past_a.mean()),
-        variance_a=float((own_a - theta * centred_a).var(ddof=1)),
-        variance_b=float((own_b - theta * centred_b).var(ddof=1)),
-        theta=theta,
-    )
-    before = plain.standard_error
-    return adjusted._replace(variance_kept_ratio=(adjusted.standard_error / before) ** 2 if before else 1.0)
-
-
-def sample_ratio(epochs: Sequence[Epoch]) -> SampleRatio:
-    """Return whether the arms have as many entities as each epoch's allocation should have given them.
-
-    The epochs' evidence is multiplied for each loss or gain of B's entities that may run through all of them, and
-    averaged over those; an average of likelihood ratios exceeds 1,000 once in a thousand tests at most, however often
-    one looks.
-
-    Raises:
-        ValueError: If an epoch's share is outside 0-1.
-
-    Source:
-        Lindon & Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022, arXiv 2011.03567; here with
-        a grid of odds ratios in place of their Dirichlet mixture, so that a ramp's epochs add up. Ville's inequality.
-    """
-    log_evidence = np.zeros_like(_SAMPLE_RATIO_ODDS)
-    p_values, statistics = [], []
-    for a, b, share in epochs:
-        if not 0 <= share <= 1:
-            raise ValueError(f"share_b: expected 0 to 1, got {share:g}")
-        log_evidence += _log_likelihood_ratios(a, b, share)
-        statistics.append(_chi2(a, b, share))
-        p_values.append(float(special.chdtrc(1, statistics[-1])))
-    log_mean = special.logsumexp(log_evidence) - np.log(len(log_evidence))
-    expected = sum((a + b) * share for a, b, share in epochs)
-    return SampleRatio(
-        p_value=exp(min(0.0, -log_mean)),
-        chi2_p_values=tuple(p_values),
-        combined_chi2_p_value=float(special.chdtrc(max(len(statistics), 1), sum(statistics))),
-        expected_b=expected,
-        entities_b=sum(epoch.entities_b for epoch in epochs),
-    )
-
-
-def _is_impossible(a: int, b: int, share: float) -> bool:
-    return (share == 0 and b > 0) or (share == 1 and a > 0)
-
-
-def _log_likelihood_ratios(a: int, b: int, share: float) -> FloatArray:
-    if _is_impossible(a, b, share):
-        return np.full_like(_SAMPLE_RATIO_ODDS, inf)
-    # With B's odds multiplied by r its share is share·r / (1 - share + share·r).
-    ratios: FloatArray = b * np.log(_SAMPLE_RATIO_ODDS) - (a + b) * np.log1p(share * (_SAMPLE_RATIO_ODDS - 1))
-    return ratios
-
-
-def _chi2(a: int, b: int, share: float) -> float:
-    if _is_impossible(a, b, share):
-        return inf
-    variance = (a + b) * share * (1 - share)
-    return (b - (a + b) * share) ** 2 / variance if variance else 0.0
-
-
 def judge(
     difference: Difference | None,
     plan: AbPlan,
@@ -350,10 +118,10 @@ def judge(
     """Return what the test says now.
 
     Args:
-        difference: From :func:`compare`.
+        difference: B less A.
         plan: What was declared.
         metric: How the difference is told.
-        ratio: From :func:`sample_ratio` over all epochs; a mismatch is the whole verdict.
+        ratio: Of all epochs; a mismatch is the whole verdict.
         looks_taken: ``fraction`` of each earlier verdict with ``is_look``, in their order. A look that is not handed in
             again would be free, and the test would find winners where there are none.
 
@@ -420,7 +188,7 @@ def _missing_sentence(difference: Difference | None, plan: AbPlan) -> str:
             f"{f', which weigh as {effective[0]:,} and {effective[1]:,} equal ones' if unequal else ''}; "
             f"a verdict rests on at least {plan.minimum_entities:,} of each."
         )
-    if difference.standard_error <= _ROUNDING * max(abs(difference.value_a), abs(difference.value_b)):
+    if difference.standard_error <= ROUNDING * max(abs(difference.value_a), abs(difference.value_b)):
         return "Too early: within each arm all entities have the same value, so nothing is known about chance."
     return ""
 

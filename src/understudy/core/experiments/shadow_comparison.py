@@ -248,7 +248,7 @@ def _difference_interval(differences: FloatArray, entities: NDArray[np.int64]) -
     """Return the 95 % interval of the mean difference; the pairs of one entity are alike and count as one.
 
     Source:
-        Delta method for a ratio of sums by entity, as :func:`understudy.core.experiments.ab.compare`.
+        Delta method for a ratio of sums by entity, as :func:`understudy.core.statistics.difference.compare`.
     """
     counts = np.bincount(entities)
     present = counts > 0

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from understudy.core.alerts.alerts import AlertKind
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import Action, PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.verdict import Verdict
 
 
 class Phase(StrEnum):

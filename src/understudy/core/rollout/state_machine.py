@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
+from understudy.core.canary.decision import Verdict
 from understudy.core.canary.messages import without_place
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
@@ -32,7 +33,6 @@ from understudy.core.rollout.transitions import (
     waiting,
 )
 from understudy.core.routing.proxy_liveness import is_confirmed, live_words
-from understudy.core.verdict import Verdict
 
 WARM_UP_SECONDS = 300.0
 """Longest time in which the challenger may fail its warm-up before a person is asked: a model takes time to load."""

@@ -5,20 +5,53 @@ moves known entities on purpose, is no mismatch. Each shipper counts for itself:
 new to each, so their counts are not independent, but the mean of their evidence is evidence still.
 """
 
-from collections.abc import Mapping
-from math import log
+from collections.abc import Mapping, Sequence
+from math import exp, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
+from scipy import special
 
 from understudy.core.statistics.sequential_evidence import log_mean_exp
 from understudy.core.windows.strata import Arrivals
 
 FloatArray = NDArray[np.float64]
 
+SAMPLE_RATIO_ALPHA = 0.001
+"""Below this p-value the split was not the one that was set, and nothing is compared. Source: statistics §3."""
+_LOG_ODDS = np.geomspace(0.002, 1.4, 15)
+_SAMPLE_RATIO_ODDS: FloatArray = np.exp(np.concatenate([-_LOG_ODDS, _LOG_ODDS]))
+"""B's losses or gains of entities that the test of the sample ratio looks for: 0.2 % to three quarters, both ways. A
+loss between two of them is found about as soon as one of them, and twice as many find nothing sooner (measured)."""
+
 TUNED_DEVIATION = 0.1
 """Relative deviation of the challenger's share that the mixture is centred on."""
+
+
+class Epoch(NamedTuple):
+    """A time with one allocation: the new entities of each arm, and the share (0-1) of B among both as it was set."""
+
+    entities_a: int
+    entities_b: int
+    share_b: float
+
+
+class SampleRatio(NamedTuple):
+    """Whether the arms have the entities that the split should have given them."""
+
+    p_value: float
+    """Holds however often one looks."""
+    chi2_p_values: tuple[float, ...]
+    """Of each epoch alone, for one look."""
+    combined_chi2_p_value: float
+    expected_b: float
+    entities_b: int
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether the difference between the arms may be one of who was counted."""
+        return self.p_value < SAMPLE_RATIO_ALPHA
 
 
 def split_evidence(arrivals: Arrivals, challenger_ratios: Mapping[int, float]) -> float:
@@ -75,9 +108,61 @@ def _mixture(challenger: FloatArray, champion: FloatArray, ratio: float) -> Floa
     weight = (1 - ratio) / (ratio * TUNED_DEVIATION**2)
     one, other = weight * ratio, weight * (1 - ratio)
     found: FloatArray = (
-        betaln(one + challenger, other + champion)
-        - betaln(one, other)
+        special.betaln(one + challenger, other + champion)
+        - special.betaln(one, other)
         - challenger * log(ratio)
         - champion * log(1 - ratio)
     )
     return found
+
+
+def sample_ratio(epochs: Sequence[Epoch]) -> SampleRatio:
+    """Return whether the arms have as many entities as each epoch's allocation should have given them.
+
+    The epochs' evidence is multiplied for each loss or gain of B's entities that may run through all of them, and
+    averaged over those; an average of likelihood ratios exceeds 1,000 once in a thousand tests at most, however often
+    one looks.
+
+    Raises:
+        ValueError: If an epoch's share is outside 0-1.
+
+    Source:
+        Lindon & Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022, arXiv 2011.03567; here with
+        a grid of odds ratios in place of their Dirichlet mixture, so that a ramp's epochs add up. Ville's inequality.
+    """
+    log_evidence = np.zeros_like(_SAMPLE_RATIO_ODDS)
+    p_values, statistics = [], []
+    for a, b, share in epochs:
+        if not 0 <= share <= 1:
+            raise ValueError(f"share_b: expected 0 to 1, got {share:g}")
+        log_evidence += _log_likelihood_ratios(a, b, share)
+        statistics.append(_chi2(a, b, share))
+        p_values.append(float(special.chdtrc(1, statistics[-1])))
+    log_mean = special.logsumexp(log_evidence) - np.log(len(log_evidence))
+    expected = sum((a + b) * share for a, b, share in epochs)
+    return SampleRatio(
+        p_value=exp(min(0.0, -log_mean)),
+        chi2_p_values=tuple(p_values),
+        combined_chi2_p_value=float(special.chdtrc(max(len(statistics), 1), sum(statistics))),
+        expected_b=expected,
+        entities_b=sum(epoch.entities_b for epoch in epochs),
+    )
+
+
+def _is_impossible(a: int, b: int, share: float) -> bool:
+    return (share == 0 and b > 0) or (share == 1 and a > 0)
+
+
+def _log_likelihood_ratios(a: int, b: int, share: float) -> FloatArray:
+    if _is_impossible(a, b, share):
+        return np.full_like(_SAMPLE_RATIO_ODDS, inf)
+    # With B's odds multiplied by r its share is share·r / (1 - share + share·r).
+    ratios: FloatArray = b * np.log(_SAMPLE_RATIO_ODDS) - (a + b) * np.log1p(share * (_SAMPLE_RATIO_ODDS - 1))
+    return ratios
+
+
+def _chi2(a: int, b: int, share: float) -> float:
+    if _is_impossible(a, b, share):
+        return inf
+    variance = (a + b) * share * (1 - share)
+    return (b - (a + b) * share) ** 2 / variance if variance else 0.0

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate, judge
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
 from understudy.core.canary.messages import without_place
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
-from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import Side, Strata, join_strata, stratify
 from understudy.core.windows.window import MICRO, WINDOW_SECONDS, BucketColumn, Window
 

@@ -5,10 +5,9 @@ import pytest
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate
-from understudy.core.canary.decision import Check, CheckState
+from understudy.core.canary.decision import Check, CheckState, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
-from understudy.core.experiments.ab import ArmEntities, Difference, compare
-from understudy.core.verdict import Verdict
+from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.core.windows.window import WINDOW_SECONDS
 
 POLICY = CanaryPolicy(dwell_seconds=600.0, detectable_ratio=5.0, outcome="converted")

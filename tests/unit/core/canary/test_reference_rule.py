@@ -2,11 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.core.canary.decision import Check, CheckState
+from understudy.core.canary.decision import Check, CheckState, Verdict
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.reference_rule import evaluate_seed
 from understudy.core.routing.policy import Role
-from understudy.core.verdict import Verdict
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 

@@ -5,9 +5,9 @@ from scipy import stats
 from understudy.core.drift.baseline import FloatArray, NumericBaseline, numeric_baseline
 from understudy.core.drift.evidence import Effect, Measure, Spans
 from understudy.core.drift.limits import DEFAULT_POLICY
+from understudy.core.drift.measures import PSI_BINS, Grid
 from understudy.core.drift.running_sums import NumericSums
 from understudy.core.drift.subject_window import numeric_window
-from understudy.core.drift_grid import PSI_BINS, Grid
 
 ALL = Spans(np.array([0]), np.array([1]))
 NORMAL = np.random.default_rng(1).normal(size=50_000)

@@ -1,5 +1,4 @@
 import re
-from math import sqrt
 
 import numpy as np
 import pytest
@@ -8,20 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from understudy.core.experiments.ab import (
-    SAMPLE_RATIO_ALPHA,
-    AbPlan,
-    AbState,
-    AbVerdict,
-    ArmEntities,
-    Difference,
-    Epoch,
-    Metric,
-    SampleRatio,
-    compare,
-    judge,
-    sample_ratio,
-)
+from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict, Metric, judge
+from understudy.core.statistics.difference import ArmEntities, Difference, compare
+from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, Epoch, SampleRatio, sample_ratio
 from understudy.core.statistics.sample_size import FIVE_LOOKS, FloatArray, look_boundaries
 
 A_SHARE = Metric()
@@ -39,17 +27,6 @@ differences = st.builds(
     difference=st.floats(-1, 1),
     variance_a=st.sampled_from([0.0, 1e-6, 0.1, 1.0]),
     variance_b=st.sampled_from([0.0, 1e-6, 0.1, 1.0]),
-)
-
-
-def an_epoch(total: int, share: float, deviations: float) -> Epoch:
-    """Return an epoch in which B is some standard deviations away from its share."""
-    b = round(total * share + deviations * sqrt(total * share * (1 - share)))
-    return Epoch(total - min(max(b, 0), total), min(max(b, 0), total), share)
-
-
-epochs = st.lists(
-    st.builds(an_epoch, st.integers(0, 100_000), st.floats(0.01, 0.99), st.floats(-3, 3)), min_size=0, max_size=5
 )
 
 
@@ -89,23 +66,6 @@ def test_for_a_metric_per_entity_the_comparison_is_the_wider_of_welchs_and_stude
         assert verdict.p_value == pytest.approx(max(test.pvalue for test in both), rel=1e-6, abs=1e-12)
 
 
-def test_a_ratio_metric_has_the_spread_of_resampled_entities():
-    # Entities with many requests have a higher rate, so that requests are far from independent.
-    rng = np.random.default_rng(3)
-    requests = rng.geometric(0.1, 1_000).astype(float)
-    successes = rng.binomial(requests.astype(int), np.where(requests > 10, 0.5, 0.1)).astype(float)
-    arm = ArmEntities(successes, requests)
-
-    found = compare(arm, arm)
-
-    assert found is not None
-    drawn = rng.integers(0, 1_000, (2_000, 1_000))
-    resampled = (successes[drawn].sum(1) / requests[drawn].sum(1)).std()
-    # 2,000 resamples know a standard deviation to 1/sqrt(4,000) = 1.6 %, and each way is off by about 1/n.
-    assert sqrt(found.variance_b / 1_000) == pytest.approx(resampled, rel=0.06)
-    assert found.value_a == successes.sum() / requests.sum()
-
-
 def test_a_small_arm_that_met_no_rare_value_yet_is_no_surer_for_that():
     rare = np.zeros(900)
     rare[:27] = 1.0
@@ -118,119 +78,6 @@ def test_a_small_arm_that_met_no_rare_value_yet_is_no_surer_for_that():
     assert early.interval is not None
     assert early.interval.always_valid
     assert early.interval.contains_zero
-
-
-def test_the_spread_is_that_of_the_value_with_each_entity_left_out():
-    rng = np.random.default_rng(9)
-    requests = np.minimum(rng.zipf(2.0, 50), 200).astype(float)
-    successes = rng.binomial(requests.astype(int), 0.3).astype(float)
-
-    found = compare(ArmEntities(successes, requests), per_entity(np.array([0.0, 1.0])))
-
-    left_out = (successes.sum() - successes) / (requests.sum() - requests)
-    assert found is not None
-    assert found.variance_a / 50 == pytest.approx(49 / 50 * ((left_out - left_out.mean()) ** 2).sum())
-    assert found.effective_a == pytest.approx(requests.sum() ** 2 / (requests**2).sum())
-
-
-def test_a_past_that_explains_most_of_the_variance_takes_it_away_and_leaves_the_difference():
-    rng = np.random.default_rng(4)
-    past_a, past_b = rng.normal(0, 3, 4_000), rng.normal(0, 3, 4_000)
-    a, b = past_a + rng.normal(0, 1, 4_000), past_b + 0.2 + rng.normal(0, 1, 4_000)
-
-    found = compare(per_entity(a, past_a), per_entity(b, past_b))
-
-    assert found is not None
-    assert found.theta is not None
-    assert found.theta == pytest.approx(1.0, abs=6 / 3 / sqrt(8_000))
-    # 1 - ρ² = 1/10; its standard error is about 0.1 · sqrt(2 / 8,000) · 3.
-    assert found.variance_kept_ratio == pytest.approx(0.1, abs=0.02)
-    assert found.difference == pytest.approx(0.2, abs=5 * sqrt(2 / 4_000))
-    assert found.variance_a == pytest.approx((a - found.theta * past_a).var(ddof=1))
-
-
-def test_what_a_past_explains_is_taken_within_the_arms_and_not_between_them():
-    a, b = np.array([1.0, 2.0, 4.0, 3.0]), np.array([12.0, 13.0, 17.0])
-    past_a, past_b = np.array([1.0, 3.0, 4.0, 2.0]), np.array([30.0, 29.0, 34.0])
-
-    found = compare(per_entity(a, past_a), per_entity(b, past_b))
-
-    together = 3 * np.cov(a, past_a) + 2 * np.cov(b, past_b)
-    assert found is not None
-    assert found.theta == pytest.approx(together[0, 1] / together[1, 1])
-    assert found.difference == pytest.approx(b.mean() - a.mean() - found.theta * (past_b.mean() - past_a.mean()))
-
-
-def test_entities_without_a_past_count_with_the_mean_of_the_others():
-    a, b = np.array([1.0, 2.0, 4.0, 3.0]), np.array([2.0, 3.0, 5.0])
-    past_a, past_b = np.array([1.0, np.nan, 3.0, 2.0]), np.array([np.nan, 2.0, 4.0])
-
-    found = compare(per_entity(a, past_a), per_entity(b, past_b))
-
-    mean = np.mean([1.0, 3.0, 2.0, 2.0, 4.0])
-    filled = compare(per_entity(a, np.array([1.0, mean, 3.0, 2.0])), per_entity(b, np.array([mean, 2.0, 4.0])))
-    assert found == filled
-
-
-@pytest.mark.parametrize("past", [np.zeros(4), np.full(4, np.nan), np.array([0.1, 0.1, np.nan, 0.1])])
-def test_a_past_that_says_nothing_changes_nothing(past):
-    a, b = np.array([1.0, 2.0, 4.0, 3.0]), np.array([2.0, 3.0, 5.0, 1.0])
-
-    assert compare(per_entity(a, past), per_entity(b, past)) == compare(per_entity(a), per_entity(b))
-
-
-def test_an_arm_without_entities_or_exposures_is_not_compared():
-    some = per_entity(np.array([1.0, 0.0]))
-
-    assert compare(per_entity(np.zeros(0)), some) is None
-    assert compare(some, per_entity(np.zeros(1))) is None
-    assert compare(ArmEntities(np.zeros(2), np.zeros(2)), some) is None
-    assert compare(ArmEntities(np.zeros(9), np.array([1.0, *[0.0] * 8])), some) is None
-
-
-@given(epochs)
-def test_the_sample_ratio_is_chi2_for_each_epoch_and_their_sum_for_all(split):
-    found = sample_ratio(split)
-
-    statistics = [(b - (a + b) * s) ** 2 / ((a + b) * s * (1 - s)) if a + b else 0.0 for a, b, s in split]
-    assert found.chi2_p_values == pytest.approx([stats.chi2.sf(statistic, 1) for statistic in statistics], abs=1e-12)
-    assert found.combined_chi2_p_value == pytest.approx(stats.chi2.sf(sum(statistics), max(len(split), 1)), abs=1e-12)
-    assert 0 <= found.p_value <= 1
-    assert found.is_mismatch == (found.p_value < SAMPLE_RATIO_ALPHA)
-
-
-@given(epochs)
-def test_the_order_of_the_epochs_tells_nothing(split):
-    assert sample_ratio(split).p_value == pytest.approx(sample_ratio(split[::-1]).p_value)
-
-
-def test_the_average_evidence_of_an_honest_split_is_one():
-    # What makes its reciprocal a p-value at every look: summed over all counts, likelihood ratio times chance is 1.
-    total, share = 60, 0.3
-    evidence = [1 / sample_ratio([Epoch(total - b, b, share)]).p_value for b in range(total + 1)]
-
-    # Below one the p-value is cut at 1, so the average of what is left is a little more than the true one.
-    chances = stats.binom.pmf(range(total + 1), total, share)
-    assert float(np.dot(evidence, chances)) < 1.5
-    assert sum(chance for e, chance in zip(evidence, chances, strict=True) if e > 1000) <= 0.001
-
-
-def test_a_ramp_that_changes_the_split_on_purpose_is_no_mismatch_and_a_loss_in_every_stage_adds_up():
-    honest = [Epoch(9_800, 200, 0.02), Epoch(9_000, 1_000, 0.1), Epoch(5_000, 5_000, 0.5)]
-    losing = [Epoch(a, round(0.9 * b), share) for a, b, share in honest]
-
-    assert not sample_ratio(honest).is_mismatch
-    assert sample_ratio([Epoch(23_800, 6_200, 0.5)]).is_mismatch
-    assert sample_ratio(losing).p_value < min(sample_ratio([epoch]).p_value for epoch in losing)
-
-
-def test_an_entity_in_an_arm_that_had_no_share_is_a_mismatch_and_an_empty_arm_is_none():
-    assert sample_ratio([Epoch(1_000, 1, 0.0)]).p_value == 0.0
-    assert sample_ratio([Epoch(1, 1_000, 1.0)]).is_mismatch
-    assert sample_ratio([Epoch(1_000, 0, 0.0), Epoch(0, 0, 0.5), Epoch(0, 500, 1.0)]).p_value == pytest.approx(1.0)
-    assert sample_ratio([]).p_value == 1.0
-    with pytest.raises(ValueError, match="share_b"):
-        sample_ratio([Epoch(1, 1, 50.0)])
 
 
 @given(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate, judge
-from understudy.core.canary.decision import Check
+from understudy.core.canary.decision import Check, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.rollout.history import (
     MAX_LOOKS,
@@ -23,7 +23,6 @@ from understudy.core.rollout.history import (
     stage_at,
 )
 from understudy.core.routing.policy import Role
-from understudy.core.verdict import Verdict
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey

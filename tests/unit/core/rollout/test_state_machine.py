@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import (
     Alert,
     PolicyAction,
@@ -35,7 +36,6 @@ from understudy.core.rollout.state import (
     state_to_json,
 )
 from understudy.core.rollout.state_machine import WARM_UP_SECONDS, next_step
-from understudy.core.verdict import Verdict
 
 START = 1_000_000.0
 ID = 7

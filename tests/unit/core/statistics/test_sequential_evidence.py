@@ -10,7 +10,6 @@ from scipy.stats import hypergeom, norm, t
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means, expected_rates
 from understudy.core.statistics.detectable_effect import Asked, Exposure, missing_trials, smallest_detectable
 from understudy.core.statistics.mean_shift import Moments, mean_shift, shift_z
-from understudy.core.statistics.sample_ratio import split_evidence
 from understudy.core.statistics.sequential_evidence import (
     RATIOS,
     IntArray,
@@ -28,7 +27,6 @@ from understudy.core.statistics.sequential_evidence import (
     sums_since,
     t_to_z,
 )
-from understudy.core.windows.strata import Arrivals
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 NO_CAP = inf
@@ -339,50 +337,6 @@ def test_without_values_on_both_sides_there_is_no_difference():
     assert mean_shift(alone) is None
     for scores, windows in (shift_z(alone, buckets, 0.0, at(0), 1), shift_z(moments, buckets, 0.0, at(60), 1)):
         assert (scores.tolist(), windows.tolist()) == ([0.0], [0.0])
-
-
-def arrivals_of(rows) -> Arrivals:
-    """Rows: shipper, start, generation, champion's and challenger's new entities."""
-    shippers = tuple(sorted({row[0] for row in rows}))
-    columns = [
-        (shippers.index(shipper), start, generation, side, new, new)
-        for shipper, start, generation, *both in rows
-        for side, new in enumerate(both)
-    ]
-    return Arrivals(shippers, *np.array(columns, np.int64).T)
-
-
-def test_a_split_that_follows_a_growing_weight_is_no_mismatch_and_another_one_is():
-    rng = np.random.default_rng(10)
-    weights = {1: 0.02, 2: 0.10, 3: 0.50}
-    starts = [(15 * n, 1 + n // 100) for n in range(300)]
-
-    fair = [("a", s, g, rng.binomial(100, 1 - weights[g]), rng.binomial(100, weights[g])) for s, g in starts]
-    late = [("a", s, g, b, c if g < 3 else round(0.8 * c)) for _, s, g, b, c in fair]
-
-    assert split_evidence(arrivals_of(fair), weights) < log(1e4)
-    assert split_evidence(arrivals_of(late), weights) > log(1e4)
-
-
-def test_evidence_of_a_mismatch_is_not_forgotten_when_the_split_is_mended():
-    rows = [("a", 15 * n, 1, 50, 20) for n in range(40)] + [("a", 15 * n, 1, 50, 50) for n in range(40, 4_000)]
-
-    assert split_evidence(arrivals_of(rows), {1: 0.5}) > log(1e4)
-
-
-def test_several_shippers_that_meet_the_same_entities_are_averaged_and_not_multiplied():
-    one = [("a", 15 * n, 1, 53, 47) for n in range(50)]
-    same = [(shipper, *row[1:]) for shipper in "abcd" for row in one]
-
-    alone, together = (split_evidence(arrivals_of(rows), {1: 0.5}) for rows in (one, same))
-
-    assert together == pytest.approx(alone)
-
-
-def test_arrivals_under_an_unknown_weight_say_nothing():
-    assert split_evidence(arrivals_of([("a", 0, 9, 100, 0)]), {1: 0.5}) == 0.0
-    assert split_evidence(arrivals_of([("a", 0, 1, 100, 0)]), {1: 0.0}) == 0.0
-    assert split_evidence(Arrivals((), *(np.zeros(0, np.int64) for _ in range(6))), {1: 0.5}) == 0.0
 
 
 def an_exposure(challenger=1_000.0, champion=9_000.0) -> Exposure:

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.state import Phase, begin
-from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.demo.screen import Scene
 from understudy.entrypoints.demo.show import PLAN, Moment, acts_of, play
 from understudy.entrypoints.demo.topology import ACTS, UNTOUCHED, Standing

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from understudy.core.verdict import Verdict
+from understudy.core.canary.decision import Verdict
 from understudy.entrypoints.cli.db.sql_prompt import find_psql
 from understudy.entrypoints.cli.rollout.event_text import (
     INDENT,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 from rich.text import Text
 
+from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.state import Phase
-from understudy.core.verdict import Verdict
 from understudy.entrypoints.cli.rollout.event_text import clock
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago

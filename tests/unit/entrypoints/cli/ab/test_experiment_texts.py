@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from understudy.core.experiments.ab import AbState, Difference, Interval, SampleRatio
+from understudy.core.experiments.ab import AbState, Interval
 from understudy.core.experiments.shadow_comparison import ShadowPairs, compare_shadow
+from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.rank_tests import RankComparison
+from understudy.core.statistics.sample_ratio import SampleRatio
 from understudy.core.statistics.sample_size import Forecast, seed_sample_size
 from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import decimals_for, report_texts, seed_texts, sizes_texts

@@ -13,13 +13,12 @@ from rich.console import Console
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.history import Looked
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor, begin
 from understudy.core.routing.policy import Role
-from understudy.core.verdict import Verdict
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.core.windows.window import Window

@@ -1,0 +1,110 @@
+from math import log, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, Epoch, sample_ratio, split_evidence
+from understudy.core.windows.strata import Arrivals
+
+
+def an_epoch(total: int, share: float, deviations: float) -> Epoch:
+    """Return an epoch in which B is some standard deviations away from its share."""
+    b = round(total * share + deviations * sqrt(total * share * (1 - share)))
+    return Epoch(total - min(max(b, 0), total), min(max(b, 0), total), share)
+
+
+epochs = st.lists(
+    st.builds(an_epoch, st.integers(0, 100_000), st.floats(0.01, 0.99), st.floats(-3, 3)), min_size=0, max_size=5
+)
+
+
+@given(epochs)
+def test_the_sample_ratio_is_chi2_for_each_epoch_and_their_sum_for_all(split):
+    found = sample_ratio(split)
+
+    statistics = [(b - (a + b) * s) ** 2 / ((a + b) * s * (1 - s)) if a + b else 0.0 for a, b, s in split]
+    assert found.chi2_p_values == pytest.approx([stats.chi2.sf(statistic, 1) for statistic in statistics], abs=1e-12)
+    assert found.combined_chi2_p_value == pytest.approx(stats.chi2.sf(sum(statistics), max(len(split), 1)), abs=1e-12)
+    assert 0 <= found.p_value <= 1
+    assert found.is_mismatch == (found.p_value < SAMPLE_RATIO_ALPHA)
+
+
+@given(epochs)
+def test_the_order_of_the_epochs_tells_nothing(split):
+    assert sample_ratio(split).p_value == pytest.approx(sample_ratio(split[::-1]).p_value)
+
+
+def test_the_average_evidence_of_an_honest_split_is_one():
+    # What makes its reciprocal a p-value at every look: summed over all counts, likelihood ratio times chance is 1.
+    total, share = 60, 0.3
+    evidence = [1 / sample_ratio([Epoch(total - b, b, share)]).p_value for b in range(total + 1)]
+
+    # Below one the p-value is cut at 1, so the average of what is left is a little more than the true one.
+    chances = stats.binom.pmf(range(total + 1), total, share)
+    assert float(np.dot(evidence, chances)) < 1.5
+    assert sum(chance for e, chance in zip(evidence, chances, strict=True) if e > 1000) <= 0.001
+
+
+def test_a_ramp_that_changes_the_split_on_purpose_is_no_mismatch_and_a_loss_in_every_stage_adds_up():
+    honest = [Epoch(9_800, 200, 0.02), Epoch(9_000, 1_000, 0.1), Epoch(5_000, 5_000, 0.5)]
+    losing = [Epoch(a, round(0.9 * b), share) for a, b, share in honest]
+
+    assert not sample_ratio(honest).is_mismatch
+    assert sample_ratio([Epoch(23_800, 6_200, 0.5)]).is_mismatch
+    assert sample_ratio(losing).p_value < min(sample_ratio([epoch]).p_value for epoch in losing)
+
+
+def test_an_entity_in_an_arm_that_had_no_share_is_a_mismatch_and_an_empty_arm_is_none():
+    assert sample_ratio([Epoch(1_000, 1, 0.0)]).p_value == 0.0
+    assert sample_ratio([Epoch(1, 1_000, 1.0)]).is_mismatch
+    assert sample_ratio([Epoch(1_000, 0, 0.0), Epoch(0, 0, 0.5), Epoch(0, 500, 1.0)]).p_value == pytest.approx(1.0)
+    assert sample_ratio([]).p_value == 1.0
+    with pytest.raises(ValueError, match="share_b"):
+        sample_ratio([Epoch(1, 1, 50.0)])
+
+
+def arrivals_of(rows) -> Arrivals:
+    """Rows: shipper, start, generation, champion's and challenger's new entities."""
+    shippers = tuple(sorted({row[0] for row in rows}))
+    columns = [
+        (shippers.index(shipper), start, generation, side, new, new)
+        for shipper, start, generation, *both in rows
+        for side, new in enumerate(both)
+    ]
+    return Arrivals(shippers, *np.array(columns, np.int64).T)
+
+
+def test_a_split_that_follows_a_growing_weight_is_no_mismatch_and_another_one_is():
+    rng = np.random.default_rng(10)
+    weights = {1: 0.02, 2: 0.10, 3: 0.50}
+    starts = [(15 * n, 1 + n // 100) for n in range(300)]
+
+    fair = [("a", s, g, rng.binomial(100, 1 - weights[g]), rng.binomial(100, weights[g])) for s, g in starts]
+    late = [("a", s, g, b, c if g < 3 else round(0.8 * c)) for _, s, g, b, c in fair]
+
+    assert split_evidence(arrivals_of(fair), weights) < log(1e4)
+    assert split_evidence(arrivals_of(late), weights) > log(1e4)
+
+
+def test_evidence_of_a_mismatch_is_not_forgotten_when_the_split_is_mended():
+    rows = [("a", 15 * n, 1, 50, 20) for n in range(40)] + [("a", 15 * n, 1, 50, 50) for n in range(40, 4_000)]
+
+    assert split_evidence(arrivals_of(rows), {1: 0.5}) > log(1e4)
+
+
+def test_several_shippers_that_meet_the_same_entities_are_averaged_and_not_multiplied():
+    one = [("a", 15 * n, 1, 53, 47) for n in range(50)]
+    same = [(shipper, *row[1:]) for shipper in "abcd" for row in one]
+
+    alone, together = (split_evidence(arrivals_of(rows), {1: 0.5}) for rows in (one, same))
+
+    assert together == pytest.approx(alone)
+
+
+def test_arrivals_under_an_unknown_weight_say_nothing():
+    assert split_evidence(arrivals_of([("a", 0, 9, 100, 0)]), {1: 0.5}) == 0.0
+    assert split_evidence(arrivals_of([("a", 0, 1, 100, 0)]), {1: 0.0}) == 0.0
+    assert split_evidence(Arrivals((), *(np.zeros(0, np.int64) for _ in range(6))), {1: 0.5}) == 0.0
