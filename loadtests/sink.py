@@ -43,7 +43,7 @@ from understudy.adapters.redis.cache import RedisCache
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
-from understudy.core.ranking import ranking_of
+from understudy.core.requests.rank import ranking_of
 from understudy.core.schema.outputs import Origin, Prediction, encode_cached
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import WINDOW_SECONDS, Window

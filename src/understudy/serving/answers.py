@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 
-from understudy.core.ranking import Ranking
-from understudy.core.requests.rank import AssembledTreatments
+from understudy.core.requests.rank import AssembledTreatments, Ranking
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
 from understudy.core.schema.schema import Assembled

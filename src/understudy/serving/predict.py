@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
 from understudy.core.prediction_log.prediction_id import prediction_id
 from understudy.core.prediction_log.row import PredictionRow, Status
-from understudy.core.ranking import Ranking
 from understudy.core.requests.predict import PredictRequest, TypedRequest
-from understudy.core.requests.rank import AssembledTreatments, RankRequest
+from understudy.core.requests.rank import AssembledTreatments, Ranking, RankRequest
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, Route, choose_route, falls_back, is_shadowed, policy_of
 from understudy.core.schema.outputs import Prediction

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.experiments.logged_calls import Answer, Refit, answer_of, refit
-from understudy.core.ranking import ranking_of
+from understudy.core.requests.rank import ranking_of
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.schema import InputSchema, OutputSchema, single_values

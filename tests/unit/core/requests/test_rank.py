@@ -9,8 +9,7 @@ from builders import a_version_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.ranking import LOGGED_TREATMENTS, ranking_of
-from understudy.core.requests.rank import LARGE_BYTES, MAX_TREATMENTS, parse_rank
+from understudy.core.requests.rank import LARGE_BYTES, LOGGED_TREATMENTS, MAX_TREATMENTS, parse_rank, ranking_of
 from understudy.core.routing.policy import ModelVersion, version_from_row
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer, EntityIdInvalid, InputInvalid, MalformedBody, NotRankable
