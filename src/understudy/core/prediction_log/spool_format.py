@@ -15,6 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+import numpy as np
 import orjson
 
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
@@ -29,7 +30,6 @@ _pack_frame = _FRAME.pack
 _unpack_frame = _FRAME.unpack_from
 _NULL = "\\N"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_DAY_SECONDS = 86_400
 
 
 class SegmentHeader(NamedTuple):
@@ -199,25 +199,7 @@ def _defaulted_text(names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _utc_text(second: int) -> str:
-    day, rest = divmod(second, _DAY_SECONDS)
-    return f"{_date_text(day)}T{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-
-
-@lru_cache(maxsize=8)
-def _date_text(day: int) -> str:
-    """Return the Gregorian date ``day`` days after 1970-01-01 (core has no clock and hence no datetime).
-
-    Source:
-        Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", ``civil_from_days``: eras of 400 years, years
-        beginning in March.
-    """
-    era, day_of_era = divmod(day + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_from_march = (5 * day_of_year + 2) // 153
-    month = (month_from_march + 2) % 12 + 1
-    year = era * 400 + year_of_era + (month <= 2)  # noqa: PLR2004 - January and February belong to the year before
-    return f"{year:04d}-{month:02d}-{day_of_year - (153 * month_from_march + 2) // 5 + 1:02d}"
+    return str(np.datetime64(second, "s"))
 
 
 def _frame_end(piece: bytes, start: int) -> int | None:
