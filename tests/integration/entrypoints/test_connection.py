@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body, send_reply
-from understudy.entrypoints.proxy.api.request_id import Edge
+from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
 from understudy.entrypoints.proxy.predict.handler import Reply
@@ -123,9 +123,9 @@ async def test_a_body_that_does_not_come_is_answered_and_the_connection_closed(c
 
 @pytest.mark.parametrize("before", [b"", WHOLE])
 async def test_behind_the_proxys_edge_such_a_connection_is_closed_too(before):
-    no_door: Any = SimpleNamespace(tracer=None)  # nothing fails here, so nothing is worded
+    no_handler: Any = SimpleNamespace(tracer=None)  # nothing fails here, so no problem is answered
 
-    async with serving(Edge(echo, lambda: no_door, lambda: "0" * 32)) as server:
+    async with serving(RequestIdMiddleware(echo, lambda: no_handler, lambda: "0" * 32)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         caller = Caller(reader, writer)
         await caller.send(before + NO_BODY.replace(b"POST / ", b"POST /whole "))

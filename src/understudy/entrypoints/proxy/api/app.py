@@ -1,4 +1,4 @@
-"""The proxy's ASGI application: FastAPI for documentation and reading, the predict lane around it."""
+"""The proxy's ASGI application: FastAPI, and around it the predict route and the middleware."""
 
 import asyncio
 import time
@@ -21,15 +21,15 @@ from understudy.core.routing.rate_limits import Allowance
 from understudy.core.routing.route import assignment, policy_of
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
-from understudy.entrypoints.proxy.api.authorization import Gate, methods_of
+from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
-from understudy.entrypoints.proxy.api.predict_route import App, PredictLane, http_call, read_body
-from understudy.entrypoints.proxy.api.request_id import Edge
-from understudy.entrypoints.proxy.control.handler import ControlDoor
+from understudy.entrypoints.proxy.api.predict_route import App, PredictRoute, http_call, read_body
+from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
+from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.messages.problems import STATUS
@@ -53,17 +53,17 @@ from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0
 THREADS = 2
-"""Threads that read long bodies and do other work beside the event loop. All share one interpreter: more of them finish
-nothing sooner, and the event loop waits for each (measured: 40 bodies of 1 MiB at once, ``/livez`` after 0.6 s)."""
+"""Threads that parse long bodies and do other work beside the event loop. They share the GIL: more of them finish
+nothing sooner and delay the event loop (measured: 40 bodies of 1 MiB at once, ``/livez`` after 0.6 s)."""
 OpenParts = Callable[[Settings], AbstractAsyncContextManager[Parts]]
 
 
 class Proxy:
-    """What the application's lifespan opens. Parts and doors are there before the first request."""
+    """What the application's lifespan opens. Parts and handlers are there before the first request."""
 
     parts: Parts
-    door: PredictDoor
-    control: ControlDoor
+    handler: PredictDoor
+    control: ControlHandler
 
     def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
         self.settings = settings
@@ -81,7 +81,7 @@ class Proxy:
             self._opener(settings) as parts,
             metrics_port(settings.metrics_host, settings.metrics_port, parts.telemetry.exposition),
         ):
-            door = PredictDoor(
+            handler = PredictDoor(
                 parts.predictor,
                 parts.express,
                 snapshot=self.snapshot,
@@ -94,23 +94,23 @@ class Proxy:
                 version_headers=settings.version_headers,
                 tracer=parts.tracer,
             )
-            parts.in_flight = lambda: door.in_flight
-            self.parts, self.door = parts, door
-            with closing(ControlDoor(parts.control)) as self.control:
+            parts.in_flight = lambda: handler.in_flight
+            self.parts, self.handler = parts, handler
+            with closing(ControlHandler(parts.control)) as self.control:
                 self._on_open()
-                yield {EXPRESS: ExpressLane(door, self.new_id, settings.body_limit_bytes)}
-                await _last_calls(door)
+                yield {EXPRESS: ExpressLane(handler, self.new_id, settings.body_limit_bytes)}
+                await _last_calls(handler)
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
         return self.parts.feed.snapshot
 
 
-async def _last_calls(door: PredictDoor) -> None:
-    """Wait for the calls whose callers have gone, which no connection waits for any more; their rows are still due."""
+async def _last_calls(handler: PredictDoor) -> None:
+    """Wait for calls whose callers have disconnected: no connection awaits them, but their log rows are still due."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + LAST_CALLS_SECONDS
-    while door.in_flight and clock() < give_up:  # noqa: ASYNC110 - asked once in the life of a process
+    while handler.in_flight and clock() < give_up:  # noqa: ASYNC110 - asked once in the life of a process
         await asyncio.sleep(0.01)
 
 
@@ -120,18 +120,19 @@ def create_app(
     """Return the ASGI application; nothing is opened before its lifespan starts.
 
     Args:
-        settings: By default those of the environment.
+        settings: By default the environment's.
         opener: Opens the parts.
-        on_open: Called once they are open, before the first request.
+        on_open: Called once the parts are open, before the first request.
     """
     settings = settings or Settings()
     proxy = Proxy(settings, opener, on_open)
     api = create_api(proxy)
 
-    def door() -> PredictDoor:
-        return proxy.door
+    def handler() -> PredictDoor:
+        return proxy.handler
 
-    return Edge(PredictLane(Gate(api, door), door, settings), door, proxy.new_id)
+    authorized = AuthorizationMiddleware(api, handler)
+    return RequestIdMiddleware(PredictRoute(authorized, handler, settings), handler, proxy.new_id)
 
 
 def create_api(proxy: Proxy) -> FastAPI:
@@ -142,13 +143,13 @@ def create_api(proxy: Proxy) -> FastAPI:
         version=__version__,
         summary="One predict call in; a champion or a challenger answers; every answer is logged.",
         lifespan=proxy.lifespan,
-        # FastAPI's own page loads its scripts from elsewhere, and its document is written anew for each caller.
+        # FastAPI's own page loads scripts from a CDN, and FastAPI serialises its document anew for each request.
         docs_url=None,
         openapi_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        redirect_slashes=False,  # it would send callers to whatever host their own header names
-        # Of calls we make spans ourselves, without what callers send; its own would name that in their exceptions.
+        redirect_slashes=False,  # it would redirect callers to the host that their own Host header names
+        # Our own spans hold nothing that callers send; FastAPI's would, in their exceptions.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     _add_call_routes(api, proxy)
@@ -169,15 +170,15 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/models/{model}/predict", **PREDICT)
     async def predict(model: Name, request: Request) -> Response:
-        return response_of(await proxy.door.predict(call_of(request), model))
+        return response_of(await proxy.handler.predict(call_of(request), model))
 
     @api.post("/v1/models/{model}/predict:batch", **BATCH)
     async def predict_batch(model: Name, request: Request) -> Response:
-        return response_of(await proxy.door.predict_batch(call_of(request), model))
+        return response_of(await proxy.handler.predict_batch(call_of(request), model))
 
     @api.post("/v1/models/{model}/versions/{version}/predict", **FORCED)
     async def predict_forced(model: Name, version: Name, request: Request) -> Response:
-        return response_of(await proxy.door.predict(call_of(request), model, forced_version=version))
+        return response_of(await proxy.handler.predict(call_of(request), model, forced_version=version))
 
     def rank_call_of(request: Request) -> HttpCall:
         read = partial(read_body, request.receive, settings.rank_body_limit_bytes, settings.receive_seconds)
@@ -185,15 +186,15 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/models/{model}/rank", **RANK)
     async def rank(model: Name, request: Request) -> Response:
-        return response_of(await proxy.door.rank(rank_call_of(request), model))
+        return response_of(await proxy.handler.rank(rank_call_of(request), model))
 
     @api.post("/v1/models/{model}/versions/{version}/rank", **RANK_FORCED)
     async def rank_forced(model: Name, version: Name, request: Request) -> Response:
-        return response_of(await proxy.door.rank(rank_call_of(request), model, forced_version=version))
+        return response_of(await proxy.handler.rank(rank_call_of(request), model, forced_version=version))
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.door.long_bodies))
+        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.long_bodies))
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
@@ -267,7 +268,7 @@ def _add_docs_routes(api: FastAPI) -> None:
 
 def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
     def answer(request: Request, problem: UnderstudyError) -> Response:
-        return response_of(proxy.door.refuse(problem, request.scope["path"]))
+        return response_of(proxy.handler.refuse(problem, request.scope["path"]))
 
     @api.exception_handler(UnderstudyError)
     async def refused(request: Request, problem: UnderstudyError) -> Response:
@@ -280,7 +281,7 @@ def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
 
     @api.exception_handler(Exception)
     async def failed(request: Request, _problem: Exception) -> Response:
-        # Starlette raises it again once this is sent, and the edge logs it.
+        # Starlette raises it again once this is sent, and the request-id middleware logs it.
         return answer(request, InternalFault())
 
     @api.exception_handler(HTTPException)

@@ -1,4 +1,4 @@
-"""Who may ask what: the scope of every route. Nothing is open that is not said to be."""
+"""Authorization: the scope that each route needs of a key. A route without an entry needs one too (deny by default)."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -49,41 +49,41 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("GET", "/openapi.json"): OPEN,
     ("HEAD", "/openapi.json"): OPEN,
 }
-"""What each route asks for. Any other method and path asks for ``read``, and is then told that there is none."""
+"""The scope of each route. Any other method and path needs ``read``, and is then answered with 404 or 405."""
 
 _TABLE = tuple((method, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
 
 
-class Gate:
-    """Lets a request through to the application when its caller may ask for it.
+class AuthorizationMiddleware:
+    """ASGI middleware that passes a request on when its key has the route's scope, and else answers 401, 403 or 429.
 
     Args:
         app: The application.
-        door: Returns what judges keys and words refusals; it is there once the lifespan has begun.
+        handler: Returns what checks keys and quotas and builds problem answers; it exists once the lifespan has begun.
     """
 
-    def __init__(self, app: App, door: Callable[[], PredictDoor]) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictDoor]) -> None:
         self._app = app
-        self._door = door
+        self._handler = handler
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Pass the request on, or answer with a problem."""
         if scope["type"] == "http":
             needed, model_name = scope_needed(scope["method"], scope["path"])
             if needed is not OPEN:
-                door = self._door()
+                handler = self._handler()
                 try:
-                    # A predict call is charged at its own door, where the short way in arrives as well.
+                    # The predict handler charges the key's quota for predict calls itself: the fast path calls it too.
                     charges = needed is not Scope.PREDICT
-                    door.admit(read_headers(scope["headers"]), needed, model_name, charges=charges)
+                    handler.admit(read_headers(scope["headers"]), needed, model_name, charges=charges)
                 except UnderstudyError as problem:
-                    await send_reply(send, door.refuse(problem, scope["path"]))
+                    await send_reply(send, handler.refuse(problem, scope["path"]))
                     return
         await self._app(scope, receive, send)
 
 
 def scope_needed(method: str, path: str) -> tuple[Scope | None, str | None]:
-    """Return what a request asks for (``OPEN``: nothing), and the model whose own scope would do."""
+    """Return the scope that a request needs (``OPEN``: none), and the model whose own scope is enough."""
     for listed, pattern, needed in _TABLE:
         found = pattern.match(path) if listed == method else None
         if found is not None:

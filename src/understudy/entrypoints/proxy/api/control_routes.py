@@ -1,4 +1,4 @@
-"""The routes of the control plane: queries and headers as FastAPI reads them, everything else behind the door."""
+"""The control plane's routes: FastAPI reads queries and headers, the handler does the rest."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
-from understudy.entrypoints.proxy.control.handler import Caller, ControlDoor
+from understudy.entrypoints.proxy.control.handler import Caller, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.times import duration_seconds, moment_seconds
 from understudy.errors import QueryInvalid, Violation
@@ -25,7 +25,7 @@ from understudy.settings import Settings
 MAX_LISTED = 100
 NAME_PATTERN = r"^[^\x00]{1,255}$"
 USUAL_WANTED = Wanted(0.05)
-"""What a report without a declared test looks for, on the command line too."""
+"""The effect that a report without a declared test looks for, on the command line too."""
 
 DriftPolicyName = Literal["default", "seed"]
 Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
@@ -33,47 +33,47 @@ DryRun = Annotated[bool, Query(description="Say what would happen; change nothin
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
 
 
-def add_control_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
-    """Add the control plane to the application; ``door`` is there once the lifespan has begun."""
-    _add_rollout_routes(api, door, settings)
-    _add_policy_routes(api, door, settings)
-    _add_report_routes(api, door)
+def add_control_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
+    """Add the control plane to the application; ``handler`` returns it once the lifespan has begun."""
+    _add_rollout_routes(api, handler, settings)
+    _add_policy_routes(api, handler, settings)
+    _add_report_routes(api, handler)
 
 
-def _add_rollout_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
+def _add_rollout_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
     @api.post("/v1/models/{model}/rollouts", **CONTROL["start_rollout"])
     async def start_rollout(model: Name, request: Request, *, dry_run: DryRun = False) -> Response:
         body = await _body_of(request, settings)
-        return response_of(await door().start_rollout(model, body, _caller_of(request), dry_run=dry_run))
+        return response_of(await handler().start_rollout(model, body, _caller_of(request), dry_run=dry_run))
 
     @api.get("/v1/models/{model}/rollouts", **CONTROL["list_rollouts"])
     async def list_rollouts(model: Name, request: Request, limit: Limit = 20) -> Response:
-        return response_of(await door().list_rollouts(model, limit, _caller_of(request)))
+        return response_of(await handler().list_rollouts(model, limit, _caller_of(request)))
 
     @api.get("/v1/models/{model}/rollouts/{rollout_id}", **CONTROL["get_rollout"])
     async def get_rollout(model: Name, rollout_id: str, request: Request) -> Response:
-        return response_of(await door().show_rollout(model, rollout_id, _caller_of(request)))
+        return response_of(await handler().show_rollout(model, rollout_id, _caller_of(request)))
 
     for order in Order:
-        _add_order_route(api, door, settings, order)
+        _add_order_route(api, handler, settings, order)
 
     @api.post("/v1/models/{model}:rollback", **CONTROL["roll_back"])
     async def roll_back(model: Name, request: Request) -> Response:
         body = await _body_of(request, settings)
-        return response_of(await door().roll_back(model, body, _caller_of(request)))
+        return response_of(await handler().roll_back(model, body, _caller_of(request)))
 
 
-def _add_order_route(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings, order: Order) -> None:
+def _add_order_route(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings, order: Order) -> None:
     @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{order}", **CONTROL[order])
     async def give_order(model: Name, rollout_id: str, request: Request) -> Response:
         body = await _body_of(request, settings)
-        return response_of(await door().order(model, rollout_id, order, body, _caller_of(request)))
+        return response_of(await handler().order(model, rollout_id, order, body, _caller_of(request)))
 
 
-def _add_policy_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: Settings) -> None:
+def _add_policy_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
     @api.get("/v1/models/{model}/policy", **CONTROL["get_policy"])
     async def get_policy(model: Name, request: Request) -> Response:
-        return response_of(await door().show_policy(model, _caller_of(request)))
+        return response_of(await handler().show_policy(model, _caller_of(request)))
 
     @api.patch("/v1/models/{model}/policy", **CONTROL["change_policy"])
     async def change_policy(
@@ -86,17 +86,17 @@ def _add_policy_routes(api: FastAPI, door: Callable[[], ControlDoor], settings: 
         generation = read_generation(if_match)
         body = await _body_of(request, settings)
         return response_of(
-            await door().change_policy(model, body, _caller_of(request), generation=generation, dry_run=dry_run)
+            await handler().change_policy(model, body, _caller_of(request), generation=generation, dry_run=dry_run)
         )
 
     @api.get("/v1/audit", **CONTROL["list_audit"])
     async def list_audit(
         request: Request, model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: Limit = 20
     ) -> Response:
-        return response_of(await door().list_audit(model, limit, _caller_of(request)))
+        return response_of(await handler().list_audit(model, limit, _caller_of(request)))
 
 
-def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
+def _add_report_routes(api: FastAPI, handler: Callable[[], ControlHandler]) -> None:
     @api.get("/v1/models/{model}/reports/ab", **CONTROL["report_ab"])
     async def report_ab(
         model: Name,
@@ -114,7 +114,7 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
         began = None if since is None else _moment("since", since, now)
         question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice)
         try:
-            return response_of(await door().report_ab(question, version, _caller_of(request)))
+            return response_of(await handler().report_ab(question, version, _caller_of(request)))
         except ValueError as problem:
             raise _unusable("version", f"{problem}; name another one") from None
 
@@ -127,7 +127,7 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
     ) -> Response:
         now = time.time()
         question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
-        return response_of(await door().report_shadow(question, _caller_of(request)))
+        return response_of(await handler().report_shadow(question, _caller_of(request)))
 
     @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
     async def report_drift(
@@ -138,7 +138,7 @@ def _add_report_routes(api: FastAPI, door: Callable[[], ControlDoor]) -> None:
         policy: DriftPolicyName | None = None,
     ) -> Response:
         question = DriftQuestion(model, _judged_seconds(since), version, policy)
-        return response_of(await door().report_drift(question, _caller_of(request)))
+        return response_of(await handler().report_drift(question, _caller_of(request)))
 
 
 async def _body_of(request: Request, settings: Settings) -> bytes:

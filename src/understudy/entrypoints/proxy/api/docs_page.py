@@ -1,7 +1,7 @@
-"""``GET /docs``: the API's own description as a page that needs nothing else.
+"""``GET /docs``: the OpenAPI document as one self-contained page.
 
-No script and nothing from elsewhere: it is there without the internet, and a browser that holds to its policy runs
-nothing on it. Usual viewers of such documents load hundreds of kilobytes of script from somebody else's server.
+It has no script and loads nothing: it works without the internet, and its content security policy keeps a browser from
+running anything on it. The usual OpenAPI viewers load hundreds of kilobytes of script from a CDN.
 """
 
 import base64
@@ -37,7 +37,7 @@ HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
-"""What the page is sent with: the hash permits its one style sheet, and nothing else is permitted."""
+"""The page's headers: the policy permits its one style sheet, by hash, and nothing else."""
 
 
 def docs_page(document: Mapping[str, Any]) -> bytes:
@@ -97,7 +97,7 @@ def _parameters(parameters: list[Mapping[str, Any]]) -> str:
 
 def _answer(status: str, answer: Mapping[str, Any]) -> str:
     said = f'<span class="method">{escape(status)}</span> {escape(answer.get("description", ""))}'
-    # A problem looks the same everywhere.
+    # A problem has the same schema everywhere.
     contents = {kind: content for kind, content in answer.get("content", {}).items() if "problem" not in kind}
     if not contents:
         return f"<p>{said}</p>"

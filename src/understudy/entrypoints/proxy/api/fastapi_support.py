@@ -1,4 +1,4 @@
-"""FastAPI's side of a call: names in a path, and replies as responses."""
+"""Adapters to FastAPI: names in a path, and replies as responses."""
 
 from typing import Annotated
 from urllib.parse import unquote
@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 from understudy.entrypoints.proxy.predict.handler import Reply
 
 Name = Annotated[str, AfterValidator(unquote)]
-"""A name in a path; the lane left it encoded, so that it may hold a slash."""
+"""A name in a path; the predict route leaves it percent-encoded, so that it may hold a slash."""
 
 
 def response_of(reply: Reply) -> Response:

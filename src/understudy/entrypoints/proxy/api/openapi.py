@@ -28,13 +28,13 @@ _PROBLEM = {
     },
 }
 _DESCRIPTIONS: dict[int | str, str] = {
-    400: "The body is not acceptable JSON, or a header is unusable; the detail names the position.",
+    400: "The body is not acceptable JSON, or a header is unusable; the detail says where.",
     401: "No key, or an unknown one.",
     403: "The key lacks the scope.",
     404: "No such model or version.",
     408: "The body did not arrive in time; the connection is closed.",
     409: "It cannot be done as things are; the detail says why.",
-    412: "Somebody else changed the policy first.",
+    412: "Another caller changed the policy first.",
     413: "The body is too large.",
     422: "The body does not match; errors[] names every place.",
     428: "If-Match is missing.",

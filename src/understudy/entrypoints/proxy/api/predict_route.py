@@ -1,7 +1,8 @@
-"""The lane around FastAPI: predict calls go straight to their door, everything else to FastAPI.
+"""The predict route, around FastAPI: predict calls go to their handler at once, every other request to FastAPI.
 
-FastAPI's own machinery costs more than the whole rest of a predict call (measured: 40 µs beside about 15), and these
-routes need none of it. FastAPI still documents them, and answers them with the same door when asked directly.
+FastAPI's routing and validation cost more than the whole rest of a predict call (measured: 40 µs beside about 15), and
+these routes need none of it. FastAPI still documents them, and answers them with the same handler when it is called
+directly.
 """
 
 import asyncio
@@ -25,18 +26,18 @@ _PLAIN = ":@!$&'()*+,;="
 """What a part of a path may hold as it is (RFC 3986, ``pchar``) beside letters, digits and ``-._~``."""
 
 
-class PredictLane:
-    """Routes ``POST /v1/models/{model}/predict`` and ``…/predict:batch`` to the door without a framework.
+class PredictRoute:
+    """Routes ``POST /v1/models/{model}/predict`` and ``…/predict:batch`` to the handler without a framework.
 
     Args:
-        app: What answers every other request.
-        door: Returns the door, which is there once the lifespan has begun.
-        settings: The bounds of a body.
+        app: Answers every other request.
+        handler: Returns the predict handler, which exists once the lifespan has begun.
+        settings: The limits of a body's size and time.
     """
 
-    def __init__(self, app: App, door: Callable[[], PredictDoor], settings: Settings) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictDoor], settings: Settings) -> None:
         self._app = app
-        self._door = door
+        self._handler = handler
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,9 +50,9 @@ class PredictLane:
         model_name, action = _target(scope["path"]) if scope["method"] == "POST" else ("", "")
         answer: Callable[[HttpCall, str], Awaitable[Reply]]
         if action == "predict":
-            answer = self._door().predict
+            answer = self._handler().predict
         elif action == "predict:batch":
-            answer = self._door().predict_batch
+            answer = self._handler().predict_batch
         else:
             await self._app(scope, receive, send)
             return
@@ -62,7 +63,7 @@ class PredictLane:
 
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
-    """Return a request as the door takes it."""
+    """Return a request in the form that the predict handler takes."""
     read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds)
     return HttpCall(scope["path"], scope["headers"], read)
 
@@ -71,11 +72,11 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float) -> bytes
     """Return the whole body.
 
     Raises:
-        RequestTimedOut: It was not complete after ``seconds``.
-        BodyTooLarge: More than ``limit_bytes`` have come.
-        MalformedBody: The connection closed first; nobody will read the answer.
+        RequestTimedOut: It was not complete after ``seconds``: a stalled caller, or a slow-loris attack.
+        BodyTooLarge: More than ``limit_bytes`` arrived.
+        MalformedBody: The caller closed the connection first, and will not read the answer.
     """
-    # The server gives at once what has come, which is nearly always all: a timer here is 4 µs a call for nothing.
+    # The server returns what has arrived, nearly always the whole body: a timer for that would cost 4 µs a call.
     first = await receive()
     if first["type"] == "http.request" and not first.get("more_body"):
         body: bytes = first.get("body", b"")
@@ -117,16 +118,16 @@ def _with_length(reply: Reply) -> list[tuple[bytes, bytes]]:
 
 
 def canonical_path(raw_path: bytes) -> str:
-    """Return a path in which only what a name may hold is encoded, and always in the same way.
+    """Return a path in canonical percent-encoding: only what a name may not hold as it is stays encoded.
 
-    Routes are found in this form, so that an encoded slash belongs to a name; each name is decoded afterwards.
+    Routes match this form, so that an encoded slash belongs to a name; each name is decoded afterwards.
     """
     parts = raw_path.decode("latin-1").split("/")
     return "/".join(quote(unquote(part), safe=_PLAIN) for part in parts)
 
 
 def _target(path: str) -> tuple[str, str]:
-    """Return the model and what is asked of it."""
+    """Return the model and the action."""
     if not path.startswith(_PREFIX):
         return "", ""
     model_name, _, action = path[len(_PREFIX) :].partition("/")

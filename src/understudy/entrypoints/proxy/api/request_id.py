@@ -1,4 +1,4 @@
-"""The outermost layer: every answer names its request, and every defect is in the log under that name."""
+"""Request-id middleware, outermost: each answer carries its request's id, and each defect is logged under it."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
@@ -16,18 +16,18 @@ from understudy.ports.tracing import Span, within
 _log = structlog.get_logger(__name__)
 
 
-class Edge:
-    """Adds ``x-request-id`` and ``traceresponse`` to whatever answers, answers for what fails, and traces calls.
+class RequestIdMiddleware:
+    """Adds ``x-request-id`` and ``traceresponse`` to each answer, answers 500 for a defect, and traces calls.
 
     Args:
-        app: What answers.
-        door: Returns what words refusals; it is there once the lifespan has begun.
+        app: The application.
+        handler: Returns what builds problem answers; it exists once the lifespan has begun.
         new_id: Makes an id of 32 hex digits.
     """
 
-    def __init__(self, app: App, door: Callable[[], PredictDoor], new_id: Callable[[], str]) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictDoor], new_id: Callable[[], str]) -> None:
         self._app = app
-        self._door = door
+        self._handler = handler
         self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,13 +35,13 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        tracer = self._door().tracer
+        tracer = self._handler().tracer
         if tracer is None:
             await self._answer(scope, receive, send, None)
             return
         route = route_of(scope["raw_path"]) if scope["method"] == "POST" else None
         if route is None:
-            with within(None):  # the answer before it on its connection, which began it, may belong to a traced call
+            with within(None):  # the connection's answer before this one, which began this task, may be a traced call's
                 await self._answer(scope, receive, send, None)
             return
         await self._answer_traced(scope, receive, send, begin_span(tracer, route, scope["headers"]))
@@ -74,7 +74,7 @@ class Edge:
         started = False
 
         def send_identified(message: Scope) -> Awaitable[None]:
-            # Not a coroutine of its own: each message of each answer would pay for it.
+            # Not a coroutine: it would cost each message of each answer one more.
             nonlocal started
             if not started:
                 started = True
@@ -85,12 +85,12 @@ class Edge:
             scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
             await self._app(scope, receive, send_identified)
-        except Exception:  # noqa: BLE001 - the last resort: no internals for the caller, all of them for the log
+        except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
             _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
             if not started:
-                await send_reply(send_identified, self._door().refuse(InternalFault(), scope["path"]))
+                await send_reply(send_identified, self._handler().refuse(InternalFault(), scope["path"]))
         finally:
-            scope.pop(WRITE_WHOLE, None)  # it leads back to the scope: only the garbage collector would end that
+            scope.pop(WRITE_WHOLE, None)  # it refers to the scope: a reference cycle, left to the garbage collector
 
 
 def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:

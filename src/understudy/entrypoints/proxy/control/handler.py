@@ -29,7 +29,7 @@ from understudy.entrypoints.documents.rollouts import (
     status_document,
 )
 from understudy.entrypoints.proxy.control.bodies import StartAsked, number_of, read_change, read_reason, read_start
-from understudy.entrypoints.proxy.control.worker_pool import Desk
+from understudy.entrypoints.proxy.control.worker_pool import WorkerPool
 from understudy.entrypoints.proxy.messages.headers import Honoured
 from understudy.entrypoints.proxy.predict.handler import JSON, Reply
 from understudy.errors import (
@@ -89,7 +89,7 @@ class Caller(NamedTuple):
         return Origin(self.key_id, VIA, reason)
 
 
-class ControlDoor:
+class ControlHandler:
     """Answers calls that move traffic, and those that ask what moved it and why.
 
     Every method also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
@@ -100,15 +100,15 @@ class ControlDoor:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._reads = Desk(control.parts, READS)
-        self._writes = Desk(control.parts, WRITES)
-        self._rollbacks = Desk(control.parts, ROLLBACKS)
-        self._confirmations = Desk(control.parts, CONFIRMATIONS)
+        self._reads = WorkerPool(control.parts, READS)
+        self._writes = WorkerPool(control.parts, WRITES)
+        self._rollbacks = WorkerPool(control.parts, ROLLBACKS)
+        self._confirmations = WorkerPool(control.parts, CONFIRMATIONS)
 
     def close(self) -> None:
         """Let go of the threads."""
-        for desk in (self._rollbacks, self._confirmations, self._writes, self._reads):
-            desk.close()
+        for pool in (self._rollbacks, self._confirmations, self._writes, self._reads):
+            pool.close()
 
     # -- rollouts ------------------------------------------------------------------------------------------------------
 
@@ -326,14 +326,14 @@ class ControlDoor:
 
     async def _ask(
         self,
-        desk: Desk[ControlParts],
+        pool: WorkerPool[ControlParts],
         model_name: str,
         work: Callable[[ControlParts], Awaitable[T]],
         seconds: float,
     ) -> T:
         _require_possible(model_name)
         try:
-            return await desk.carry_out(work, seconds)
+            return await pool.carry_out(work, seconds)
         except (RegistryUnavailable, MigrationNeeded) as problem:
             _log.warning("control.failed", code=problem.code, why=problem.detail)
             # Addresses and statements are for the log; what helps is for the caller.

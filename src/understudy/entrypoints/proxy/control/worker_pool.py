@@ -1,4 +1,4 @@
-"""Calls of the control plane, carried out beside the event loop that answers predictions."""
+"""The control plane's worker pool: its calls run beside the event loop that answers predictions, a few at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,17 +13,17 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 
-class Desk(Generic[P]):
-    """Carries out a few calls at a time, each in a thread and an event loop of its own.
+class WorkerPool(Generic[P]):
+    """A bulkhead: carries out a bounded number of calls at a time, each in a thread with an event loop of its own.
 
-    So a report may compute for seconds, and reading thousands of windows may take a while: predictions share with them
-    the interpreter, but no event loop.
+    A report may compute for seconds, or read thousands of windows: it shares the interpreter with predictions, but not
+    their event loop.
 
     Args:
         open_parts: Opens what one call works with.
         places: Calls at a time.
-        wait_seconds: Longest time that a call waits for its turn.
-        grace_seconds: What a call has to close its connections in, once its time is over.
+        wait_seconds: Longest time that a call waits for a place.
+        grace_seconds: Time that a call has after its deadline to close its connections.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class Desk(Generic[P]):
         self._open_parts = open_parts
         self._wait_seconds = wait_seconds
         self._grace_seconds = grace_seconds
-        self._turns = asyncio.Semaphore(places)
-        self._pool = ThreadPoolExecutor(places, thread_name_prefix=STAGE)
+        self._places = asyncio.Semaphore(places)
+        self._threads = ThreadPoolExecutor(places, thread_name_prefix=STAGE)
         self._running: set[asyncio.Task[object]] = set()
 
     async def carry_out(self, work: Callable[[P], Awaitable[T]], seconds: float) -> T:
         """Return what the work returned.
 
         Raises:
-            Overloaded: Too many calls are before this one.
-            DeadlineExceeded: It was not done after ``seconds``; what it changed until then stays.
+            Overloaded: No place became free in time.
+            DeadlineExceeded: The work was not done after ``seconds``; what it changed until then stays.
         """
-        async with self._turn():
-            # A computation that cannot be interrupted keeps its thread when it is given up here; the next call waits
-            # for the thread within its own time.
-            done = asyncio.get_running_loop().run_in_executor(self._pool, self._run, work, seconds)
+        async with self._place():
+            # Work that cannot be interrupted keeps its thread when its call is given up here; the next call waits for
+            # the thread within its own deadline.
+            done = asyncio.get_running_loop().run_in_executor(self._threads, self._run, work, seconds)
             try:
                 async with asyncio.timeout(seconds + self._grace_seconds):
                     return await done
@@ -59,23 +59,23 @@ class Desk(Generic[P]):
                 raise DeadlineExceeded(STAGE, seconds) from None
 
     def close(self) -> None:
-        """Break off what is under way: a process that ends waits for its threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Cancel the calls under way: a process that exits waits for its threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for task in tuple(self._running):
             with suppress(RuntimeError):  # it ended in this moment, and its event loop with it
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _place(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await self._turns.acquire()
+                await self._places.acquire()
         except TimeoutError:
             raise Overloaded("too many calls of the control plane are under way") from None
         try:
             yield
         finally:
-            self._turns.release()
+            self._places.release()
 
     def _run(self, work: Callable[[P], Awaitable[T]], seconds: float) -> T:
         return asyncio.run(self._within(work, seconds))

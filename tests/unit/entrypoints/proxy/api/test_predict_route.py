@@ -1,4 +1,4 @@
-"""The lane and FastAPI's own routes are two ways to the same door: whatever comes, they answer the same."""
+"""The predict route and FastAPI's own routes call the same handler: to any request they answer the same."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, canonical_path, read_body
-from understudy.entrypoints.proxy.api.request_id import Edge
+from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.errors import BodyTooLarge, MalformedBody
 
 RANDOM_IDS = re.compile(rb'"prediction_id":"[^"]+"')
@@ -92,14 +92,14 @@ odd_headers = st.one_of(
 )
 
 
-def without_lane(edge: Any) -> App:
-    """Return the application with FastAPI answering everything, behind the same gate."""
-    lane = edge._app  # noqa: SLF001 - the layers of the application
+def without_predict_route(app: Any) -> App:
+    """Return the application with FastAPI answering everything, behind the same authorization."""
+    route = app._app  # noqa: SLF001 - the layers of the application
 
     async def straight_on(scope: Scope, receive: Receive, send: Send) -> None:
-        await lane._app({**scope, "path": canonical_path(scope["raw_path"])}, receive, send)  # noqa: SLF001
+        await route._app({**scope, "path": canonical_path(scope["raw_path"])}, receive, send)  # noqa: SLF001
 
-    return Edge(straight_on, edge._door, edge._new_id)  # noqa: SLF001
+    return RequestIdMiddleware(straight_on, app._handler, app._new_id)  # noqa: SLF001
 
 
 def without_chance(answer: Any, sent: list[tuple[bytes, bytes]]) -> tuple[int, dict[bytes, bytes], bytes]:
@@ -137,7 +137,7 @@ async def test_the_lane_and_fastapi_give_the_same_answer(proxy, path, chunks, he
     sent = [(b"authorization", key), *headers]
 
     through_lane = await proxy.ask(path, *chunks, headers=sent)
-    through_api = await proxy.ask(path, *chunks, headers=sent, through=without_lane(proxy.app))
+    through_api = await proxy.ask(path, *chunks, headers=sent, through=without_predict_route(proxy.app))
 
     assert without_chance(through_lane, sent) == without_chance(through_api, sent)
     assert through_lane.status != 500
