@@ -71,7 +71,7 @@ async def test_a_proxy_that_is_stopped_leaves_no_row_behind(stack, database_url,
     assert await reported(database_url) == set()
 
 
-async def test_a_worker_that_is_killed_is_silent_after_its_time_and_every_rollback_says_so(stack, database_url):
+async def test_a_worker_that_is_killed_is_stale_after_its_time_and_every_rollback_says_so(stack, database_url):
     stack.start_proxy(workers=2, wait_ready=False)
     await wait_for_reports(database_url, 2)
     killed = stack.processes["proxy"].children()[0]

@@ -196,7 +196,7 @@ async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(u
     assert "1 of 1 live proxies on generation" in all_live.out
     for said in (nobody, all_live):
         words = " ".join(said.out.split())
-        assert "1 silent proxy may still send traffic by the old policy: web-7:4711, silent for 2 m" in words
+        assert "1 stale proxy may still send traffic by the old policy: web-7:4711, no report for 2 m" in words
         assert max(map(len, said.out.splitlines())) <= 80
 
 
@@ -212,9 +212,9 @@ async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, d
     document = (await understudy.beside("rollout", "show", "visits", rollout_id, "--json")).json
     aborted = await understudy.beside("rollout", "abort", "visits", "--reason", "no", "--yes")
 
-    assert "web-7:4711, silent for 2 m" in " ".join(aborted.out.split())
-    assert "no live proxy: nobody can say who acts on the policy, so no step is taken" in " ".join(nobody.out.split())
-    assert "web-7:4711, silent for 2 m" in " ".join(shown.out.split())
+    assert "web-7:4711, no report for 2 m" in " ".join(aborted.out.split())
+    assert "no live proxy: which policy is served is unknown, so no step is taken" in " ".join(nobody.out.split())
+    assert "web-7:4711, no report for 2 m" in " ".join(shown.out.split())
     assert (document["presence"]["proxies"], document["presence"]["silent"]["count"]) == (0, 1)
     assert max(map(len, shown.out.splitlines())) <= 80
 

@@ -341,11 +341,11 @@ async def test_proxies_and_their_calls_in_flight_are_seen_while_they_are_live(wo
     view = await world.store.view(view.record.id)
 
     assert (view.proxies, view.proxies_on_generation, view.in_flight) == (2, 1, {7: 3, 9: 4})
-    assert [proxy.instance for proxy in view.silent.first] == ["gone"]
-    assert 60 <= view.silent.first[0].seconds < 120
+    assert [proxy.instance for proxy in view.stale.first] == ["gone"]
+    assert 60 <= view.stale.first[0].seconds < 120
 
 
-async def fell_silent(world: World, instance: str, generation: int, seconds_ago: float) -> None:
+async def turned_stale(world: World, instance: str, generation: int, seconds_ago: float) -> None:
     await world.database.execute(
         "INSERT INTO ProxyInstance (instance, generations, seen_at)"
         " VALUES ($1, jsonb_build_object('churn', $2::int), now() - make_interval(secs => $3))",
@@ -355,65 +355,65 @@ async def fell_silent(world: World, instance: str, generation: int, seconds_ago:
     )
 
 
-async def test_a_silent_proxy_is_named_until_it_is_forgotten_unless_it_had_confirmed_the_generation(world):
+async def test_a_stale_proxy_is_named_until_it_is_forgotten_unless_it_had_confirmed_the_generation(world):
     view = await started(world)
     generation = view.policy.generation if view.policy else 0
-    await fell_silent(world, "behind", generation - 1, 90)
-    await fell_silent(world, "abreast", generation, 60)
-    await fell_silent(world, "forgotten", 1, 25 * 3600)
+    await turned_stale(world, "behind", generation - 1, 90)
+    await turned_stale(world, "abreast", generation, 60)
+    await turned_stale(world, "forgotten", 1, 25 * 3600)
 
     view = await world.store.view(view.record.id)
     reach = await world.store.reach("churn", generation + 1)
 
-    assert (view.proxies, view.silent.count, view.all_silent.count, reach.silent.count) == (0, 1, 2, 2)
-    assert [proxy.instance for proxy in view.silent.first] == ["behind"]
-    assert [proxy.instance for proxy in view.all_silent.first] == ["abreast", "behind"]
-    assert [proxy.instance for proxy in reach.silent.first] == ["abreast", "behind"]
+    assert (view.proxies, view.stale.count, view.all_stale.count, reach.stale.count) == (0, 1, 2, 2)
+    assert [proxy.instance for proxy in view.stale.first] == ["behind"]
+    assert [proxy.instance for proxy in view.all_stale.first] == ["abreast", "behind"]
+    assert [proxy.instance for proxy in reach.stale.first] == ["abreast", "behind"]
 
 
-async def test_of_many_silent_proxies_the_latest_five_are_named(world):
+async def test_of_many_stale_proxies_the_latest_five_are_named(world):
     view = await started(world)
     for number in range(8):
-        await fell_silent(world, f"web-{number}", 1, 3600 - number * 60)
+        await turned_stale(world, f"web-{number}", 1, 3600 - number * 60)
 
-    silent = (await world.store.view(view.record.id)).silent
+    stale = (await world.store.view(view.record.id)).stale
 
-    assert silent.count == 8
-    assert [proxy.instance for proxy in silent.first] == ["web-7", "web-6", "web-5", "web-4", "web-3"]
+    assert stale.count == 8
+    assert [proxy.instance for proxy in stale.first] == ["web-7", "web-6", "web-5", "web-4", "web-3"]
 
 
 async def test_without_a_live_proxy_nobody_confirms_and_nobody_is_waited_for(world):
     generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
-    await fell_silent(world, "frozen:1", generation - 1, 120)
+    await turned_stale(world, "frozen:1", generation - 1, 120)
 
     async with asyncio.timeout(60):
         confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=3600)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds) == (0, 0, None)
-    assert [proxy.instance for proxy in confirmed.silent.first] == ["frozen:1"]
+    assert [proxy.instance for proxy in confirmed.stale.first] == ["frozen:1"]
 
 
-async def test_a_proxy_that_falls_silent_while_it_is_waited_for_has_not_confirmed(world):
+async def test_a_proxy_that_turns_stale_while_it_is_waited_for_has_not_confirmed(world):
     generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
-    await fell_silent(world, "live:1", generation, -3600)
-    await fell_silent(world, "frozen:1", generation - 1, LIVE_SECONDS - 2)
+    await turned_stale(world, "live:1", generation, -3600)
+    await turned_stale(world, "frozen:1", generation - 1, LIVE_SECONDS - 2)
 
     confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=4)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds) == (1, 1, None)
-    assert [proxy.instance for proxy in confirmed.silent.first] == ["frozen:1"]
+    assert [proxy.instance for proxy in confirmed.stale.first] == ["frozen:1"]
 
 
-async def test_a_proxy_that_was_silent_before_is_not_waited_for(world):
+async def test_a_proxy_that_was_stale_before_is_not_waited_for(world):
     generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
-    await fell_silent(world, "live:1", generation, -3600)
-    await fell_silent(world, "killed:1", generation - 1, 120)
+    await turned_stale(world, "live:1", generation, -3600)
+    await turned_stale(world, "killed:1", generation - 1, 120)
 
     async with asyncio.timeout(60):
         confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=3600)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds is None) == (1, 1, False)
-    assert confirmed.silent.count == 1
+    assert confirmed.stale.count == 1
 
 
 async def test_a_rollback_is_confirmed_by_proxies_and_not_by_the_change_that_follows_it(world):

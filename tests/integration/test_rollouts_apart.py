@@ -238,7 +238,7 @@ async def test_the_record_of_a_rollback_names_who_may_still_send_traffic_by_the_
 
     told = (await monitor.store.events(churn))[-1]
     assert told.reason.startswith("1 of 1 live proxies have confirmed the end after ")
-    assert "; 1 silent proxy may still send traffic by the old policy: frozen:1, silent for 2 m 3" in told.reason
+    assert "; 1 stale proxy may still send traffic by the old policy: frozen:1, no report for 2 m 3" in told.reason
     assert (told.inputs["proxies"], told.inputs["proxies_on_generation"]) == (1, 1)
     assert [proxy["instance"] for proxy in told.inputs["silent"]["first"]] == ["frozen:1"]
 
@@ -261,7 +261,7 @@ async def test_the_record_of_a_success_counts_no_calls_of_the_new_champion_as_le
     assert told.inputs["in_flight"] is None
 
 
-async def test_a_proxy_that_falls_silent_after_the_end_is_waited_for_as_long_as_any_other(monitor):
+async def test_a_proxy_that_turns_stale_after_the_end_is_waited_for_as_long_as_any_other(monitor):
     churn = await aborted(monitor)
     await monitor.database.execute("UPDATE Rollout SET finished_at = now() - INTERVAL '15 seconds'")
     await a_proxy(monitor, "live:1", 1_000, 0)

@@ -79,7 +79,7 @@ class PolicyRecord(NamedTuple):
     updated_at: datetime
     updated_by: str
     proxies: int
-    """Live ones: see ``core.presence``."""
+    """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
     """Those of them that act on this generation."""
     input_sample_percent: int = 0

@@ -8,7 +8,7 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import RolloutState, Transition
-from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies
+from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Origin
 
@@ -49,15 +49,15 @@ class RolloutView(NamedTuple):
     weights_percent: Mapping[int, int]
     """The challenger's weight under each generation of the policy that belonged to the rollout."""
     proxies: int
-    """Live ones: see ``core.presence``."""
+    """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
     in_flight: Mapping[int, int]
     """Calls under way by version id, over all live proxies, as of their last reports."""
     read_at: float
     """By Postgres' clock."""
-    silent: SilentProxies = NONE_SILENT
+    stale: StaleProxies = NONE_STALE
     """Those that had not confirmed the policy's generation."""
-    all_silent: SilentProxies = NONE_SILENT
+    all_stale: StaleProxies = NONE_STALE
     """Those that had as well: none of them has confirmed what is changed next."""
 
 
@@ -94,7 +94,7 @@ class PolicyReach(NamedTuple):
 
     generation: int
     proxies: int
-    """Live ones: see ``core.presence``."""
+    """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
     in_flight: Mapping[int, int]
     """Calls under way by version id, over all live proxies, as of their last reports."""
@@ -102,7 +102,7 @@ class PolicyReach(NamedTuple):
     """Since a monitor that leads last said so; ``None`` if none ever did."""
     read_at: float
     """By Postgres' clock."""
-    silent: SilentProxies = NONE_SILENT
+    stale: StaleProxies = NONE_STALE
     """Those that had not confirmed the generation that is asked about."""
 
 
@@ -212,7 +212,7 @@ class RolloutStore(Protocol):
         ...
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        """Return how many live proxies act on a model's policy, which are silent, and whether a monitor looks at it.
+        """Return how many live proxies act on a model's policy, which are stale, and whether a monitor looks at it.
 
         Args:
             model_name: The model.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, Alert
-from understudy.core.routing.proxy_liveness import silent_words
+from understudy.core.routing.proxy_liveness import stale_words
 from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
@@ -30,7 +30,7 @@ def alert_events(
         "challenger": state.challenger,
         "weight_percent": state.weight_percent,
         "checks": [] if decision is None else [row.to_json() for row in decision.evidence],
-        "proxies": {"live": view.proxies, "silent": view.all_silent.to_json()},
+        "proxies": {"live": view.proxies, "silent": view.all_stale.to_json()},
         "next": f"understudy rollout show {state.model_name} {view.record.id}",
     }
     return [
@@ -47,4 +47,4 @@ def _summary(alert: Alert, view: RolloutView) -> str:
     if alert.action is not AlertAction.TRIGGER or alert.kind not in ROLLED_BACK:
         return alert.summary
     nobody = "" if view.proxies else "no live proxy hears of it"
-    return "; ".join(filter(None, [alert.summary, nobody, silent_words(view.all_silent)]))
+    return "; ".join(filter(None, [alert.summary, nobody, stale_words(view.all_stale)]))

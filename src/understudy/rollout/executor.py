@@ -16,7 +16,7 @@ from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.state import Look, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
-from understudy.core.routing.proxy_liveness import is_confirmed_since, silent_words
+from understudy.core.routing.proxy_liveness import is_confirmed_since, stale_words
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
@@ -236,7 +236,7 @@ class RolloutExecutor:
         seconds = view.read_at - (record.finished_at or view.read_at)
         # A challenger that is champion now keeps its calls.
         left = None if record.state.phase is Phase.SUCCEEDED else view.in_flight.get(record.challenger_id, 0)
-        is_everywhere = is_confirmed_since(view.proxies, view.proxies_on_generation, view.silent, seconds)
+        is_everywhere = is_confirmed_since(view.proxies, view.proxies_on_generation, view.stale, seconds)
         if view.proxies and seconds < DRAIN_SECONDS and not (is_everywhere and not left):
             return
         inputs = {
@@ -244,7 +244,7 @@ class RolloutExecutor:
             "proxies": view.proxies,
             "proxies_on_generation": view.proxies_on_generation,
             "in_flight": left if view.proxies else None,
-            "silent": view.silent.to_json(),
+            "silent": view.stale.to_json(),
         }
         event = NewRolloutEvent(ACTOR, inputs=inputs)
         await self._store.announce(view, _end_words(view, seconds, left), event, epoch=epoch)
@@ -320,7 +320,7 @@ def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
     )
     in_flight = "" if left is None else f"{left} calls in flight at version {view.record.state.challenger}"
     said = [confirmed, in_flight] if view.proxies else ["no live proxy: nobody has confirmed the end"]
-    return "; ".join(filter(None, [*said, silent_words(view.silent)]))
+    return "; ".join(filter(None, [*said, stale_words(view.stale)]))
 
 
 def _is_to_be_done(transition: Transition) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
 
-from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies, is_confirmed_since
+from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies, is_confirmed_since
 from understudy.ports.rollout_store import PolicyReach, RolloutStore
 
 POLL_SECONDS = 0.1
@@ -14,12 +14,12 @@ class Confirmed(NamedTuple):
     """How far a change has come."""
 
     proxies: int
-    """Live ones: see ``core.presence``."""
+    """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
     seconds: float | None
     """Until all that were live had confirmed it; ``None`` when some did not in time, or when nobody was there to."""
-    silent: SilentProxies = NONE_SILENT
-    """Those that had not confirmed it before they fell silent."""
+    stale: StaleProxies = NONE_STALE
+    """Those that had not confirmed it before they turned stale."""
 
 
 class Drained(NamedTuple):
@@ -58,7 +58,7 @@ async def wait_for_proxies(
 ) -> tuple[Confirmed, PolicyReach]:
     """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
 
-    A proxy that falls silent meanwhile is waited for. Without any live proxy there is nothing to wait for.
+    A proxy that turns stale meanwhile is waited for. Without any live proxy there is nothing to wait for.
 
     Raises:
         NotRegistered: The policy is gone.
@@ -68,9 +68,9 @@ async def wait_for_proxies(
     while True:
         reach = await rollouts.reach(model_name, generation)
         elapsed = clock() - began
-        proxies, on_generation, silent = reach.proxies, reach.proxies_on_generation, reach.silent
-        if is_confirmed_since(proxies, on_generation, silent, elapsed):
-            return Confirmed(proxies, on_generation, elapsed, silent), reach
+        proxies, on_generation, stale = reach.proxies, reach.proxies_on_generation, reach.stale
+        if is_confirmed_since(proxies, on_generation, stale, elapsed):
+            return Confirmed(proxies, on_generation, elapsed, stale), reach
         if not proxies or elapsed >= patience_seconds:
-            return Confirmed(proxies, on_generation, None, silent), reach
+            return Confirmed(proxies, on_generation, None, stale), reach
         await asyncio.sleep(POLL_SECONDS)

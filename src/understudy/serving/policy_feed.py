@@ -22,7 +22,7 @@ RETRY_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 """Longest time between two reports: an instance that was not seen for 30 seconds counts as silent."""
 SIGN_OFF_SECONDS = 2.0
-"""Longest time that a proxy which stops takes to sign off. One that cannot is silent, which is no error."""
+"""Longest time that a proxy which stops takes to sign off. One that cannot becomes stale, which is no error."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "arms_weight_ratio", "policy_rejected")

@@ -310,13 +310,13 @@ async def test_a_rollback_says_which_proxies_have_not_heard_of_it(proxy, databas
     began = time.monotonic()
     told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
 
-    none_silent = {"count": 0, "first": []}
-    assert told["confirmed"] == {"proxies": 2, "proxies_on_generation": 1, "seconds": None, "silent": none_silent}
+    none_stale = {"count": 0, "first": []}
+    assert told["confirmed"] == {"proxies": 2, "proxies_on_generation": 1, "seconds": None, "silent": none_stale}
     assert told["in_flight"] == {"2": 3}
     assert 2 <= time.monotonic() - began < 10
 
 
-async def test_a_rollback_that_no_live_proxy_can_confirm_says_so_and_names_the_silent(proxy, registry, database_url):
+async def test_a_rollback_that_no_live_proxy_can_confirm_says_so_and_names_the_stale(proxy, registry, database_url):
     await until(lambda: is_reported(database_url))
     freeze = "NEW.generations = OLD.generations; NEW.seen_at = now() - INTERVAL '2 minutes'; RETURN NEW;"
     for statement in (

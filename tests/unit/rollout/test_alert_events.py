@@ -8,19 +8,19 @@ from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.rollout.actions import Alert, PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import begin
-from understudy.core.routing.proxy_liveness import NONE_SILENT, SilentProxies, SilentProxy
+from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies, StaleProxy
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 STATE = replace(begin(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0), policy=POLICY)
-FROZEN = SilentProxies(1, (SilentProxy("web-7:4711", 120.0),))
+FROZEN = StaleProxies(1, (StaleProxy("web-7:4711", 120.0),))
 
 
-def told(kind: AlertKind, action: AlertAction, proxies: int = 6, silent: SilentProxies = FROZEN) -> AlertEvent:
+def told(kind: AlertKind, action: AlertAction, proxies: int = 6, stale: StaleProxies = FROZEN) -> AlertEvent:
     record = RolloutRecord(1, STATE, 3, 1, 2, "salt", 9_000, None, "dana", None, None)
     # The frozen one had confirmed the weight that is taken back: it acts on just that.
-    view = RolloutView(record, POLICY, {}, proxies, proxies, {}, 200.0, NONE_SILENT, silent)
+    view = RolloutView(record, POLICY, {}, proxies, proxies, {}, 200.0, NONE_STALE, stale)
     (event,) = alert_events([Alert(kind, action, "churn: version 7 rolled back")], view, "test")
     return event
 
@@ -31,14 +31,14 @@ def test_the_alert_of_a_rollback_names_who_may_not_hear_of_it(kind):
 
     assert event.summary == (
         "churn: version 7 rolled back; "
-        "1 silent proxy may still send traffic by the old policy: web-7:4711, silent for 2 m"
+        "1 stale proxy may still send traffic by the old policy: web-7:4711, no report for 2 m"
     )
     silent = {"count": 1, "first": [{"instance": "web-7:4711", "seconds": 120.0}]}
     assert event.details["proxies"] == {"live": 6, "silent": silent}
 
 
 def test_a_rollback_of_which_no_live_proxy_hears_is_told_as_that():
-    event = told(AlertKind.CANARY_ROLLED_BACK, AlertAction.TRIGGER, proxies=0, silent=NONE_SILENT)
+    event = told(AlertKind.CANARY_ROLLED_BACK, AlertAction.TRIGGER, proxies=0, stale=NONE_STALE)
 
     assert event.summary == "churn: version 7 rolled back; no live proxy hears of it"
 

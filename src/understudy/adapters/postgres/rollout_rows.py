@@ -14,8 +14,8 @@ from understudy.core.routing.proxy_liveness import (
     FORGOTTEN_SECONDS,
     LIVE_SECONDS,
     MAX_NAMED,
-    SilentProxies,
-    SilentProxy,
+    StaleProxies,
+    StaleProxy,
 )
 from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
 
@@ -45,15 +45,15 @@ WEIGHTS = """
 """
 
 
-def _silent(which: str) -> str:
+def _stale(which: str) -> str:
     return f"""(
         SELECT json_build_array((SELECT count(*) FROM silent WHERE {which}), (
             SELECT coalesce(json_agg(json_build_array(instance, age) ORDER BY age, instance), '[]') FROM (
                 SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MAX_NAMED}) AS latest)))"""  # noqa: S608 - constants
 
 
-# A silent proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
-_PRESENCE = f"""
+# A stale proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
+_LIVENESS = f"""
     WITH known AS (
         SELECT instance, in_flight, extract(epoch FROM now() - seen_at)::float8 AS age,
                seen_at > now() - INTERVAL '{LIVE_SECONDS:.0f} seconds' AS is_live,
@@ -67,15 +67,15 @@ _PRESENCE = f"""
            (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
                 SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
                 FROM known, jsonb_each(in_flight) AS flying WHERE is_live GROUP BY flying.key) AS added) AS in_flight,
-           {_silent("NOT on_generation")} AS silent,
-           {_silent("TRUE")} AS all_silent
+           {_stale("NOT on_generation")} AS silent,
+           {_stale("TRUE")} AS all_silent
 """  # noqa: S608 - constants
-PRESENCE = _PRESENCE % {"generation": "p.generation"}
+LIVENESS = _LIVENESS % {"generation": "p.generation"}
 # $2: the generation that is waited for. A later change that nobody has seen yet does not take its proxies away.
 REACH = f"""
     SELECT p.generation, seen.*,
            (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
-    FROM servingpolicy p, ({_PRESENCE % {"generation": "coalesce($2, p.generation)"}}) AS seen WHERE p.model_name = $1
+    FROM servingpolicy p, ({_LIVENESS % {"generation": "coalesce($2, p.generation)"}}) AS seen WHERE p.model_name = $1
 """  # noqa: S608 - constants
 
 
@@ -120,7 +120,7 @@ def reach_of(row: asyncpg.Record) -> PolicyReach:
         in_flight_of(row),
         row["monitor"],
         row["now"],
-        silent_of(row),
+        stale_of(row),
     )
 
 
@@ -129,10 +129,10 @@ def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
     return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
 
 
-def silent_of(row: asyncpg.Record, column: str = "silent") -> SilentProxies:
-    """Return the silent proxies in a column."""
+def stale_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
+    """Return the stale proxies in a column."""
     count, first = orjson.loads(row[column])
-    return SilentProxies(count, tuple(SilentProxy(*proxy) for proxy in first))
+    return StaleProxies(count, tuple(StaleProxy(*proxy) for proxy in first))
 
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:

@@ -15,9 +15,9 @@ from understudy.adapters.postgres.rollout_rows import (
     EVENTS,
     LATEST,
     LIST,
+    LIVENESS,
     OPEN,
     POLICY,
-    PRESENCE,
     REACH,
     ROLLOUT,
     WEIGHTS,
@@ -26,7 +26,7 @@ from understudy.adapters.postgres.rollout_rows import (
     policy_seen,
     reach_of,
     record_of,
-    silent_of,
+    stale_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.rollout.actions import PolicyAction, PolicySeen, Promote, RetireOld, RollBack, SetWeight
@@ -162,18 +162,18 @@ class PostgresRolloutStore:
             record = await _record(connection, rollout_id)
             policy = await connection.fetchrow(POLICY, record.state.model_name)
             weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
-            presence = await connection.fetchrow(PRESENCE, record.state.model_name)
-        assert presence is not None
+            liveness = await connection.fetchrow(LIVENESS, record.state.model_name)
+        assert liveness is not None
         return RolloutView(
             record,
             policy_seen(policy),
             {row["generation"]: row["weight"] for row in weights},
-            presence["proxies"],
-            presence["on_generation"],
-            in_flight_of(presence),
-            presence["now"],
-            silent_of(presence),
-            silent_of(presence, "all_silent"),
+            liveness["proxies"],
+            liveness["on_generation"],
+            in_flight_of(liveness),
+            liveness["now"],
+            stale_of(liveness),
+            stale_of(liveness, "all_silent"),
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:

@@ -100,7 +100,7 @@ class Observation:
     requests: int = 0
     """Calls of the challenger in this step."""
     proxies: int = 0
-    """Live ones. A silent proxy holds no step: a worker that was killed must not stop every rollout."""
+    """Live ones. A stale proxy holds no step: a worker that was killed must not stop every rollout."""
     proxies_on_generation: int = 0
     """Those of them that act on the policy's generation."""
     warm_up: WarmUpResult | None = None

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from understudy.core.routing.arms import arm_percents
-from understudy.core.routing.proxy_liveness import LIVE_SECONDS, silent_words
+from understudy.core.routing.proxy_liveness import LIVE_SECONDS, stale_words
 from understudy.entrypoints.cli.shared.actor import origin_of_command
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
@@ -111,8 +111,8 @@ def _reach_lines(confirmed: Confirmed, drained: Drained | None, generation: int)
     """Return which proxies act on a generation, and what is under way at versions that get no more."""
     count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies on generation {generation}"
     lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NOBODY)]
-    if confirmed.silent.count:
-        lines.append(_warning(silent_words(confirmed.silent)))
+    if confirmed.stale.count:
+        lines.append(_warning(stale_words(confirmed.stale)))
     if drained is None:
         return lines
     calls = (

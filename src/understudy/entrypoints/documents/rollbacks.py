@@ -11,5 +11,10 @@ def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict
     return {
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
         "changed": done.changed,
-        "confirmed": None if confirmed is None else {**confirmed._asdict(), "silent": confirmed.silent.to_json()},
+        "confirmed": None if confirmed is None else _confirmed_document(confirmed),
     }
+
+
+def _confirmed_document(confirmed: Confirmed) -> dict[str, Any]:
+    numbers = {name: value for name, value in confirmed._asdict().items() if name != "stale"}
+    return {**numbers, "silent": confirmed.stale.to_json()}

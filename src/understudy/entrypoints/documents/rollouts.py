@@ -49,18 +49,18 @@ def status_document(
     decision = None if status.decision is None else status.decision.to_json()
     return {
         "rollout": rollout_document(status.view.record),
-        "presence": presence_document(status.view),
+        "presence": liveness_document(status.view),
         "decision": decision,
         "events": events,
     }
 
 
-def presence_document(view: RolloutView) -> dict[str, Any]:
+def liveness_document(view: RolloutView) -> dict[str, Any]:
     """Return as JSON who acts on the policy of a rollout."""
     return {
         "proxies": view.proxies,
         "proxies_on_generation": view.proxies_on_generation,
-        "silent": view.silent.to_json(),
+        "silent": view.stale.to_json(),
     }
 
 
@@ -106,7 +106,7 @@ def order_document(ordered: Ordered) -> dict[str, Any]:
     """Return what an order came to as JSON."""
     return {
         "rollout": rollout_document(ordered.view.record),
-        "presence": presence_document(ordered.view),
+        "presence": liveness_document(ordered.view),
         "changed": ordered.changed,
         "event": ordered.event,
     }

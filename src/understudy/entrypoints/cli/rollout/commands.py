@@ -14,7 +14,7 @@ from rich.text import Text
 
 from understudy.bootstrap.backends import connector_of
 from understudy.core.rollout.state import Command, Order, Phase
-from understudy.core.routing.proxy_liveness import silent_words
+from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import portrait
@@ -267,8 +267,8 @@ def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> No
     ordered = with_rollouts(lambda opened: carry_out(opened.rollouts, model, None, command))
     mark = "✔" if ordered.changed else "nothing changed:"
     lines = [f"{mark} {ordered.event}"]
-    if order is Order.ABORT and ordered.view.silent.count:
-        lines.append(f"! {silent_words(ordered.view.silent)}")
+    if order is Order.ABORT and ordered.view.stale.count:
+        lines.append(f"! {stale_words(ordered.view.stale)}")
     show(order_document(ordered), *lines, f"→ understudy rollout show {model}", as_json=as_json)
 
 

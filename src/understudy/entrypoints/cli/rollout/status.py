@@ -13,7 +13,7 @@ from understudy.core.durations import duration_words
 from understudy.core.rollout.plan import Step
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
-from understudy.core.routing.proxy_liveness import live_words, silent_words
+from understudy.core.routing.proxy_liveness import live_words, stale_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table
 from understudy.entrypoints.cli.rollout.event_text import event_text
 from understudy.entrypoints.cli.rollout.text import STYLES
@@ -69,7 +69,7 @@ def heading(status: RolloutStatus) -> list[Text]:
     if not state.phase.is_final:
         where += f" · {_monitor_words(status.monitor_seconds)}"
     lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
-    return [*lines, *([Text(silent_words(view.silent), "yellow")] if view.silent.count else [])]
+    return [*lines, *([Text(stale_words(view.stale), "yellow")] if view.stale.count else [])]
 
 
 def sentence_of(status: RolloutStatus) -> str:

@@ -67,14 +67,14 @@ def _document(*members: str, **example: Any) -> dict[str, Any]:
 
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
-_PRESENCE = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
+_LIVENESS = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
 _FOUND = _document(
     "rollout",
     "presence",
     "decision",
     "events",
     rollout=_STATE,
-    presence=_PRESENCE,
+    presence=_LIVENESS,
     decision=None,
     events=[{"reason": "begins"}],
 )
@@ -85,7 +85,7 @@ _ORDERED = _document(
     "changed",
     "event",
     rollout=_STATE,
-    presence=_PRESENCE,
+    presence=_LIVENESS,
     changed=True,
     event="paused by 9f2c01aa77de",
 )
