@@ -22,7 +22,8 @@ import numpy as np
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy, version_from_row
+from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.entrypoints.proxy.predict.fast_path import ExpressLane
 from understudy.entrypoints.proxy.predict.handler import PredictDoor

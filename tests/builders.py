@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy, version_from_row
+from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
+from understudy.core.routing.policy_document import version_from_row
 
 FEATURES = ("age", "income")
 

@@ -20,7 +20,8 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.core.requests.rank import parse_rank
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend

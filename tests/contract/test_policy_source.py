@@ -16,7 +16,8 @@ import pytest
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.core.routing.policy import PolicySnapshot, apply_document
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.policy_document import apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.policy import PolicyChange, PolicySource
 

@@ -25,7 +25,7 @@ from understudy.adapters.model_servers.addresses import RESOLVE_SECONDS
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.model_servers.replica_set import Probe, ReplicaSet
-from understudy.core.routing.policy import version_from_row
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Row
 from understudy.core.upstream.hedging import HEDGE_BURST, MIN_CALLS
 from understudy.errors import BackendUnavailable, DeadlineExceeded

@@ -13,7 +13,8 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.model_servers.connect import connect
 from understudy.core.requests.predict import parse_predict
 from understudy.core.requests.rank import parse_rank
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.serving.answers import Answers
 from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller

@@ -11,7 +11,8 @@ from understudy.adapters.postgres.policy import PostgresPolicySource
 from understudy.adapters.postgres.registry import PostgresRegistry
 from understudy.core.drift.baseline import Baselines, NumericBaseline, baselines_of
 from understudy.core.routing.access import scopes_of
-from understudy.core.routing.policy import PolicySnapshot, apply_document
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.policy_document import apply_document
 from understudy.errors import (
     AlreadyRegistered,
     GenerationMoved,

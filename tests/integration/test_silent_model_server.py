@@ -10,7 +10,8 @@ from e2e.stack import a_stack
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.model_servers.oip import OipBackend
 from understudy.adapters.model_servers.replica_set import DOUBT_SECONDS
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.upstream.replicas import LATE_TO_DOUBT
 from understudy.errors import BackendUnavailable, DeadlineExceeded
 

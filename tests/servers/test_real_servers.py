@@ -19,7 +19,8 @@ from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.oip import OipBackend
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.tensors import Row
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded

@@ -11,7 +11,8 @@ import orjson
 from understudy.core.experiments.logged_calls import Answer, Refit, answer_of, refit
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, compare_replay
 from understudy.core.requests.predict import PredictRequest
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.schema import InputSchema

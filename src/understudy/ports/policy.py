@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.routing.policy import PolicyDocument
+from understudy.core.routing.policy_document import PolicyDocument
 
 
 class PolicyChange(NamedTuple):

@@ -4,7 +4,8 @@ import asyncio
 
 from understudy.core.requests.example import example_inputs
 from understudy.core.rollout.state import WarmUpResult
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, apply_document
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.routing.policy_document import apply_document
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
 from understudy.ports.model_backend import ConnectBackend, ModelBackend

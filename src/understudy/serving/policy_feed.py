@@ -9,7 +9,8 @@ from typing import Any
 
 import structlog
 
-from understudy.core.routing.policy import Compiling, ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy_document import Compiling
 from understudy.errors import RegistryError
 from understudy.ports.policy import PolicyChange, PolicySource, SnapshotFile
 from understudy.ports.telemetry import Telemetry

@@ -24,7 +24,7 @@ from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.bootstrap.tracing import open_tracer
-from understudy.core.routing.policy import version_from_row
+from understudy.core.routing.policy_document import version_from_row
 from understudy.entrypoints.logs import name_trace
 from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
 from understudy.ports.tracing import Tracer, within

@@ -15,7 +15,8 @@ from builders import a_version_row, policy_rows
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.core.routing.policy import PolicyDocument, PolicySnapshot
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange
 from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed

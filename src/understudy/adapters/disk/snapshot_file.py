@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import structlog
 
-from understudy.core.routing.policy import PolicyDocument
+from understudy.core.routing.policy_document import PolicyDocument
 
 _log = structlog.get_logger(__name__)
 

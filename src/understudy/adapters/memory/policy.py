@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from understudy.core.routing.policy import PolicyDocument
+from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange
 

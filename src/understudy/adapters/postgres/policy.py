@@ -14,7 +14,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect, translated
-from understudy.core.routing.policy import PolicyDocument
+from understudy.core.routing.policy_document import PolicyDocument
 from understudy.core.routing.proxy_liveness import FORGOTTEN_SECONDS
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange

@@ -13,7 +13,8 @@ from understudy.adapters.postgres.checkup import PostgresCheckup, examine_archiv
 from understudy.adapters.postgres.policy import PostgresPolicySource
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import connector_of
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, apply_document
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing.policy_document import apply_document
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict

@@ -8,7 +8,8 @@ import typer
 from rich.text import Text
 
 from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.core.routing.policy import PolicySnapshot, ServingPolicy, apply_document
+from understudy.core.routing.policy import PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy_document import apply_document
 from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.cli.shared.environment import settings_with_demo

@@ -6,7 +6,8 @@ from typing import Any
 from builders import a_version_row, policy_rows
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
-from understudy.core.routing.policy import PolicySnapshot, apply_document
+from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.policy_document import apply_document
 
 KEY = {"id": "k1", "sha256": "ab" * 32, "scopes": ["predict"]}
 

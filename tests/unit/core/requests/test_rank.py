@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.requests.rank import LARGE_BYTES, LOGGED_TREATMENTS, MAX_TREATMENTS, parse_rank, ranking_of
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer, EntityIdInvalid, InputInvalid, MalformedBody, NotRankable
 

@@ -9,7 +9,8 @@ from builders import a_version_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.features import MAX_VIOLATIONS
 from understudy.core.schema.schema import TreatmentLayout

@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.rollout.state import WarmUpResult
-from understudy.core.routing.policy import ModelVersion, version_from_row
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode

@@ -8,7 +8,8 @@ from builders import a_version_row, an_input_schema, policy_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.routing.policy import Compiling, PolicySnapshot, Role, apply_document, version_from_row
+from understudy.core.routing.policy import PolicySnapshot, Role
+from understudy.core.routing.policy_document import Compiling, apply_document, version_from_row
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.errors import SchemaInvalid
 
