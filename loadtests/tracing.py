@@ -25,8 +25,8 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
-from understudy.entrypoints.proxy.predict.fast_path import ExpressLane
-from understudy.entrypoints.proxy.predict.handler import PredictDoor
+from understudy.entrypoints.proxy.predict.fast_path import FastPath
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.serving.answers import Answers
 from understudy.serving.backend_pool import Callers
 from understudy.serving.batching import BatchingCaller
@@ -104,7 +104,7 @@ class Place:
         self.answers += 1
 
 
-def a_lane(current: Any) -> tuple[ExpressLane, PredictDoor]:
+def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
     """Return a lane over one model."""
     row = {
         "id": 1, "version": "1", "status": "champion", "protocol": "oip", "endpoints": [], "backend": {},
@@ -133,10 +133,10 @@ def a_lane(current: Any) -> tuple[ExpressLane, PredictDoor]:
         clocks=Clocks(time.monotonic, time.time, lambda: 1),
     )  # fmt: skip
     express = ExpressPredictor(predictor, answers, log, time.monotonic)
-    door = PredictDoor(
+    door = PredictHandler(
         predictor, express, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
     )
-    return ExpressLane(door, lambda: "0" * 32, 1_000_000), door
+    return FastPath(door, lambda: "0" * 32, 1_000_000), door
 
 
 async def microseconds(mode: str) -> float:

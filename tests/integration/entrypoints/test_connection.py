@@ -16,10 +16,11 @@ import uvicorn
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body, send_reply
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
-from understudy.entrypoints.proxy.predict.handler import Reply
+from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
-from understudy.entrypoints.proxy.server.connection import TURN_BYTES, WRITE_WHOLE
+from understudy.entrypoints.proxy.server.connection import TURN_BYTES
+from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
 
@@ -282,7 +283,7 @@ async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_other
     class Lane:
         """Answers every call where it stands."""
 
-        def find_known(self, _read: bytes) -> None:
+        def find_cached(self, _read: bytes) -> None:
             return None
 
         def offer(self, _target: bytes, _headers: Any, body: bytes, place: Any, _read: bytes = b"") -> bool:
@@ -291,7 +292,7 @@ async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_other
             return True
 
     async with serving(echo) as server:
-        server.lifespan.state[EXPRESS] = Lane()
+        server.lifespan.state[FAST_PATH] = Lane()
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         request = WHOLE.replace(b"POST / ", b"POST /v1/models/m/predict ")
         writer.write(request * TOGETHER + at(b"/", WHOLE, b"\r\nconnection: close"))

@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 
 from understudy.entrypoints.proxy.api.predict_route import Receive, Scope, Send, read_body
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
-from understudy.entrypoints.proxy.server.graceful_shutdown import DrainingServer
+from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.settings import Settings
 
 DRAIN_SECONDS = 60.0
@@ -44,7 +44,7 @@ class Held:
 class Served:
     """A server, and the end that it was asked for."""
 
-    def __init__(self, server: DrainingServer, app: Held, running: asyncio.Task[None]) -> None:
+    def __init__(self, server: GracefulServer, app: Held, running: asyncio.Task[None]) -> None:
         self.server, self.app, self.running = server, app, running
         self.writers: list[asyncio.StreamWriter] = []
         self.port = int(server.servers[0].sockets[0].getsockname()[1])
@@ -67,7 +67,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     app = Held()
     settings = {**uvicorn_options(Settings()), "lifespan": "off", "loop": "asyncio", "timeout_graceful_shutdown": 30}
-    server = DrainingServer(uvicorn.Config(app, port=0, **settings), drain_seconds, **options)
+    server = GracefulServer(uvicorn.Config(app, port=0, **settings), drain_seconds, **options)
     running = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     await until(lambda: server.started)
     server.lifespan.state.update(state or {})
@@ -245,11 +245,11 @@ class Lane:
         self.waiting: list[tuple[bytes, Any]] = []
         self.answers_at_once = False
 
-    def find_known(self, read: bytes) -> tuple[bytes, bytes] | None:
+    def find_cached(self, read: bytes) -> tuple[bytes, bytes] | None:
         head, end, body = read.partition(b"\r\n\r\n")
         return (head, body) if end and read.startswith(PREDICT) and len(body) == 2 else None
 
-    def answer_known(self, _head: bytes, body: bytes, place: Any) -> None:
+    def answer_cached(self, _head: bytes, body: bytes, place: Any) -> None:
         self.offer(b"", [], body, place)
 
     def offer(self, _target: bytes, _headers: Any, body: bytes, place: Any, _read: bytes = b"") -> bool:
@@ -269,7 +269,7 @@ class Lane:
 async def test_an_express_call_is_answered_as_the_last_one(at_once, sent):
     lane = Lane()
     lane.answers_at_once = at_once
-    async with serving(state={EXPRESS: lane}) as served:
+    async with serving(state={FAST_PATH: lane}) as served:
         caller = await a_caller(served, asked=False)
         await served.end()
 
@@ -285,7 +285,7 @@ async def test_an_express_call_is_answered_as_the_last_one(at_once, sent):
 
 async def test_an_express_call_under_way_is_answered_as_the_last_one():
     lane = Lane()
-    async with serving(state={EXPRESS: lane}) as served:
+    async with serving(state={FAST_PATH: lane}) as served:
         caller = await a_caller(served, asked=False)
         caller.send(PREDICT + b"{}")
         await until(lambda: bool(lane.waiting))

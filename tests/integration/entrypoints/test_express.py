@@ -22,7 +22,7 @@ from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.api.predict_route import App
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS, ExpressLane, model_of
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
 from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
 from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.errors import BadAnswer, Overloaded
@@ -81,9 +81,9 @@ Answering = Callable[[Sequence[Row]], Tensor]
 class Counted:
     """The express lane, and for each request that it was offered whether it took it."""
 
-    def __init__(self, lane: ExpressLane) -> None:
+    def __init__(self, lane: FastPath) -> None:
         self._lane = lane
-        self.find_known = lane.find_known
+        self.find_cached = lane.find_cached
         self.taken: list[bool] = []
         self.known = 0
 
@@ -91,9 +91,9 @@ class Counted:
         self.taken.append(self._lane.offer(*request))
         return self.taken[-1]
 
-    def answer_known(self, *request: Any) -> None:
+    def answer_cached(self, *request: Any) -> None:
         self.known += 1
-        self._lane.answer_known(*request)
+        self._lane.answer_cached(*request)
 
 
 @asynccontextmanager
@@ -155,8 +155,8 @@ async def a_pair(
         )
         for number, name in enumerate(("express", "ordinary"))
     ]
-    lane = Counted(one.state[EXPRESS])
-    async with serving(one.app, {EXPRESS: lane}) as express, serving(other.app, {}) as ordinary:
+    lane = Counted(one.state[FAST_PATH])
+    async with serving(one.app, {FAST_PATH: lane}) as express, serving(other.app, {}) as ordinary:
         yield Pair(
             (port_of(express), port_of(ordinary)),
             (one.spool, other.spool),
@@ -414,7 +414,7 @@ async def test_a_connection_whose_last_call_was_refused_lasts_as_long_as_any_oth
 async def test_a_server_that_stops_gives_each_answer_that_it_is_asked_for_and_the_last_one_says_so(start: Any):
     world = await start(spool=KeptRows(), models=MODELS)
     world.backends["1"].delay_seconds = 1.0
-    async with serving(world.app, {EXPRESS: world.state[EXPRESS]}) as server:
+    async with serving(world.app, {FAST_PATH: world.state[FAST_PATH]}) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         writer.write(a_call())
         while not world.backends["1"].calls:  # noqa: ASYNC110 - it has no event
@@ -436,7 +436,7 @@ async def test_a_server_that_stops_gives_each_answer_that_it_is_asked_for_and_th
 async def test_the_keep_alive_of_a_refused_call_does_not_end_the_call_that_came_with_it(start: Any):
     world = await start(spool=KeptRows(), models=MODELS)
     world.backends["1"].delay_seconds = 0.5
-    async with serving(world.app, {EXPRESS: world.state[EXPRESS]}, timeout_keep_alive=0.2) as server:
+    async with serving(world.app, {FAST_PATH: world.state[FAST_PATH]}, timeout_keep_alive=0.2) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         writer.write(a_call(document={}) + a_call())
 

@@ -1,4 +1,4 @@
-"""What a call leaves behind: nothing that only the garbage collector frees, which looks seldom (see ``settle``)."""
+"""What a call leaves behind: nothing that only the garbage collector frees, which runs seldom (``tune_runtime``)."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from integration.entrypoints.test_traced_calls import LANES, LIMITS, a_model
 
 import understudy
 from understudy.adapters.model_servers.connect import connect
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.errors import UnderstudyError
 
 SOURCE = str(Path(understudy.__file__).parent)
@@ -105,7 +105,7 @@ async def test_a_call_that_its_model_fails_is_freed(start, lane, failure, cache_
 async def a_proxy(start: Any, lane: str, model: dict[str, Any]) -> AsyncIterator[int]:
     """Serve with the express lane or without it; the port."""
     proxy = await start(models={"linear": model}, connect=connect, limits=LIMITS, spool=KeptRows(), auth=True)
-    async with serving(proxy.app, {EXPRESS: proxy.state[EXPRESS]} if lane == "express" else {}) as server:
+    async with serving(proxy.app, {FAST_PATH: proxy.state[FAST_PATH]} if lane == "express" else {}) as server:
         yield port_of(server)
 
 

@@ -26,7 +26,7 @@ from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.bootstrap.tracing import open_tracer
 from understudy.core.routing.policy_document import version_from_row
 from understudy.entrypoints.logs import name_trace
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.ports.tracing import Tracer, within
 from understudy.serving.predict import Limits
 from understudy.settings import Settings
@@ -129,7 +129,7 @@ async def a_world(
             most_shadows=1_000,
             **{"spool": KeptRows(), **(options or {})},
         )
-        state = {EXPRESS: proxy.state[EXPRESS]} if lane == "express" else {}
+        state = {FAST_PATH: proxy.state[FAST_PATH]} if lane == "express" else {}
         async with serving(proxy.app, state) as server:
             yield World(proxy, port_of(server), servers, made)
         for tracer in made:

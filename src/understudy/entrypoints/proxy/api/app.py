@@ -33,8 +33,9 @@ from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.messages.problems import STATUS
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS, ExpressLane
-from understudy.entrypoints.proxy.predict.handler import JSON, HttpCall, PredictDoor, Reply
+from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
 from understudy.errors import (
     EntityIdInvalid,
@@ -62,7 +63,7 @@ class Proxy:
     """What the application's lifespan opens. Parts and handlers are there before the first request."""
 
     parts: Parts
-    handler: PredictDoor
+    handler: PredictHandler
     control: ControlHandler
 
     def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
@@ -81,7 +82,7 @@ class Proxy:
             self._opener(settings) as parts,
             metrics_port(settings.metrics_host, settings.metrics_port, parts.telemetry.exposition),
         ):
-            handler = PredictDoor(
+            handler = PredictHandler(
                 parts.predictor,
                 parts.express,
                 snapshot=self.snapshot,
@@ -98,7 +99,7 @@ class Proxy:
             self.parts, self.handler = parts, handler
             with closing(ControlHandler(parts.control)) as self.control:
                 self._on_open()
-                yield {EXPRESS: ExpressLane(handler, self.new_id, settings.body_limit_bytes)}
+                yield {FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes)}
                 await _last_calls(handler)
 
     def snapshot(self) -> PolicySnapshot | None:
@@ -106,7 +107,7 @@ class Proxy:
         return self.parts.feed.snapshot
 
 
-async def _last_calls(handler: PredictDoor) -> None:
+async def _last_calls(handler: PredictHandler) -> None:
     """Wait for calls whose callers have disconnected: no connection awaits them, but their log rows are still due."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + LAST_CALLS_SECONDS
@@ -128,7 +129,7 @@ def create_app(
     proxy = Proxy(settings, opener, on_open)
     api = create_api(proxy)
 
-    def handler() -> PredictDoor:
+    def handler() -> PredictHandler:
         return proxy.handler
 
     authorized = AuthorizationMiddleware(api, handler)
@@ -194,7 +195,7 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.long_bodies))
+        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.body_pool))
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:

@@ -10,7 +10,7 @@ from understudy.core.routing.access import Scope
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, send_reply
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.messages.headers import read_headers
-from understudy.entrypoints.proxy.predict.handler import PredictDoor
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.errors import UnderstudyError
 
 OPEN: Final = None
@@ -62,7 +62,7 @@ class AuthorizationMiddleware:
         handler: Returns what checks keys and quotas and builds problem answers; it exists once the lifespan has begun.
     """
 
-    def __init__(self, app: App, handler: Callable[[], PredictDoor]) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictHandler]) -> None:
         self._app = app
         self._handler = handler
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from fastapi import Response
 from pydantic import AfterValidator
 
-from understudy.entrypoints.proxy.predict.handler import Reply
+from understudy.entrypoints.proxy.messages.reply import Reply
 
 Name = Annotated[str, AfterValidator(unquote)]
 """A name in a path; the predict route leaves it percent-encoded, so that it may hold a slash."""

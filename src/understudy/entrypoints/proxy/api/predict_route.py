@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-from understudy.entrypoints.proxy.predict.handler import HttpCall, PredictDoor, Reply
-from understudy.entrypoints.proxy.server.connection import WRITE_WHOLE, WriteWhole
+from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
 from understudy.errors import BodyTooLarge, MalformedBody, RequestTimedOut
 from understudy.settings import Settings
 
@@ -35,7 +36,7 @@ class PredictRoute:
         settings: The limits of a body's size and time.
     """
 
-    def __init__(self, app: App, handler: Callable[[], PredictDoor], settings: Settings) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictHandler], settings: Settings) -> None:
         self._app = app
         self._handler = handler
         self._settings = settings

@@ -8,8 +8,8 @@ import structlog
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
 from understudy.entrypoints.proxy.messages.headers import Identity, identify
-from understudy.entrypoints.proxy.predict.handler import PredictDoor
-from understudy.entrypoints.proxy.server.connection import WRITE_WHOLE, WriteWhole
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
 from understudy.errors import InternalFault
 from understudy.ports.tracing import Span, within
 
@@ -25,7 +25,7 @@ class RequestIdMiddleware:
         new_id: Makes an id of 32 hex digits.
     """
 
-    def __init__(self, app: App, handler: Callable[[], PredictDoor], new_id: Callable[[], str]) -> None:
+    def __init__(self, app: App, handler: Callable[[], PredictHandler], new_id: Callable[[], str]) -> None:
         self._app = app
         self._handler = handler
         self._new_id = new_id

@@ -30,8 +30,8 @@ from understudy.entrypoints.documents.rollouts import (
 )
 from understudy.entrypoints.proxy.control.bodies import StartAsked, number_of, read_change, read_reason, read_start
 from understudy.entrypoints.proxy.control.worker_pool import WorkerPool
-from understudy.entrypoints.proxy.messages.headers import Honoured
-from understudy.entrypoints.proxy.predict.handler import JSON, Reply
+from understudy.entrypoints.proxy.messages.headers import RequestOptions
+from understudy.entrypoints.proxy.messages.reply import JSON, Reply
 from understudy.errors import (
     DeadlineExceeded,
     GenerationMoved,
@@ -76,7 +76,7 @@ class Caller(NamedTuple):
     timeout_seconds: float | None = None
 
     @classmethod
-    def of(cls, asked: Honoured) -> "Caller":
+    def of(cls, asked: RequestOptions) -> "Caller":
         """Return the caller that the headers name."""
         return cls(key_id_of(asked.authorization), asked.timeout_seconds)
 

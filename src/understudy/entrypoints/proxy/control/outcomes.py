@@ -6,8 +6,8 @@ import orjson
 import structlog
 
 from understudy.core.requests.strict_json import parse
-from understudy.entrypoints.proxy.predict.body_pool import LongBodies
-from understudy.entrypoints.proxy.predict.handler import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import RegistryError, RegistryUnavailable
 from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
@@ -17,7 +17,7 @@ _NOT_STORED = "the outcomes cannot be stored just now"
 _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 
-async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: LongBodies) -> Reply:
+async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: BodyParserPool) -> Reply:
     """Return 202 when every event of the body is stored; a caller without it sends the same body again.
 
     Raises:

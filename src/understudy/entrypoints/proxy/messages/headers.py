@@ -43,7 +43,7 @@ class Identity(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-class Honoured(NamedTuple):
+class RequestOptions(NamedTuple):
     """What a request's headers ask for."""
 
     authorization: str | None = None
@@ -75,7 +75,7 @@ def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = Non
     return Identity(request_id.decode(), headers)
 
 
-def read_headers(raw: RawHeaders) -> Honoured:
+def read_headers(raw: RawHeaders) -> RequestOptions:
     """Return what the headers ask for; the shortest of several deadlines holds.
 
     Raises:
@@ -83,11 +83,11 @@ def read_headers(raw: RawHeaders) -> Honoured:
     """
     found = {name: value for name, value in raw if name in _HONOURED}
     if not found:
-        return Honoured()
+        return RequestOptions()
     if found.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")
     authorization = found.get(b"authorization")
-    return Honoured(
+    return RequestOptions(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
         timeout_seconds=_shortest_timeout(found),
         content_length=_length(found.get(b"content-length")),

@@ -14,7 +14,7 @@ WAIT_SECONDS = 1.0
 """Longest wait for a turn. A body of 1 MiB that is hostile takes a tenth of a second."""
 
 
-class LongBodies:
+class BodyParserPool:
     """Takes turns at reading.
 
     Args:

@@ -12,17 +12,18 @@ from typing import Protocol
 import structlog
 
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import Honoured, RawHeaders, identify, lines_of, read_headers
+from understudy.entrypoints.proxy.messages.headers import RawHeaders, RequestOptions, identify, lines_of, read_headers
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
-from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, JSON, PredictDoor, answer_body
-from understudy.entrypoints.proxy.predict.head_cache import KnownHead, KnownHeads
+from understudy.entrypoints.proxy.messages.reply import JSON
+from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
+from understudy.entrypoints.proxy.predict.head_cache import CachedHead, HeadCache
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
 from understudy.ports.tracing import Span, within
 from understudy.serving.predict import Outcome
 
 _log = structlog.get_logger(__name__)
 
-EXPRESS = "understudy.express"
+FAST_PATH = "understudy.fast_path"
 """Where the server's state has the lane, once the lifespan has begun."""
 _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only names that are the same however a path is read."""
@@ -31,7 +32,7 @@ _MAX_TARGET = 512
 _JSON_LINE = lines_of([JSON])
 
 
-class Place(Protocol):
+class ResponseWriter(Protocol):
     """Where an answer is written, now or later, once."""
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
@@ -39,7 +40,7 @@ class Place(Protocol):
         ...
 
 
-class ExpressLane:
+class FastPath:
     """Takes whole requests, and answers by callback.
 
     Args:
@@ -48,20 +49,20 @@ class ExpressLane:
         body_limit_bytes: A longer body is refused, on the ordinary way.
     """
 
-    def __init__(self, door: PredictDoor, new_id: Callable[[], str], body_limit_bytes: int) -> None:
+    def __init__(self, door: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int) -> None:
         self.door = door
         self._new_id = new_id
         self._longest_bytes = min(INLINE_BYTES, body_limit_bytes)
-        self._known = KnownHeads()
+        self._known = HeadCache()
 
-    def offer(self, target: bytes, headers: RawHeaders, body: bytes, place: Place, read: bytes = b"") -> bool:
-        """Answer a POST, or return ``False``: then nothing has happened, and ``place`` is not used.
+    def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter, read: bytes = b"") -> bool:
+        """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
 
         Args:
             target: The request's target as it was sent.
             headers: Lower-case names and values.
             body: All of it.
-            place: Takes the answer.
+            writer: Takes the answer.
             read: All bytes of the request, where the parser took one read for it alone: its head is remembered then.
         """
         model_name = model_of(target)
@@ -69,7 +70,7 @@ class ExpressLane:
             return False
         span = begin_span(self.door.tracer, PREDICT_ROUTE, headers) if self.door.tracer is not None else None
         path, identity = target.decode(), identify(headers, self._new_id, span)
-        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), place, span=span)
+        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), writer, span=span)
         self.door.in_flight += 1
         try:
             asked = read_headers(headers)
@@ -77,23 +78,23 @@ class ExpressLane:
             call.tell(problem)
             return True
         if read:
-            self._known.learn(read, KnownHead(path, model_name, asked, len(body)), headers)
+            self._known.learn(read, CachedHead(path, model_name, asked, len(body)), headers)
         call.predict(asked, model_name, body)
         return True
 
-    def find_known(self, read: bytes) -> tuple[KnownHead, bytes] | None:
+    def find_cached(self, read: bytes) -> tuple[CachedHead, bytes] | None:
         """Return the head and the body of bytes that are one request whose head was met before."""
         return self._known.find(read)
 
-    def answer_known(self, head: KnownHead, body: bytes, place: Place) -> None:
-        """Answer what :meth:`find_known` found."""
+    def answer_cached(self, head: CachedHead, body: bytes, writer: ResponseWriter) -> None:
+        """Answer what :meth:`find_cached` found."""
         request_id = self._new_id()
         lines = b"x-request-id: %b\r\n" % request_id.encode()
         span = None
         if self.door.tracer is not None:
             span = begin_span(self.door.tracer, PREDICT_ROUTE, ())  # what names a trace is in no known head
             lines = lines_of(identify((), lambda: request_id, span).headers)
-        call = _Call(self.door, head.path, request_id, lines, place, span=span)
+        call = _Call(self.door, head.path, request_id, lines, writer, span=span)
         self.door.in_flight += 1
         call.predict(head.asked, head.model_name, body)
 
@@ -101,15 +102,15 @@ class ExpressLane:
 class _Call:
     """An express call under way: how its answer is worded, and where it goes."""
 
-    __slots__ = ("_door", "_identity_lines", "_path", "_place", "_request_id", "_span")
+    __slots__ = ("_door", "_identity_lines", "_path", "_request_id", "_span", "_writer")
 
     def __init__(
         self,
-        door: PredictDoor,
+        door: PredictHandler,
         path: str,
         request_id: str,
         identity_lines: bytes,
-        place: Place,
+        writer: ResponseWriter,
         *,
         span: Span | None,
     ) -> None:
@@ -117,16 +118,16 @@ class _Call:
         self._path = path
         self._request_id = request_id
         self._identity_lines = identity_lines
-        self._place = place
+        self._writer = writer
         self._span = span
 
-    def predict(self, asked: Honoured, model_name: str, body: bytes) -> None:
+    def predict(self, asked: RequestOptions, model_name: str, body: bytes) -> None:
         """Give the call to the door."""
         if self._span is None:
-            self._door.predict_express(asked, model_name, body, self.tell)
+            self._door.predict_by_callback(asked, model_name, body, self.tell)
         else:
             with within(self._span):
-                self._door.predict_express(asked, model_name, body, self.tell)
+                self._door.predict_by_callback(asked, model_name, body, self.tell)
 
     def tell(self, found: Outcome | Exception) -> None:
         """Answer with what became of the call, or for a defect."""
@@ -135,7 +136,7 @@ class _Call:
             answer = self._answer_to(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge of the ordinary way
             answer = self._answer_to(defect)
-        self._place.answer(*answer)
+        self._writer.answer(*answer)
         if self._span is not None:
             end_span(self._span, answer[0])
 

@@ -5,11 +5,10 @@ the same.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
 
 import orjson
 
@@ -19,9 +18,10 @@ from understudy.core.requests.strict_json import Doubtful, parse_clean
 from understudy.core.routing.access import Scope, admit, key_of
 from understudy.core.routing.policy import PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
-from understudy.entrypoints.proxy.messages.headers import Honoured, RawHeaders, headers_of, read_headers, receipt_lines
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of, read_headers, receipt_lines
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, problem_of, status_of
-from understudy.entrypoints.proxy.predict.body_pool import LongBodies
+from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Tracer, step
@@ -37,26 +37,9 @@ CLEAN_INLINE_BYTES = 262_144
 too, and the way there and back is dearer (measured: 0.2 ms)."""
 Parse = Callable[..., PredictRequest | RankRequest]
 """Reads a body; a second argument replaces what reads its JSON."""
-JSON = (b"content-type", b"application/json")
 
 
-class Reply(NamedTuple):
-    """An HTTP answer."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
-
-
-class HttpCall(NamedTuple):
-    """A predict call as it came; its body is read when the caller was let in, and not before."""
-
-    path: str
-    headers: RawHeaders
-    read_body: Callable[[], Awaitable[bytes]]
-
-
-class PredictDoor:
+class PredictHandler:
     """Answers predict calls over HTTP.
 
     Args:
@@ -93,7 +76,7 @@ class PredictDoor:
         self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
         self._version_headers = version_headers
         self.tracer = tracer
-        self.long_bodies = LongBodies()
+        self.body_pool = BodyParserPool()
         self.in_flight = 0
 
     async def predict(
@@ -124,7 +107,7 @@ class PredictDoor:
             self.in_flight -= 1
         return self.reply(outcome, call.path)
 
-    def predict_express(self, asked: Honoured, model_name: str, body: bytes, tell: Tell) -> None:
+    def predict_by_callback(self, asked: RequestOptions, model_name: str, body: bytes, tell: Tell) -> None:
         """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` what became of it.
 
         Raises nothing; ``tell`` is called once, also with what :meth:`predict` would refuse.
@@ -159,7 +142,7 @@ class PredictDoor:
         try:
             asked = read_headers(call.headers)
             self.admit(asked, Scope.PREDICT, model_name)
-            members = await self.long_bodies.read(parse_batch, await call.read_body())
+            members = await self.body_pool.read(parse_batch, await call.read_body())
             self._charge_members(asked, len(members) - 1)
             left = self._left(asked, arrived)
             answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
@@ -175,7 +158,9 @@ class PredictDoor:
         )
         return Reply(200, [JSON], content)
 
-    def admit(self, asked: Honoured, needed: Scope, model_name: str | None = None, *, charges: bool = True) -> None:
+    def admit(
+        self, asked: RequestOptions, needed: Scope, model_name: str | None = None, *, charges: bool = True
+    ) -> None:
         """Let a caller pass and charge the call to its key, unless it ``charges`` nothing because it comes here again.
 
         Raises:
@@ -187,7 +172,7 @@ class PredictDoor:
         if charges:
             self._quotas.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
 
-    def _charge_members(self, asked: Honoured, more: int) -> None:
+    def _charge_members(self, asked: RequestOptions, more: int) -> None:
         """Charge what a batch has beside its first member, which was charged when it was let in."""
         self._quotas.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
 
@@ -205,9 +190,9 @@ class PredictDoor:
         if len(body) <= CLEAN_INLINE_BYTES:
             with suppress(Doubtful):
                 return parse(body, parse_clean)
-        return await self.long_bodies.read(parse, body)
+        return await self.body_pool.read(parse, body)
 
-    def _left(self, asked: Honoured, arrived: float) -> float | None:
+    def _left(self, asked: RequestOptions, arrived: float) -> float | None:
         """Return what is left of the caller's own limit, which began when the request arrived."""
         if asked.timeout_seconds is None:
             return None

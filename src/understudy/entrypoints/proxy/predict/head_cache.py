@@ -6,7 +6,7 @@ is an answer of the parser, and no second reading of HTTP.
 
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.messages.headers import NAMES_ITSELF, Honoured, RawHeaders
+from understudy.entrypoints.proxy.messages.headers import NAMES_ITSELF, RawHeaders, RequestOptions
 
 MAX_HEADS = 1_024
 MAX_HEAD = 2_048
@@ -14,22 +14,22 @@ MAX_HEAD = 2_048
 _END = b"\r\n\r\n"
 
 
-class KnownHead(NamedTuple):
+class CachedHead(NamedTuple):
     """What a head means."""
 
     path: str
     model_name: str
-    asked: Honoured
+    asked: RequestOptions
     body_bytes: int
 
 
-class KnownHeads:
+class HeadCache:
     """Heads of plain predict calls, by their bytes. When there are too many, all are forgotten and learnt anew."""
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, KnownHead] = {}
+        self._heads: dict[bytes, CachedHead] = {}
 
-    def find(self, request: bytes) -> tuple[KnownHead, bytes] | None:
+    def find(self, request: bytes) -> tuple[CachedHead, bytes] | None:
         """Return what the head means and the body, when these bytes are one whole request with a known head."""
         body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         head = self._heads.get(request[:body_at])
@@ -37,7 +37,7 @@ class KnownHeads:
             return None
         return head, request[body_at:]
 
-    def learn(self, request: bytes, head: KnownHead, headers: RawHeaders) -> None:
+    def learn(self, request: bytes, head: CachedHead, headers: RawHeaders) -> None:
         """Remember the head of a request.
 
         Not so when it names itself, since it will not be met again, nor when head and body are not simply one behind

@@ -18,8 +18,13 @@ from uvicorn_worker import UvicornWorker
 from understudy.adapters.telemetry.prometheus_files import bury
 from understudy.bootstrap.tracing import FLUSH_SECONDS, wanted_traces
 from understudy.entrypoints.proxy.api.app import create_app
-from understudy.entrypoints.proxy.processes.uvicorn_process import BACKLOG, KEEP_ALIVE_SECONDS, settle, uvicorn_options
-from understudy.entrypoints.proxy.server.graceful_shutdown import DrainingServer
+from understudy.entrypoints.proxy.processes.uvicorn_process import (
+    BACKLOG,
+    KEEP_ALIVE_SECONDS,
+    tune_runtime,
+    uvicorn_options,
+)
+from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.settings import Settings
 
 WORKER_TIMEOUT_SECONDS = 15
@@ -141,7 +146,7 @@ class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no ty
 
     async def _serve(self) -> None:
         self.config.app = self.wsgi
-        server = DrainingServer(self.config, self.drain_seconds, lambda: self.app.is_over, self._leave)
+        server = GracefulServer(self.config, self.drain_seconds, lambda: self.app.is_over, self._leave)
         self._install_sigquit_handler()
         await server.serve(sockets=self.sockets)
         if not server.started:
@@ -190,7 +195,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def load(self) -> Any:
         # Runs in the worker, after the fork.
-        return create_app(self._settings, on_open=settle)
+        return create_app(self._settings, on_open=tune_runtime)
 
     def run(self) -> None:
         """Serve until the arbiter ends."""

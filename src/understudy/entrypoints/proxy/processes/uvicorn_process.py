@@ -9,7 +9,7 @@ import uvicorn
 
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.server.connection import Connection
-from understudy.entrypoints.proxy.server.graceful_shutdown import DrainingServer
+from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.settings import Settings
 
 KEEP_ALIVE_SECONDS = 75
@@ -40,7 +40,7 @@ TURN_SECONDS = 0.0005
 """How long a thread may keep the interpreter while another wants it."""
 
 
-def settle() -> None:
+def tune_runtime() -> None:
     """Prepare a process that has opened its parts for serving.
 
     What start-up made goes out of the garbage collector's sight, which then looks less often: requests leave no cycles
@@ -61,7 +61,7 @@ def settle() -> None:
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     config = uvicorn.Config(
-        create_app(settings, on_open=settle),
+        create_app(settings, on_open=tune_runtime),
         host=settings.host,
         port=settings.port,
         backlog=BACKLOG,
@@ -69,8 +69,8 @@ def run(settings: Settings) -> int:
         ssl_keyfile=settings.tls_key,
         **uvicorn_options(settings),
     )
-    server = DrainingServer(config, settings.drain_seconds)
-    gc.disable()  # until settle(): what start-up makes stays
+    server = GracefulServer(config, settings.drain_seconds)
+    gc.disable()  # until tune_runtime(): what start-up makes stays
     try:
         server.run()
     except KeyboardInterrupt:

@@ -2,28 +2,26 @@
 
 import asyncio
 import select
-from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from understudy.entrypoints.proxy.messages.headers import lines_of
-from understudy.entrypoints.proxy.predict.fast_path import EXPRESS, ExpressLane, model_of
-from understudy.entrypoints.proxy.server.slow_readers import UnreadWatch
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
+from understudy.entrypoints.proxy.server.response_writer import (
+    WRITE_WHOLE,
+    FastPathCycle,
+    last_text_answer,
+    write_whole,
+)
+from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
 from understudy.serving.batching import TIMER_SECONDS
 
-WRITE_WHOLE = "understudy.write_whole"
-"""Where a request's scope has :data:`WriteWhole`, on this server."""
-Header: TypeAlias = tuple[bytes, bytes]
-WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
-"""Writes a whole answer (status, headers, body) at once, or returns ``False`` and leaves it to ``send``."""
 DRAINING = "understudy.draining"
 """Set in the server's state once its process is to end: each connection's next answer is its last one."""
-_CLOSE_LINE = b"connection: close\r\n"
 TURN_BYTES = 4_096
 """What one connection may have read in a turn of the event loop, when requests end in it: a dozen predict calls, or 150
 of the least requests there are."""
@@ -67,7 +65,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**arguments)
         self._receive_seconds = receive_seconds
         self._receiving: asyncio.TimerHandle | None = None
-        self._express: ExpressLane | None = self.app_state.get(EXPRESS)
+        self._express: FastPath | None = self.app_state.get(FAST_PATH)
         self._held: list[bytes] | None = None
         """Pieces of the body of a request that may go express; ``None`` for any other request."""
         self._held_is_whole = False
@@ -80,7 +78,7 @@ class Connection(HttpToolsProtocol):
         """Whether a request ended in them."""
         self._stagnant_bytes = 0
         """What has come since the last such progress: of a head, or of trailers."""
-        self._unread: UnreadWatch
+        self._unread: SlowReaderGuard
         self._is_between = True
         """Whether the parser has had the last byte of a request, and none of the next one."""
         self._asks_for_another = False
@@ -91,7 +89,7 @@ class Connection(HttpToolsProtocol):
         """Whether the next turn reads of it."""
         self._is_draining = False
         self._flow: _Flow
-        self._last: RequestResponseCycle | ExpressCycle | None = None
+        self._last: RequestResponseCycle | FastPathCycle | None = None
         """The request whose answer is to be the last one."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,7 +97,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
         self.flow = self._flow = _Flow(self.transport)
         self._is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
-        self._unread = UnreadWatch(self.transport, self.loop, self._receive_seconds)
+        self._unread = SlowReaderGuard(self.transport, self.loop, self._receive_seconds)
         self._await_request()
 
     # -- what the parser calls -----------------------------------------------------------------------------------------
@@ -186,7 +184,7 @@ class Connection(HttpToolsProtocol):
     def _go_express(self, body: bytes, read: bytes, *, is_last: bool) -> bool:
         assert self._express is not None
         self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
-        before, cycle = self.cycle, ExpressCycle(self)
+        before, cycle = self.cycle, FastPathCycle(self)
         if self._is_draining and is_last:
             self._end_with(cycle)  # before it is offered: it may be answered at once
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
@@ -199,14 +197,14 @@ class Connection(HttpToolsProtocol):
         """Let a request go express that came whole and whose head was met before; the parser never sees it."""
         if self._express is None or not self._is_between or not self._is_free() or self.transport.is_closing():
             return False
-        known = self._express.find_known(read)
+        known = self._express.find_cached(read)
         if known is None:
             return False
-        cycle = ExpressCycle(self)
+        cycle = FastPathCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # as above
         if self._is_draining:
             self._end_with(cycle)
-        self._express.answer_known(*known, cycle)
+        self._express.answer_cached(*known, cycle)
         self._stop_clock()  # empty lines may have come before it
         return True
 
@@ -304,12 +302,8 @@ class Connection(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         self._stop_clock()
         if self._is_free():  # an answer under way would be cut in two
-            lines = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n%b" % (
-                len(_HEAD_TOO_LONG),
-                _CLOSE_LINE,
-            )
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self.transport.write(_answer(status, self.server_state.default_headers, lines, _HEAD_TOO_LONG))
+            self.transport.write(last_text_answer(status, self.server_state.default_headers, _HEAD_TOO_LONG))
         self._close()
 
     def send_400_response(self, msg: str) -> None:
@@ -405,7 +399,7 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and self._is_between and not self._rest and self._held is None:  # type: ignore[redundant-expr]  # none at first
             self._end_with(self.cycle)
 
-    def _end_with(self, cycle: "RequestResponseCycle | ExpressCycle") -> None:
+    def _end_with(self, cycle: "RequestResponseCycle | FastPathCycle") -> None:
         """Let the answer to this request be the last one, unless it has begun; one that was to be before it is not."""
         if cycle is self._last:
             return
@@ -484,92 +478,3 @@ def _has_come(transport: asyncio.Transport) -> bool:
     looking = select.poll()
     looking.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
     return bool(looking.poll(0))
-
-
-class ExpressCycle:
-    """The place of an express call among its connection's requests: what uvicorn looks at while there is no answer."""
-
-    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete", "response_started")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.keep_alive = True
-        self.disconnected = self.response_started = self.response_complete = False
-
-    @property
-    def default_headers(self) -> list[Header]:
-        """Headers of every answer."""
-        return self._connection.server_state.default_headers
-
-    @property
-    def flow(self) -> FlowControl:
-        """The connection's."""
-        return self._connection.flow
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """The connection's."""
-        return self._connection.transport
-
-    @property
-    def message_event(self) -> "ExpressCycle":
-        """Whom uvicorn wakes when the connection is lost; nobody waits here."""
-        return self
-
-    def set(self) -> None:
-        """Wake nobody."""
-
-    def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Write an answer, its headers as lines, unless nobody is there any more."""
-        if self.response_complete or self.disconnected or self.transport.is_closing():
-            self.response_complete = True
-            return
-        # A caller that reads slowly gets at most this one answer too early: its next call goes through ASGI.
-        length = b"content-length: %d\r\n" % len(body)
-        if self.keep_alive:
-            _write(self, status, length + lines, body)
-        else:
-            _write(self, status, length + lines + _CLOSE_LINE, body)
-            self.transport.close()
-        self._connection.on_response_complete()  # begins the next request, unless this was the last
-
-
-def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
-    """Answer in one write, where nothing is unusual; return whether that was so.
-
-    uvicorn's own way is two writes, and looks for forbidden bytes in each name and value (measured: a quarter of a
-    predict call's processor time). So it is for headers whose bytes are known to be allowed, and which name the length.
-    """
-    lines = lines_of(headers)
-    is_last = not cycle.keep_alive or _CLOSE_LINE in lines
-    if cycle.response_started or cycle.disconnected or is_last or cycle.flow.write_paused:
-        return False
-    _write(cycle, status, lines, body)
-    cycle.on_response()
-    return True
-
-
-def _write(cycle: RequestResponseCycle | ExpressCycle, status: int, lines: bytes, body: bytes) -> None:
-    cycle.transport.write(_answer(status, cycle.default_headers, lines, body))
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
-
-
-def _answer(status: int, default_headers: list[Header], lines: bytes, body: bytes) -> bytes:
-    return b"%b%b%b\r\n%b" % (STATUS_LINE[status], _default_lines(default_headers), lines, body)
-
-
-class _DefaultLines:
-    """Lines of the headers that every answer has. uvicorn makes a new list of them each second."""
-
-    def __init__(self) -> None:
-        self._headers: list[Header] = []
-        self._lines = b""
-
-    def __call__(self, headers: list[Header]) -> bytes:
-        if headers is not self._headers:
-            self._headers, self._lines = headers, lines_of(headers)
-        return self._lines
-
-
-_default_lines = _DefaultLines()

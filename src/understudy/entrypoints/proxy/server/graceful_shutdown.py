@@ -26,7 +26,7 @@ MAX_END = 5
 _LAST_LOOKS = 100
 
 
-class DrainingServer(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """Ends in this order: say so with each answer, wait for those who keep a connection to ask once more, then close.
 
     While it waits it goes on accepting, if nobody else listens on its sockets: whoever sends it callers learns of its

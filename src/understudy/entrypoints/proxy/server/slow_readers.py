@@ -8,7 +8,7 @@ from contextlib import suppress
 from fcntl import ioctl
 
 
-class UnreadWatch:
+class SlowReaderGuard:
     """Looks at what is unsent of a connection while something is.
 
     Args:

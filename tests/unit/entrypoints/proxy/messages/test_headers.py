@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.messages.headers import Honoured, identify, read_headers
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, identify, read_headers
 from understudy.errors import HeaderInvalid
 
 
 def test_no_honoured_header_asks_for_nothing():
-    assert read_headers([(b"host", b"x"), (b"accept", b"*/*")]) == Honoured()
+    assert read_headers([(b"host", b"x"), (b"accept", b"*/*")]) == RequestOptions()
 
 
 def test_the_shortest_deadline_holds():
@@ -73,4 +73,4 @@ def test_a_trace_is_continued_with_a_span_of_its_own():
 def test_a_compressed_body_is_refused():
     with pytest.raises(HeaderInvalid):
         read_headers([(b"content-encoding", b"gzip")])
-    assert read_headers([(b"content-encoding", b"identity")]) == Honoured()
+    assert read_headers([(b"content-encoding", b"identity")]) == RequestOptions()

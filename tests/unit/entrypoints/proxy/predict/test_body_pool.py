@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from understudy.entrypoints.proxy.predict.body_pool import LongBodies
+from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import MalformedBody, Overloaded
 
 
@@ -34,7 +34,7 @@ async def until_reading(held: Held, count: int) -> None:
 
 
 async def test_so_many_are_read_at_once_and_the_others_in_their_turn():
-    held, bodies = Held(), LongBodies(turns=2, wait_seconds=20)
+    held, bodies = Held(), BodyParserPool(turns=2, wait_seconds=20)
 
     reads = [asyncio.create_task(bodies.read(held.read, b"x" * size)) for size in range(1, 6)]
     await until_reading(held, 2)
@@ -45,7 +45,7 @@ async def test_so_many_are_read_at_once_and_the_others_in_their_turn():
 
 
 async def test_whoever_has_no_turn_in_time_is_refused_and_takes_nobody_s_place():
-    held, bodies = Held(), LongBodies(turns=1, wait_seconds=0.05)
+    held, bodies = Held(), BodyParserPool(turns=1, wait_seconds=0.05)
     first = asyncio.create_task(bodies.read(held.read, b"x"))
     await until_reading(held, 1)
 
@@ -58,7 +58,7 @@ async def test_whoever_has_no_turn_in_time_is_refused_and_takes_nobody_s_place()
 
 
 async def test_a_caller_who_goes_away_keeps_the_turn_until_the_thread_is_done():
-    held, bodies = Held(), LongBodies(turns=1, wait_seconds=0.05)
+    held, bodies = Held(), BodyParserPool(turns=1, wait_seconds=0.05)
     gone = asyncio.create_task(bodies.read(held.read, b"x"))
     await until_reading(held, 1)
 
@@ -76,7 +76,7 @@ async def test_a_caller_who_goes_away_keeps_the_turn_until_the_thread_is_done():
 
 
 async def test_what_is_wrong_with_a_body_is_told_and_the_turn_is_over():
-    bodies = LongBodies(turns=1, wait_seconds=5)
+    bodies = BodyParserPool(turns=1, wait_seconds=5)
 
     def refuse(_body: bytes) -> int:
         raise MalformedBody("no JSON")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from understudy.entrypoints.proxy.messages.headers import Honoured
-from understudy.entrypoints.proxy.predict.head_cache import MAX_HEAD, MAX_HEADS, KnownHead, KnownHeads
+from understudy.entrypoints.proxy.messages.headers import RequestOptions
+from understudy.entrypoints.proxy.predict.head_cache import MAX_HEAD, MAX_HEADS, CachedHead, HeadCache
 
 BODY = b'{"entity_id":"a"}'
 
@@ -12,12 +12,12 @@ def a_head(*lines: bytes) -> bytes:
     return b"\r\n".join((b"POST /v1/models/visits/predict HTTP/1.1", *lines, b"", b""))
 
 
-def meaning(body_bytes: int = len(BODY)) -> KnownHead:
-    return KnownHead("/v1/models/visits/predict", "visits", Honoured(), body_bytes)
+def meaning(body_bytes: int = len(BODY)) -> CachedHead:
+    return CachedHead("/v1/models/visits/predict", "visits", RequestOptions(), body_bytes)
 
 
 def test_a_head_is_known_by_its_bytes_and_the_body_by_its_length():
-    heads = KnownHeads()
+    heads = HeadCache()
     heads.learn(a_head(b"host: x") + BODY, meaning(), [(b"host", b"x")])
 
     assert heads.find(a_head(b"host: x") + BODY) == (meaning(), BODY)
@@ -35,7 +35,7 @@ def test_a_head_is_known_by_its_bytes_and_the_body_by_its_length():
 
 @pytest.mark.parametrize("name", [b"x-request-id", b"traceparent", b"transfer-encoding"])
 def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_remembered(name):
-    heads = KnownHeads()
+    heads = HeadCache()
     heads.learn(a_head(name + b": 1") + BODY, meaning(), [(name, b"1")])
     assert heads.find(a_head(name + b": 1") + BODY) is None
 
@@ -51,14 +51,14 @@ def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_
     ],
 )
 def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_bytes):
-    heads = KnownHeads()
+    heads = HeadCache()
     heads.learn(request_bytes, meaning(), [])
     assert heads.find(request_bytes) is None
     assert heads.find(a_head() + BODY) is None
 
 
 def test_callers_who_make_up_heads_cannot_make_us_remember_them_all():
-    heads = KnownHeads()
+    heads = HeadCache()
     for number in range(MAX_HEADS + 10):
         heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), [])
 

@@ -1,0 +1,24 @@
+"""A predict call and its reply as plain values: what the handlers take and return, whatever the transport."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from understudy.entrypoints.proxy.messages.headers import RawHeaders
+
+JSON = (b"content-type", b"application/json")
+
+
+class Reply(NamedTuple):
+    """An HTTP answer; its ``content-length`` is added where it is written."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class HttpCall(NamedTuple):
+    """A predict call as received; its body is read once the caller is admitted, and not before."""
+
+    path: str
+    headers: RawHeaders
+    read_body: Callable[[], Awaitable[bytes]]

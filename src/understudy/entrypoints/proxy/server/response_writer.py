@@ -1,0 +1,112 @@
+"""Writes a whole response at once: status line, headers and body in one write to the socket."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from understudy.entrypoints.proxy.messages.headers import lines_of
+
+WRITE_WHOLE = "understudy.write_whole"
+"""Key of :data:`WriteWhole` in a request's ASGI scope, on this server."""
+Header: TypeAlias = tuple[bytes, bytes]
+WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
+"""Writes a whole response (status, headers, body) at once, or returns ``False`` and leaves it to ASGI's ``send``."""
+_CLOSE_LINE = b"connection: close\r\n"
+
+
+class FastPathCycle:
+    """A fast-path call among its connection's requests: its response writer, with what uvicorn reads of a cycle."""
+
+    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete", "response_started")
+
+    def __init__(self, connection: HttpToolsProtocol) -> None:
+        self._connection = connection
+        self.keep_alive = True
+        self.disconnected = self.response_started = self.response_complete = False
+
+    @property
+    def default_headers(self) -> list[Header]:
+        """Headers of every response."""
+        return self._connection.server_state.default_headers
+
+    @property
+    def flow(self) -> FlowControl:
+        """The connection's."""
+        return self._connection.flow
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection's."""
+        return self._connection.transport
+
+    @property
+    def message_event(self) -> "FastPathCycle":
+        """What uvicorn sets when the connection is lost: no task waits for it here."""
+        return self
+
+    def set(self) -> None:
+        """Do nothing: no task waits."""
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Write a response, its headers as lines, unless the caller has disconnected."""
+        if self.response_complete or self.disconnected or self.transport.is_closing():
+            self.response_complete = True
+            return
+        # Backpressure: a slow reader gets at most this one response too early, as its next call goes through ASGI.
+        length = b"content-length: %d\r\n" % len(body)
+        if self.keep_alive:
+            _write(self, status, length + lines, body)
+        else:
+            _write(self, status, length + lines + _CLOSE_LINE, body)
+            self.transport.close()
+        self._connection.on_response_complete()  # begins the next request, unless this was the last
+
+
+def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
+    """Write a plain response in one write; return ``False``, with nothing written, where ASGI's ``send`` must do it.
+
+    uvicorn's ``send`` makes two writes, and searches each name and value for forbidden bytes (measured: a quarter of a
+    predict call's processor time). So the headers here must be known to be valid, and name the length.
+    """
+    lines = lines_of(headers)
+    is_last = not cycle.keep_alive or _CLOSE_LINE in lines
+    if cycle.response_started or cycle.disconnected or is_last or cycle.flow.write_paused:
+        return False
+    _write(cycle, status, lines, body)
+    cycle.on_response()
+    return True
+
+
+def last_text_answer(status: int, default_headers: list[Header], text: bytes) -> bytes:
+    """Return the bytes of a plain-text response after which the connection is closed."""
+    lines = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(text)
+    return _answer(status, default_headers, lines + _CLOSE_LINE, text)
+
+
+def _write(cycle: RequestResponseCycle | FastPathCycle, status: int, lines: bytes, body: bytes) -> None:
+    cycle.transport.write(_answer(status, cycle.default_headers, lines, body))
+    cycle.response_started = cycle.response_complete = True
+    cycle.message_event.set()
+
+
+def _answer(status: int, default_headers: list[Header], lines: bytes, body: bytes) -> bytes:
+    return b"%b%b%b\r\n%b" % (STATUS_LINE[status], _default_lines(default_headers), lines, body)
+
+
+class _DefaultLines:
+    """Caches the default headers as lines; uvicorn makes a new list of them each second."""
+
+    def __init__(self) -> None:
+        self._headers: list[Header] = []
+        self._lines = b""
+
+    def __call__(self, headers: list[Header]) -> bytes:
+        if headers is not self._headers:
+            self._headers, self._lines = headers, lines_of(headers)
+        return self._lines
+
+
+_default_lines = _DefaultLines()
