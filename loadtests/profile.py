@@ -46,7 +46,7 @@ STAGES: Mapping[str, Sequence[str]] = {
     "batches and callbacks": (
         "serving/batching.py",
         "serving/callback_predictor.py",
-        "serving/answers.py",
+        "serving/cached_inference.py",
         "serving/backend_pool.py",
     ),
     "model call: gRPC": (

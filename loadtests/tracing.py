@@ -27,13 +27,13 @@ from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.entrypoints.proxy.predict.fast_path import FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.serving.answers import Answers
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.cached_inference import CachedInference
+from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 
 ROUNDS = 7
 CALLS = 12_000
@@ -119,20 +119,20 @@ def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
     policy = ServingPolicy(model_name="m", champion=version, versions={"1": version}, category_roles=dict[str, Role]())
     snapshot = PolicySnapshot(policies={"m": policy}, keys={})
     telemetry = PrometheusTelemetry()
-    callers = Callers(
+    backends = BackendPool(
         lambda found: BatchingCaller(
             found, Adding(current), concurrency=2, gap_seconds=0.0, batch_rows=128, queue_rows=4_096,
             now=time.monotonic,
         )
     )  # fmt: skip
-    answers = Answers(callers, memory_cache=None, shared_cache=None, telemetry=telemetry, now=time.monotonic)
+    inference = CachedInference(backends, memory_cache=None, shared_cache=None, telemetry=telemetry, now=time.monotonic)
     log = GroupCommit(NoSpool())
     predictor = Predictor(
-        snapshot=lambda: snapshot, answers=answers, features=None, log=log,
-        shadows=ShadowSet(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
+        snapshot=lambda: snapshot, inference=inference, features=None, log=log,
+        shadows=ShadowPool(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
         clocks=Clocks(time.monotonic, time.time, lambda: 1),
     )  # fmt: skip
-    express = ExpressPredictor(predictor, answers, log, time.monotonic)
+    express = CallbackPredictor(predictor, inference, log, time.monotonic)
     door = PredictHandler(
         predictor, express, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
     )

@@ -33,15 +33,15 @@ from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.tracing import Tracer
-from understudy.serving.answers import Answers
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.cached_inference import CachedInference
+from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.champion_health import ChampionWatch
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 from understudy.settings import Settings
 
 LIMITS = Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1)
@@ -166,7 +166,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
                 log = GroupCommit(spool)
-                callers = Callers(
+                pool = BackendPool(
                     lambda version: _make_caller(version, connect(version) if connect else backends[version.version])
                 )
                 feed = PolicyFeed(
@@ -176,12 +176,12 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     instance="test",
                     poll_seconds=1,
                     now=time.monotonic,
-                    on_swap=callers.reconcile,
-                    in_flight=callers.in_flight,
+                    on_swap=pool.reconcile,
+                    in_flight=pool.in_flight,
                 )
-                shadows = ShadowSet(most_shadows, partial(telemetry.count, "shadow_dropped_total"))
-                answers = Answers(
-                    callers,
+                shadows = ShadowPool(most_shadows, partial(telemetry.count, "shadow_dropped_total"))
+                inference = CachedInference(
+                    pool,
                     memory_cache=MemoryCache(100_000),
                     shared_cache=None,
                     telemetry=telemetry,
@@ -189,7 +189,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 )
                 predictor = Predictor(
                     snapshot=lambda: feed.snapshot,
-                    answers=answers,
+                    inference=inference,
                     features=features,
                     log=log,
                     shadows=shadows,
@@ -198,12 +198,12 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     clocks=Clocks(time.monotonic, time.time, lambda: 1),
                 )
                 await feed.start()
-                champions = ChampionWatch(callers, time.monotonic)
+                champions = ChampionWatch(pool, time.monotonic)
                 yield Parts(
                     predictor,
-                    ExpressPredictor(predictor, answers, log, time.monotonic),
+                    CallbackPredictor(predictor, inference, log, time.monotonic),
                     feed,
-                    callers,
+                    pool,
                     champions,
                     shadows,
                     telemetry,
@@ -212,7 +212,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     tracer=tracer_of(telemetry),
                 )
                 await feed.stop()
-                await callers.close()
+                await pool.close()
 
             app = create_app(settings, parts, on_open)
             state = await stack.enter_async_context(lifespan(app))

@@ -15,9 +15,9 @@ from understudy.core.requests.predict import parse_predict
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
-from understudy.serving.answers import Answers
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
+from understudy.serving.cached_inference import CachedInference
 
 OF_TREATMENTS = ("log_coinsurance", "has_deductible", "log_incentive", "log_expenditure_limit")
 """What an insurance plan offers; the rest is what the person is like."""
@@ -66,17 +66,17 @@ async def test_a_thousand_treatments_have_the_scores_of_a_thousand_predict_calls
 
     async with InferenceServer(load_catalog([ServeSpec("visits", 1)])) as server:
         version = a_version(protocol, server.port)
-        callers = Callers(a_caller)
-        answers = Answers(
-            callers, memory_cache=None, shared_cache=None, telemetry=MemoryTelemetry(), now=time.monotonic
+        backends = BackendPool(a_caller)
+        inference = CachedInference(
+            backends, memory_cache=None, shared_cache=None, telemetry=MemoryTelemetry(), now=time.monotonic
         )
         deadline = time.monotonic() + SECONDS
-        ranking, _ = await answers.answer(version, rank_request.assemble(version, None), deadline)
+        ranking, _ = await inference.infer(version, rank_request.assemble(version, None), deadline)
         predicted = [
-            (await answers.answer(version, request.assemble(version, None), deadline))[0].score
+            (await inference.infer(version, request.assemble(version, None), deadline))[0].score
             for request in predict_requests
         ]
-        await callers.close()
+        await backends.close()
 
     answer = orjson.loads(ranking.json)
     assert answer["treatments"] == len(answer["scores"]) == 1_000

@@ -33,17 +33,17 @@ from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.prediction_cache import PredictionCache
 from understudy.ports.tracing import Tracer
-from understudy.serving.answers import Answers
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.background import run_forever
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.cached_inference import CachedInference
+from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.champion_health import ChampionGauges, ChampionWatch
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.log_shipper import LogShipper
 from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 from understudy.settings import Settings
 
 GAUGE_SECONDS = 1.0
@@ -55,11 +55,11 @@ class Parts:
     """What a proxy process has open."""
 
     predictor: Predictor
-    express: ExpressPredictor
+    express: CallbackPredictor
     feed: PolicyFeed
-    callers: Callers
+    backends: BackendPool
     champions: ChampionWatch
-    shadows: ShadowSet
+    shadows: ShadowPool
     telemetry: PrometheusTelemetry
     outcomes: OutcomeStore
     control: Control
@@ -73,7 +73,7 @@ class Parts:
         self.telemetry.set("shadow_in_flight", len(self.shadows))
         self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)
         self.usage.publish(self.telemetry)
-        for caller in self.callers.opened():
+        for caller in self.backends.opened():
             replicas = replicas_of(caller.backend)
             if replicas is not None:
                 labels = (caller.version.model_name, caller.version.version)
@@ -108,9 +108,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         stack.callback(spool.close)
         log = GroupCommit(spool)
         stack.callback(log.flush)
-        callers = Callers(partial(_make_caller, settings, telemetry))
-        stack.push_async_callback(callers.close)
-        feed = await _open_feed(settings, telemetry, callers, stack)
+        backends = BackendPool(partial(_make_caller, settings, telemetry))
+        stack.push_async_callback(backends.close)
+        feed = await _open_feed(settings, telemetry, backends, stack)
         await _open_shipper(settings, spool, feed, telemetry, stack)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
         features = _open_features(settings, stack)
@@ -118,15 +118,15 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
         )
         stack.push_async_callback(outcomes.close)
-        shadows = ShadowSet(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
+        shadows = ShadowPool(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
         # After the shadow calls, when nothing is sent any more by any policy, and before rows are shipped, which may
         # take all the time that there is.
         stack.push_async_callback(feed.sign_off)
         # Last opened, so first closed: shadow calls still need everything above.
         stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
 
-        answers = Answers(
-            callers,
+        inference = CachedInference(
+            backends,
             memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
             shared_cache=shared_cache,
             telemetry=telemetry,
@@ -135,7 +135,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         fresh_bits = partial(RandomBytes().bits, RANDOM_BITS)
         predictor = Predictor(
             snapshot=lambda: feed.snapshot,
-            answers=answers,
+            inference=inference,
             features=features,
             log=log,
             shadows=shadows,
@@ -147,13 +147,13 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             ),
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
-        champions = ChampionWatch(callers, time.monotonic)
-        express = ExpressPredictor(predictor, answers, log, time.monotonic)
+        champions = ChampionWatch(backends, time.monotonic)
+        express = CallbackPredictor(predictor, inference, log, time.monotonic)
         parts = Parts(
             predictor,
             express,
             feed,
-            callers,
+            backends,
             champions,
             shadows,
             telemetry,
@@ -162,7 +162,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             tracer=tracer,
         )
         _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
-        watched = ChampionGauges(callers, lambda: feed.snapshot, telemetry)
+        watched = ChampionGauges(backends, lambda: feed.snapshot, telemetry)
         _run_until_closed("champion_gauges", watched.run, telemetry, stack)
         yield parts
 
@@ -176,7 +176,7 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
         gap_seconds=settings.backend_gap_seconds,
         batch_rows=settings.backend_batch_rows,
         queue_rows=settings.backend_queue_rows,
-        most_calls=settings.backend_calls,
+        max_calls=settings.backend_calls,
         wait_seconds=settings.backend_wait_seconds,
         now=time.monotonic,
     )
@@ -204,7 +204,7 @@ async def _open_shipper(
 
 
 async def _open_feed(
-    settings: Settings, telemetry: PrometheusTelemetry, callers: Callers, stack: AsyncExitStack
+    settings: Settings, telemetry: PrometheusTelemetry, backends: BackendPool, stack: AsyncExitStack
 ) -> PolicyFeed:
     source = PostgresPolicySource(
         settings.database_url.get_secret_value(),
@@ -221,8 +221,8 @@ async def _open_feed(
         instance=f"{settings.instance}:{os.getpid()}",
         poll_seconds=settings.policy_poll_seconds,
         now=time.monotonic,
-        on_swap=callers.reconcile,
-        in_flight=callers.in_flight,
+        on_swap=backends.reconcile,
+        in_flight=backends.in_flight,
     )
     stack.push_async_callback(feed.stop)
     await feed.start()

@@ -15,7 +15,7 @@ DRAIN_SECONDS = 30.0
 """How long a caller that no policy needs stays open for the rows it still has."""
 
 
-class Callers:
+class BackendPool:
     """Callers by version, made at the first call and closed once a snapshot no longer has the version.
 
     The key is the compiled version itself: a row that changed (its endpoints, say) is another version here, and a

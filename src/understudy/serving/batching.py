@@ -7,7 +7,7 @@ While a version is slow the gap is a share of what its slowest call has taken so
 few calls of many rows. An idle proxy adds no latency, a slow model adds at most the gap or that share, and a busy proxy
 makes fewer and larger calls.
 
-When ``most_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
+When ``max_calls`` are in flight, a row waits for at most ``wait_seconds`` and is then refused, as is a row that finds
 the queue full. A refusal at once would be a request to try again at once: such callers would be most of the work. Of a
 wave that came together a few are refused in each turn of the event loop: calls that end meanwhile are heard of.
 Once the row that came first has waited for half of that, the newest goes first: there is more than can be served, and
@@ -51,35 +51,35 @@ CLOSE_SECONDS = 1.0
 TIMER_SECONDS = 0.001
 """How early a timer of the event loop may come."""
 
-Settle: TypeAlias = Callable[[Prediction | ServingError], None]
+OnRowResult: TypeAlias = Callable[[Prediction | ServingError], None]
 """Takes what became of a row; called once, from the event loop, and raises nothing."""
 
 
 class _Waiting:
     """A row that has no answer yet; afterwards it waits for nothing, whoever still holds it."""
 
-    __slots__ = ("_settle", "deadline", "row", "since", "span", "timer")
+    __slots__ = ("_on_result", "deadline", "row", "since", "span", "timer")
 
-    def __init__(self, row: Row, deadline: float, since: float, settle: Settle) -> None:
+    def __init__(self, row: Row, deadline: float, since: float, on_result: OnRowResult) -> None:
         self.row = row
         self.since = since
         self.deadline = deadline
-        self._settle: Settle | None = settle
+        self._on_result: OnRowResult | None = on_result
         self.span = CURRENT.get()
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def is_over(self) -> bool:
-        return self._settle is None
+        return self._on_result is None
 
     def end(self, outcome: Prediction | ServingError) -> None:
         """Give the row its answer or its error, unless it has one."""
-        settle = self._settle
-        if settle is None:
+        on_result = self._on_result
+        if on_result is None:
             return
         self.leave()
         try:
-            settle(outcome)
+            on_result(outcome)
         except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
             _log.exception("answer.failed")
 
@@ -88,7 +88,7 @@ class _Waiting:
 
     def leave(self) -> None:
         """Want no answer any more."""
-        self._settle = None
+        self._on_result = None
         if self.timer is not None:
             self.timer.cancel()
 
@@ -103,7 +103,7 @@ class BatchingCaller:
         gap_seconds: Longest wait of a row for company.
         batch_rows: Most rows in one call.
         queue_rows: Most rows that may wait; further ones are refused.
-        most_calls: Most calls in flight, however slow the version is.
+        max_calls: Most calls in flight, however slow the version is.
         wait_seconds: Longest wait of a row for a call, when none is free; what is refused is refused after that time.
         now: The monotonic clock, in seconds, that deadlines are given in.
     """
@@ -118,7 +118,7 @@ class BatchingCaller:
         batch_rows: int,
         queue_rows: int,
         now: Callable[[], float],
-        most_calls: int = 128,
+        max_calls: int = 128,
         wait_seconds: float = 0.2,
     ) -> None:
         self.version = version
@@ -127,7 +127,7 @@ class BatchingCaller:
         self._concurrency = concurrency
         self._batch_rows = min(batch_rows, backend.rows_per_call or batch_rows) if self._batches else 1
         self._queue_rows = queue_rows
-        self._most_calls = most_calls
+        self._max_calls = max_calls
         self._wait_seconds = wait_seconds
         self._now = now
         self._gap_seconds = gap_seconds
@@ -174,21 +174,21 @@ class BatchingCaller:
         finally:
             waiting.leave()
 
-    def submit(self, row: Row, deadline: float, settle: Settle) -> None:
-        """Have ``settle`` called with the row's prediction, or with the error that :meth:`call` would raise for it.
+    def submit(self, row: Row, deadline: float, on_result: OnRowResult) -> None:
+        """Have ``on_result`` called with the row's prediction, or with the error that :meth:`call` would raise for it.
 
         Raises:
-            DeadlineExceeded: There is no time left; ``settle`` is not called then.
+            DeadlineExceeded: There is no time left; ``on_result`` is not called then.
         """
-        self._enqueue(row, deadline, settle)
+        self._enqueue(row, deadline, on_result)
 
-    def _enqueue(self, row: Row, deadline: float, settle: Settle) -> _Waiting:
+    def _enqueue(self, row: Row, deadline: float, on_result: OnRowResult) -> _Waiting:
         since = self._now()
         remaining = deadline - since
         if remaining <= 0:
             raise DeadlineExceeded("queue")
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(row, deadline, since, settle)
+        waiting = _Waiting(row, deadline, since, on_result)
         if len(self._queue) >= self._queue_rows:
             self._dispatch_if_due()  # a turn may bring more rows than may wait, of which none has to
         if len(self._queue) >= self._queue_rows:
@@ -269,7 +269,7 @@ class BatchingCaller:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend.
             Overloaded: As many such calls are in flight as may be.
         """
-        if self._blocks >= self._most_calls:
+        if self._blocks >= self._max_calls:
             raise Overloaded(f"{self._blocks} rank calls wait for {self.version.model_name} {self.version.version}")
         remaining = deadline - self._now()
         if remaining <= 0:
@@ -298,7 +298,7 @@ class BatchingCaller:
 
     def _dispatch_if_due(self) -> None:
         """Send what is due, and see to it that the rest leaves when the gap is over and does not wait for ever."""
-        while self._queue and len(self._calls) < self._most_calls:
+        while self._queue and len(self._calls) < self._max_calls:
             gap_seconds = self._gap_seconds_left()
             if gap_seconds > 0:
                 if self._gap_timer is None:
@@ -318,7 +318,7 @@ class BatchingCaller:
         """Refuse rows that have waited long enough, a few; those that only waited for company are sent."""
         self._refusal_timer = None
         due = self._now() - self._wait_seconds + TIMER_SECONDS
-        while self._queue and self._queue[0].since <= due and len(self._calls) < self._most_calls:
+        while self._queue and self._queue[0].since <= due and len(self._calls) < self._max_calls:
             self._dispatch()
         problem = self._overloaded()
         is_more = False
@@ -395,7 +395,7 @@ class BatchingCaller:
             except Exception:  # noqa: BLE001 - a defect of ours: its rows must not wait for their deadlines
                 _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
                 _fail(batch, InternalFault())
-            was_none_free = len(self._calls) >= self._most_calls
+            was_none_free = len(self._calls) >= self._max_calls
             self._calls.pop(task, None)
             is_due = is_answered and was_none_free and self._gap_seconds_left() <= 0
             batch = self._take() if is_due else []

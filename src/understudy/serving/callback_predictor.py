@@ -1,7 +1,7 @@
-"""The request's story again, told by callbacks.
+"""The predictor's steps by callback, for the fast path.
 
-Its steps are the predictor's own. A call that waits for nothing but its model servers needs no task and no futures,
-which cost more processor time than the steps; any other call gets a task.
+A call that waits for nothing but its model servers needs no task and no futures, which cost more processor time than
+the steps; any other call gets a task.
 """
 
 import asyncio
@@ -14,27 +14,29 @@ from understudy.core.routing.route import falls_back
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
 from understudy.errors import ServingError
-from understudy.serving.answers import Answers, CacheResult
+from understudy.serving.cached_inference import CachedInference, CacheResult
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Call, Outcome, Predictor, Served, assembled_for, failure_of, names_for
 
-Tell: TypeAlias = Callable[[Outcome | Exception], None]
-"""Takes what became of a call, or the defect that kept it from becoming anything. Called once; must not raise."""
+OnResult: TypeAlias = Callable[[Outcome | Exception], None]
+"""Takes a call's outcome, or the defect that left it without one. Called once; must not raise."""
 
 
-class ExpressPredictor:
+class CallbackPredictor:
     """Answers predict calls by callback.
 
     Args:
-        predictor: Whose steps they are.
-        answers: What the predictor asks, too.
-        log: Where the predictor's rows go: an answer is told when its row is written.
+        predictor: Has the steps.
+        inference: The same as the predictor's.
+        log: Where the predictor's rows go: ``on_result`` is called when the row is written.
         now: The monotonic clock, in seconds.
     """
 
-    def __init__(self, predictor: Predictor, answers: Answers, log: GroupCommit, now: Callable[[], float]) -> None:
+    def __init__(
+        self, predictor: Predictor, inference: CachedInference, log: GroupCommit, now: Callable[[], float]
+    ) -> None:
         self._predictor = predictor
-        self._answers = answers
+        self._inference = inference
         self._log = log
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -44,44 +46,48 @@ class ExpressPredictor:
         return read_predict(body, self._predictor.decoder_of(model_name))
 
     def predict(
-        self, model_name: str, request: PredictRequest | TypedRequest, timeout_seconds: float | None, tell: Tell
+        self,
+        model_name: str,
+        request: PredictRequest | TypedRequest,
+        timeout_seconds: float | None,
+        on_result: OnResult,
     ) -> None:
-        """Do what ``Predictor.predict`` does, and ``tell`` the outcome.
+        """Do what ``Predictor.predict`` does, and call ``on_result`` with the outcome.
 
         Raises:
-            PolicyNotLoaded, UnknownModel: There is no route; nobody is told anything then.
+            PolicyNotLoaded, UnknownModel: There is no route; ``on_result`` is not called then.
         """
         call = self._predictor.begin(model_name, request, timeout_seconds)
         version = call.route.version
         if names_for(call.policy, call.route):
-            self._start(self._finish(call, tell))
+            self._start(self._finish(call, on_result))
             return
         began = self._now()
         may_fall_back = falls_back(call.policy, call.route)
-        run = _Run(self, call, began, tell, may_fall_back=may_fall_back)
-        if self._answers.looks_up(version):
+        run = _Run(self, call, began, on_result, may_fall_back=may_fall_back)
+        if self._inference.looks_up(version):
             if not run.hit(version):
-                self._start(self._finish(call, tell))
+                self._start(self._finish(call, on_result))
             return
         deadline = self._predictor.challengers_deadline(call, began) if may_fall_back else call.deadline
-        run.ask(version, deadline)
+        run.start(version, deadline)
 
     def cached(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
         """Return what this process has in its cache."""
-        return self._answers.hit(version, assembled)
+        return self._inference.hit(version, assembled)
 
-    def ask(self, version: ModelVersion, assembled: Assembled, deadline: float, run: "_Run") -> None:
-        """Ask a version for a run."""
-        self._answers.answer_soon(version, assembled, deadline, run.settle)
+    def submit(self, version: ModelVersion, assembled: Assembled, deadline: float, run: "_Run") -> None:
+        """Ask a version for a run's prediction."""
+        self._inference.submit(version, assembled, deadline, run.take)
 
     def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
-        """Tell a run's outcome."""
+        """Answer a run when its row is written."""
         self._log.collect()
         try:
             outcome: Outcome | Exception = self._predictor.end(run.call, run.call.routed, served, failed)
-        except Exception as defect:  # noqa: BLE001 - whoever is told answers for it, and logs it
+        except Exception as defect:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
             outcome = defect
-        self._log.answer(run.tell, outcome)
+        self._log.answer(run.on_result, outcome)
 
     def fall_back(self, run: "_Run", first: Served) -> None:
         """Let the champion answer for a run, which is rare enough for a task."""
@@ -92,19 +98,19 @@ class ExpressPredictor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, call: Call, tell: Tell) -> None:
+    async def _finish(self, call: Call, on_result: OnResult) -> None:
         try:
             outcome = await self._predictor.finish(call)
         except Exception as defect:  # noqa: BLE001 - as above
-            tell(defect)
+            on_result(defect)
         else:
-            tell(outcome)
+            on_result(outcome)
 
     async def _fall_back(self, run: "_Run", first: Served) -> None:
         try:
             served, failed = await self._predictor.fall_back(run.call, first, run.began)
         except Exception as defect:  # noqa: BLE001 - as above
-            run.tell(defect)
+            run.on_result(defect)
         else:
             self.end(run, served, failed)
 
@@ -112,41 +118,43 @@ class ExpressPredictor:
 class _Run:
     """One call under way, and what to do when its version has answered."""
 
-    __slots__ = ("_assembled", "_express", "_may_fall_back", "_version", "began", "call", "tell")
+    __slots__ = ("_assembled", "_may_fall_back", "_predictor", "_version", "began", "call", "on_result")
 
     _version: ModelVersion
     _assembled: Assembled
 
-    def __init__(self, express: ExpressPredictor, call: Call, began: float, tell: Tell, *, may_fall_back: bool) -> None:
-        self._express = express
+    def __init__(
+        self, predictor: CallbackPredictor, call: Call, began: float, on_result: OnResult, *, may_fall_back: bool
+    ) -> None:
+        self._predictor = predictor
         self.call = call
         self.began = began
-        self.tell = tell
+        self.on_result = on_result
         self._may_fall_back = may_fall_back
 
-    def ask(self, version: ModelVersion, deadline: float) -> None:
+    def start(self, version: ModelVersion, deadline: float) -> None:
         """Ask the route's version, until ``deadline``."""
         assembled = self._assemble(version)
         if assembled is None:
             return
         self._version, self._assembled = version, assembled
         try:
-            self._express.ask(version, assembled, deadline, self)
+            self._predictor.submit(version, assembled, deadline, self)
         except ServingError as problem:
-            self.settle(problem)
+            self.take(problem)
 
     def hit(self, version: ModelVersion) -> bool:
         """Answer from this process's cache, or with what is wrong with the inputs; ``False``: nothing has happened."""
         assembled = self._assemble(version)
         if assembled is None:
             return True
-        found = self._express.cached(version, assembled)
+        found = self._predictor.cached(version, assembled)
         if found is None:
             return False
         self._decide(Served(version, assembled, found, None, CacheResult.HIT))
         return True
 
-    def settle(self, found: Prediction | ServingError) -> None:
+    def take(self, found: Prediction | ServingError) -> None:
         """Take the version's answer, or its error."""
         if isinstance(found, ServingError):
             self._decide(failure_of(self.call, self._version, self._assembled, found))
@@ -164,6 +172,6 @@ class _Run:
 
     def _decide(self, served: Served) -> None:
         if served.error is None or not self._may_fall_back:
-            self._express.end(self, served, None)
+            self._predictor.end(self, served, None)
         else:
-            self._express.fall_back(self, served)
+            self._predictor.fall_back(self, served)

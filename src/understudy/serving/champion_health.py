@@ -1,4 +1,4 @@
-"""Whether champions' model servers say that they are ready: any one for `/readyz`, each one for dashboards."""
+"""Health checks of champions: whether any one is ready, for `/readyz`, and whether each one is, for dashboards."""
 
 import asyncio
 from collections import deque
@@ -10,113 +10,115 @@ from typing import NamedTuple
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
 from understudy.ports.telemetry import Telemetry
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
 
 MEMORY_SECONDS = 2.0
-"""For which it is remembered that a champion answered."""
+"""How long a champion's answer counts."""
 MISSING_SECONDS = 0.5
-"""For which it is remembered that none did: whoever waits for the first one waits as much longer than it takes."""
+"""How long it counts that no champion answered; a balancer learns that much later of the first one that does."""
 PROBE_SECONDS = 0.5
-PROBES_AT_ONCE = 8
+PROBE_CONCURRENCY = 8
 SEARCH_SECONDS = 0.8
-"""Longest search for a champion that answers. Balancers wait a second by default; thousands of silent model servers
-would take minutes."""
-SEARCHED_AT_ONCE = 32
+"""Longest search for a champion that answers. Balancers wait a second by default; thousands of model servers that do
+not answer would take minutes."""
+SEARCH_CONCURRENCY = 32
 HEAD_START_SECONDS = 0.1
-"""How long the champion that answered last is asked alone: each other one that is asked costs a connection."""
-LOOK_SECONDS = 5.0
-"""Pause between two looks at all champions."""
+"""How long the champion that answered last is probed alone: each further probe costs a connection."""
+PROBE_INTERVAL_SECONDS = 5.0
+"""Pause between two rounds of probes of all champions."""
 
 
-class Reachability(NamedTuple):
-    """Whether a champion answers, and how many were asked before that was said."""
+class ChampionHealth(NamedTuple):
+    """Whether a champion answers, and how many were probed without an answer."""
 
     is_reachable: bool
     asked: int
-    """Champions that did not answer, of those that were asked since one did; all of them once each had its turn."""
+    """Champions that did not answer, of those probed since one last did; all of them once each was probed."""
 
 
-NOBODY = Reachability(is_reachable=False, asked=0)
+NONE_ANSWERS = ChampionHealth(is_reachable=False, asked=0)
 
 
 class ChampionWatch:
-    """Asks champions for a sign of life, and remembers what came of it however often it is asked itself.
+    """Probes champions, and keeps the result for a while however often the balancer asks.
 
-    A champion whose model server answered a call of late is not asked. A search ends after :data:`SEARCH_SECONDS`, and
-    the next one goes on where it ended: of thousands of champions each has its turn.
+    A champion whose model server answered a call of late is not probed. A search ends after :data:`SEARCH_SECONDS`, and
+    the next one goes on where it ended: of thousands of champions each is probed in turn.
     """
 
-    def __init__(self, callers: Callers, now: Callable[[], float]) -> None:
-        self._callers = callers
+    def __init__(self, backends: BackendPool, now: Callable[[], float]) -> None:
+        self._backends = backends
         self._now = now
         self._known_until = 0.0
-        self._found = NOBODY
+        self._found = NONE_ANSWERS
         self._answered_last: str | None = None
         self._to_ask: deque[str] = deque()
-        """Whose turn it still is."""
+        """Models whose champions are still to be probed in this round."""
         self._asked = 0
-        """How many have had their turn since :attr:`_to_ask` was filled."""
+        """How many were probed since :attr:`_to_ask` was filled."""
         self._all_asked = False
-        """Whether all had it, and none has answered since."""
+        """Whether all were probed, and none has answered since."""
         self._asking = asyncio.Lock()
 
-    async def look(self, snapshot: PolicySnapshot) -> Reachability:
-        """Return whether a champion answers, within about a second; without any model there is nothing to miss."""
+    async def check(self, snapshot: PolicySnapshot) -> ChampionHealth:
+        """Return whether a champion answers, within about a second; without any model it is healthy."""
         if not snapshot.policies:
-            return Reachability(is_reachable=True, asked=0)
+            return ChampionHealth(is_reachable=True, asked=0)
         async with self._asking:
             if self._now() >= self._known_until:
-                await self._look_anew(snapshot)
+                await self._check_anew(snapshot)
         return self._found
 
-    async def _look_anew(self, snapshot: PolicySnapshot) -> None:
+    async def _check_anew(self, snapshot: PolicySnapshot) -> None:
         now = self._now()
         answered_at = max((caller.answered_at for caller in self._opened_champions(snapshot)), default=-inf)
         if answered_at + MEMORY_SECONDS <= now and await self._search(snapshot):
             answered_at = now = self._now()
         if answered_at + MEMORY_SECONDS > now:
             self._known_until = answered_at + MEMORY_SECONDS
-            self._found = Reachability(is_reachable=True, asked=0)
+            self._found = ChampionHealth(is_reachable=True, asked=0)
             self._all_asked = False
-            self._to_ask.clear()  # who was not asked now is asked with all others when nobody answers
+            self._to_ask.clear()  # the next search begins with all of them
         else:
             asked = len(snapshot.policies) if self._all_asked else min(self._asked, len(snapshot.policies))
             self._known_until = self._now() + MISSING_SECONDS
-            self._found = Reachability(is_reachable=False, asked=asked)
+            self._found = ChampionHealth(is_reachable=False, asked=asked)
 
     def _opened_champions(self, snapshot: PolicySnapshot) -> list[BatchingCaller]:
         policies = snapshot.policies
         return [
             caller
-            for caller in self._callers.opened()
+            for caller in self._backends.opened()
             if (policy := policies.get(caller.version.model_name)) is not None and policy.champion is caller.version
         ]
 
     async def _search(self, snapshot: PolicySnapshot) -> bool:
-        """Ask champions, so many at once, until one answers or time is over; whoever answered last comes first."""
+        """Probe champions, so many at once, until one answers or time is over; the one that answered last is first."""
         asking: dict[asyncio.Task[bool], str] = {}
         self._begin(snapshot)
         try:
             async with asyncio.timeout(SEARCH_SECONDS):
-                at_once, patience_seconds = (1, HEAD_START_SECONDS) if self._answered_last else (SEARCHED_AT_ONCE, None)
+                at_once, patience_seconds = (
+                    (1, HEAD_START_SECONDS) if self._answered_last else (SEARCH_CONCURRENCY, None)
+                )
                 while self._ask(asking, at_once, snapshot):
                     ended, _ = await asyncio.wait(asking, timeout=patience_seconds, return_when=asyncio.FIRST_COMPLETED)
                     if self._has_answered(asking, ended):
                         return True
-                    at_once, patience_seconds = SEARCHED_AT_ONCE, None
+                    at_once, patience_seconds = SEARCH_CONCURRENCY, None
             self._all_asked = True
         except TimeoutError:
             pass
         finally:
-            self._to_ask.extendleft(reversed(asking.values()))  # their turn was cut short
+            self._to_ask.extendleft(reversed(asking.values()))  # their probes were cut short
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
         return False
 
     def _begin(self, snapshot: PolicySnapshot) -> None:
-        """Give everybody a turn again once all had theirs, and whoever answered last one before all others."""
+        """Begin a new round once all were probed, and put the champion that answered last before all others."""
         left = [name for name in self._to_ask if name in snapshot.policies]
         self._to_ask.clear()
         self._to_ask.extend(left or snapshot.policies)
@@ -129,7 +131,7 @@ class ChampionWatch:
             self._to_ask.appendleft(last)
 
     def _ask(self, asking: dict[asyncio.Task[bool], str], at_once: int, snapshot: PolicySnapshot) -> bool:
-        """Ask those whose turn it is, as long as not too many are being asked; return whether anybody is."""
+        """Begin probes of the next champions, up to ``at_once``; return whether any probe is under way."""
         while self._to_ask and len(asking) < at_once:
             name = self._to_ask.popleft()
             if name in snapshot.policies:
@@ -137,7 +139,7 @@ class ChampionWatch:
         return bool(asking)
 
     def _has_answered(self, asking: dict[asyncio.Task[bool], str], ended: set[asyncio.Task[bool]]) -> bool:
-        """Take note of who was asked and what came of it; return whether one of them serves."""
+        """Take the results of probes that ended; return whether one of the champions is ready."""
         for task in ended:
             name = asking.pop(task)
             if task.result():
@@ -148,44 +150,47 @@ class ChampionWatch:
 
     async def _is_ready(self, version: ModelVersion) -> bool:
         try:
-            return await self._callers.of(version).ready(PROBE_SECONDS)
+            return await self._backends.of(version).ready(PROBE_SECONDS)
         except BackendUnavailable:  # it cannot even be connected: a token that is not set, say
             return False
 
 
 class ChampionGauges:
-    """Asks each champion for a sign of life every few seconds, so that whoever is on call hears of a dead one.
+    """Probes each champion every few seconds, so that the operator on call hears of a dead one.
 
-    What calls come to is no substitute: a proxy that reaches no champion is not ready, and then gets no calls.
+    Failing calls are no substitute: a proxy that reaches no champion is not ready, and then gets no calls.
 
     Args:
-        callers: Only champions that were asked something before are asked here, by a predict call or by
-            :class:`ChampionWatch`: a connection to each of a thousand models that nobody calls would cost more.
-        snapshot: The policies of this moment.
-        telemetry: Gets ``champion_unreachable``: 0 is well, as a gauge is that several workers have forgotten.
+        backends: Only champions that a predict call or :class:`ChampionWatch` has asked are probed: connections to a
+            thousand models that get no calls would cost more.
+        snapshot: The current policies.
+        telemetry: Gets ``champion_unreachable``: 0 means healthy, which is also what a gauge is
+            that all workers have forgotten.
     """
 
-    def __init__(self, callers: Callers, snapshot: Callable[[], PolicySnapshot | None], telemetry: Telemetry) -> None:
-        self._callers = callers
+    def __init__(
+        self, backends: BackendPool, snapshot: Callable[[], PolicySnapshot | None], telemetry: Telemetry
+    ) -> None:
+        self._backends = backends
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._shown: set[str] = set()
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Probe all champions again and again, until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.refresh()
+            await asyncio.sleep(PROBE_INTERVAL_SECONDS)
 
-    async def look(self) -> None:
-        """Ask all open champions once, a few at a time."""
+    async def refresh(self) -> None:
+        """Probe all open champions once, a few at a time."""
         champions = self._champions()
         for name in self._shown - champions.keys():
             self._shown.remove(name)
             self._telemetry.forget("champion_unreachable", name)
         names = sorted(champions)
-        for start in range(0, len(names), PROBES_AT_ONCE):
-            group = names[start : start + PROBES_AT_ONCE]
+        for start in range(0, len(names), PROBE_CONCURRENCY):
+            group = names[start : start + PROBE_CONCURRENCY]
             answers = await asyncio.gather(*(champions[name].ready(PROBE_SECONDS) for name in group))
             for name, is_ready in zip(group, answers, strict=True):
                 self._telemetry.set("champion_unreachable", float(not is_ready), name)
@@ -195,6 +200,6 @@ class ChampionGauges:
         snapshot = self._snapshot()
         if snapshot is None:
             return {}
-        opened = {caller.version: caller for caller in self._callers.opened()}
+        opened = {caller.version: caller for caller in self._backends.opened()}
         policies = snapshot.policies.items()
         return {name: opened[policy.champion] for name, policy in policies if policy.champion in opened}

@@ -36,9 +36,9 @@ from understudy.errors import (
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Attributes, Span, aside, step, within
-from understudy.serving.answers import Answers, CacheResult
+from understudy.serving.cached_inference import CachedInference, CacheResult
 from understudy.serving.group_commit import GroupCommit
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
 
@@ -126,16 +126,16 @@ class Predictor:
         self,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
-        answers: Answers,
+        inference: CachedInference,
         features: FeatureStore | None,
         log: GroupCommit,
-        shadows: ShadowSet,
+        shadows: ShadowPool,
         telemetry: Telemetry,
         limits: Limits,
         clocks: Clocks,
     ) -> None:
         self._snapshot = snapshot
-        self._answers = answers
+        self._inference = inference
         self._features = features
         self._log = log
         self._shadows = shadows
@@ -280,7 +280,7 @@ class Predictor:
         if call.stored and assembled.defaulted:
             self._count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
         try:
-            prediction, cache = await self._answers.answer(version, assembled, deadline)
+            prediction, cache = await self._inference.infer(version, assembled, deadline)
         except ServingError as problem:
             return failure_of(call, version, assembled, problem)
         return Served(version, assembled, prediction, None, cache)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-class ShadowSet:
+class ShadowPool:
     """At most ``limit`` shadow calls in flight; what does not fit is dropped and counted by ``on_drop``."""
 
     def __init__(self, limit: int, on_drop: Callable[[str], None]) -> None:

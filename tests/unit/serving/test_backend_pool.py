@@ -12,7 +12,7 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
 
 ROW = (struct.pack("<2f", 1.0, 2.0),)
@@ -23,7 +23,7 @@ def ones(rows: Sequence[Row]) -> Tensor:
 
 
 class Made:
-    """Callers over in-memory backends that take a while, and how many were made."""
+    """BackendPool over in-memory backends that take a while, and how many were made."""
 
     def __init__(self, delay_seconds: float = 0.0) -> None:
         self.backends: list[MemoryBackend] = []
@@ -48,52 +48,52 @@ def snapshot_of(version: ModelVersion) -> PolicySnapshot:
 
 async def test_a_version_keeps_its_caller():
     made = Made()
-    callers, version = Callers(made), a_version()
+    backends, version = BackendPool(made), a_version()
 
-    assert callers.of(version) is callers.of(version)
-    callers.reconcile(snapshot_of(version))
-    assert callers.of(version) is callers.of(version)
+    assert backends.of(version) is backends.of(version)
+    backends.reconcile(snapshot_of(version))
+    assert backends.of(version) is backends.of(version)
 
     assert len(made.backends) == 1
-    await callers.close()
+    await backends.close()
 
 
 async def test_a_swap_under_load_fails_no_row_that_waits_or_is_in_flight():
     made = Made(delay_seconds=0.02)
-    callers, old, new = Callers(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
+    backends, old, new = BackendPool(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
     deadline = time.monotonic() + 5
-    waiting = [asyncio.create_task(callers.of(old).call(ROW, deadline)) for _ in range(2_000)]
+    waiting = [asyncio.create_task(backends.of(old).call(ROW, deadline)) for _ in range(2_000)]
     await asyncio.sleep(0.001)
 
-    callers.reconcile(snapshot_of(new))
+    backends.reconcile(snapshot_of(new))
     answers = await asyncio.gather(*waiting)
 
     assert len(answers) == 2_000
-    assert len(callers) == 0
-    await callers.close()
+    assert len(backends) == 0
+    await backends.close()
 
 
 async def test_requests_of_the_old_and_the_new_snapshot_do_not_close_each_others_connections():
     made = Made()
-    callers, old, new = Callers(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
+    backends, old, new = BackendPool(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
     deadline = time.monotonic() + 5
 
-    await asyncio.gather(*(callers.of((old, new)[n % 2]).call(ROW, deadline) for n in range(100)))
+    await asyncio.gather(*(backends.of((old, new)[n % 2]).call(ROW, deadline) for n in range(100)))
 
     assert len(made.backends) == 2
-    await callers.close()
+    await backends.close()
 
 
 async def test_what_no_snapshot_has_any_more_is_closed():
     made = Made()
-    callers, old, new = Callers(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
-    await callers.of(old).call(ROW, time.monotonic() + 5)
+    backends, old, new = BackendPool(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])
+    await backends.of(old).call(ROW, time.monotonic() + 5)
 
-    callers.reconcile(snapshot_of(new))
+    backends.reconcile(snapshot_of(new))
     await asyncio.sleep(0.01)
 
     assert not await made.backends[0].ready(1)
-    await callers.close()
+    await backends.close()
 
 
 def unusable(_version: ModelVersion) -> BatchingCaller:
@@ -101,31 +101,31 @@ def unusable(_version: ModelVersion) -> BatchingCaller:
 
 
 async def test_settings_that_no_backend_can_be_made_of_are_unavailable_and_logged_once_while_the_version_is_known():
-    callers, version, other = Callers(unusable), a_version(), a_version("2")
+    backends, version, other = BackendPool(unusable), a_version(), a_version("2")
 
     with capture_logs() as logged:
         for each in (version, version, other, version):
             with pytest.raises(BackendUnavailable, match="backend settings cannot be used"):
-                callers.of(each)
-        callers.reconcile(snapshot_of(other))
+                backends.of(each)
+        backends.reconcile(snapshot_of(other))
         for each in (version, other):
             with pytest.raises(BackendUnavailable):
-                callers.of(each)
+                backends.of(each)
 
     told = [(line["event"], line["version"], line["log_level"]) for line in logged]
     assert told == [("backend.not_made", number, "error") for number in ("1", "2", "1")]
-    assert len(callers) == 0
-    await callers.close()
+    assert len(backends) == 0
+    await backends.close()
 
 
 async def test_a_backend_that_says_why_it_cannot_be_made_is_neither_reworded_nor_logged():
     def refuse(_version: ModelVersion) -> BatchingCaller:
         raise BackendUnavailable("backend.hedge must be true or false")
 
-    callers = Callers(refuse)
+    backends = BackendPool(refuse)
 
     with capture_logs() as logged, pytest.raises(BackendUnavailable, match=r"backend\.hedge"):
-        callers.of(a_version())
+        backends.of(a_version())
 
     assert logged == []
-    await callers.close()
+    await backends.close()

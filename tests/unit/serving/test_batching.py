@@ -37,13 +37,13 @@ def a_caller(
     gap_seconds: float = 10.0,
     batch_rows: int = 8,
     queue_rows: int = 1000,
-    most_calls: int = 128,
+    max_calls: int = 128,
     now: Callable[[], float] = time.monotonic,
 ) -> BatchingCaller:
     return BatchingCaller(
         a_version(),
         backend,
-        most_calls=most_calls,
+        max_calls=max_calls,
         concurrency=concurrency,
         gap_seconds=gap_seconds,
         batch_rows=batch_rows,
@@ -292,7 +292,7 @@ async def test_a_block_of_rows_is_a_call_of_its_own_that_waits_for_none():
 
 async def test_only_so_many_blocks_are_under_way_and_all_are_counted():
     backend = MemoryBackend(echo, delay_seconds=0.1)
-    caller = a_caller(backend, most_calls=3)
+    caller = a_caller(backend, max_calls=3)
     deadline = time.monotonic() + 30
     blocks = [asyncio.ensure_future(caller.call_block(block_of(1), deadline)) for _ in range(3)]
     await asyncio.sleep(0)

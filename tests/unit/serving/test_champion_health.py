@@ -11,16 +11,16 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BackendUnavailable
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.champion_health import (
     MEMORY_SECONDS,
     MISSING_SECONDS,
+    SEARCH_CONCURRENCY,
     SEARCH_SECONDS,
-    SEARCHED_AT_ONCE,
     ChampionGauges,
+    ChampionHealth,
     ChampionWatch,
-    Reachability,
 )
 
 MODELS = [f"model-{n:02}" for n in range(20)]
@@ -73,63 +73,63 @@ class Clock:
 
 async def test_one_champion_among_many_is_enough_wherever_it_stands_in_the_list():
     for alive in ("model-00", "model-08", "model-19"):
-        watch = ChampionWatch(Callers(Servers({alive})), Clock())
+        watch = ChampionWatch(BackendPool(Servers({alive})), Clock())
 
-        assert (await watch.look(SNAPSHOT)).is_reachable
+        assert (await watch.check(SNAPSHOT)).is_reachable
 
 
 async def test_those_that_were_left_over_when_one_answered_are_not_all_that_are_asked_next():
     servers, clock = Servers({"model-08"}), Clock()
-    watch = ChampionWatch(Callers(servers), clock)
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    watch = ChampionWatch(BackendPool(servers), clock)
+    assert (await watch.check(SNAPSHOT)).is_reachable
 
     for alive in MODELS:
         servers.alive = {alive}
         clock.seconds += MEMORY_SECONDS
-        assert (await watch.look(SNAPSHOT)).is_reachable, alive
+        assert (await watch.check(SNAPSHOT)).is_reachable, alive
     servers.alive = {"another"}
     clock.seconds += MEMORY_SECONDS
     others = PolicySnapshot({"another": a_policy(model_name="another", champion=a_version("1", "another"))})
-    assert (await watch.look(others)).is_reachable
+    assert (await watch.check(others)).is_reachable
 
 
 async def test_none_is_none():
-    assert await ChampionWatch(Callers(Servers(set())), Clock()).look(SNAPSHOT) == (False, len(MODELS))
+    assert await ChampionWatch(BackendPool(Servers(set())), Clock()).check(SNAPSHOT) == (False, len(MODELS))
 
 
 async def test_a_champion_that_cannot_even_be_connected_does_not_hide_the_others():
     servers = Servers({"model-01"}, broken=frozenset({"model-00"}))
 
-    assert (await ChampionWatch(Callers(servers), Clock()).look(SNAPSHOT)).is_reachable
+    assert (await ChampionWatch(BackendPool(servers), Clock()).check(SNAPSHOT)).is_reachable
 
 
 async def test_the_answer_is_remembered_and_the_last_one_that_answered_is_asked_first_and_alone():
     servers, clock = Servers({"model-19"}), Clock()
-    watch = ChampionWatch(Callers(servers), clock)
-    await watch.look(SNAPSHOT)
+    watch = ChampionWatch(BackendPool(servers), clock)
+    await watch.check(SNAPSHOT)
     asked_at_first = len(servers.asked)
 
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    assert (await watch.check(SNAPSHOT)).is_reachable
     assert len(servers.asked) == asked_at_first
     clock.seconds += MEMORY_SECONDS
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    assert (await watch.check(SNAPSHOT)).is_reachable
 
     assert servers.asked[asked_at_first:] == ["model-19"]
 
 
 async def test_that_none_answered_is_remembered_for_a_shorter_time():
     servers, clock = Servers(set()), Clock()
-    watch = ChampionWatch(Callers(servers), clock)
-    assert not (await watch.look(SNAPSHOT)).is_reachable
+    watch = ChampionWatch(BackendPool(servers), clock)
+    assert not (await watch.check(SNAPSHOT)).is_reachable
     servers.alive.add("model-00")
 
-    assert not (await watch.look(SNAPSHOT)).is_reachable
+    assert not (await watch.check(SNAPSHOT)).is_reachable
     clock.seconds += MISSING_SECONDS
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    assert (await watch.check(SNAPSHOT)).is_reachable
 
 
 async def test_without_models_there_is_nothing_to_miss():
-    assert (await ChampionWatch(Callers(Servers(set())), Clock()).look(PolicySnapshot())).is_reachable
+    assert (await ChampionWatch(BackendPool(Servers(set())), Clock()).check(PolicySnapshot())).is_reachable
 
 
 def test_of_hundreds_that_are_silent_each_has_its_turn_while_every_look_ends_in_time():
@@ -137,13 +137,13 @@ def test_of_hundreds_that_are_silent_each_has_its_turn_while_every_look_ends_in_
     snapshot = PolicySnapshot({name: a_policy(model_name=name, champion=a_version("1", name)) for name in names})
     servers = Servers({"model-399"}, is_silent=True)
 
-    async def scenario() -> list[tuple[float, Reachability]]:
+    async def scenario() -> list[tuple[float, ChampionHealth]]:
         clock = asyncio.get_running_loop().time
-        watch = ChampionWatch(Callers(servers), clock)
-        looks: list[tuple[float, Reachability]] = []
+        watch = ChampionWatch(BackendPool(servers), clock)
+        looks: list[tuple[float, ChampionHealth]] = []
         while not looks or not looks[-1][1].is_reachable:
             began = clock()
-            found = await watch.look(snapshot)
+            found = await watch.check(snapshot)
             looks.append((clock() - began, found))
             await asyncio.sleep(MISSING_SECONDS)
         return looks
@@ -155,17 +155,17 @@ def test_of_hundreds_that_are_silent_each_has_its_turn_while_every_look_ends_in_
     assert asked == sorted(asked)
     assert 0 < asked[0] < asked[-1] < len(names)
     assert set(servers.asked) == set(names)
-    assert len(looks) <= len(names) / SEARCHED_AT_ONCE + 1
+    assert len(looks) <= len(names) / SEARCH_CONCURRENCY + 1
 
 
 def test_a_search_that_was_cut_short_takes_nobodys_turn():
     servers = Servers(set(), is_silent=True)
 
-    async def scenario() -> Reachability:
+    async def scenario() -> ChampionHealth:
         clock = asyncio.get_running_loop().time
-        watch = ChampionWatch(Callers(servers), clock)
+        watch = ChampionWatch(BackendPool(servers), clock)
         for _ in range(10):
-            found = await watch.look(SNAPSHOT)
+            found = await watch.check(SNAPSHOT)
             await asyncio.sleep(MISSING_SECONDS)
         return found
 
@@ -175,37 +175,37 @@ def test_a_search_that_was_cut_short_takes_nobodys_turn():
 async def test_a_champion_whose_model_server_answered_a_call_of_late_is_not_asked():
     clock = Clock()
     servers = Servers({"model-07"}, now=clock)
-    callers = Callers(servers)
-    watch = ChampionWatch(callers, clock)
-    await callers.of(SNAPSHOT.policies["model-07"].champion).call((b"",), clock() + 5)
+    backends = BackendPool(servers)
+    watch = ChampionWatch(backends, clock)
+    await backends.of(SNAPSHOT.policies["model-07"].champion).call((b"",), clock() + 5)
 
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    assert (await watch.check(SNAPSHOT)).is_reachable
     assert servers.asked == []
     clock.seconds += MEMORY_SECONDS
-    assert (await watch.look(SNAPSHOT)).is_reachable
+    assert (await watch.check(SNAPSHOT)).is_reachable
     assert "model-07" in servers.asked
 
 
 async def test_that_a_version_answered_which_is_no_champion_any_more_says_nothing():
     clock = Clock()
     servers = Servers(set(), now=clock)
-    callers = Callers(servers)
-    await callers.of(a_version("2", "model-07")).call((b"",), clock() + 5)
+    backends = BackendPool(servers)
+    await backends.of(a_version("2", "model-07")).call((b"",), clock() + 5)
 
-    assert not (await ChampionWatch(callers, clock).look(SNAPSHOT)).is_reachable
+    assert not (await ChampionWatch(backends, clock).check(SNAPSHOT)).is_reachable
 
 
 async def test_each_champion_that_was_called_has_a_gauge_that_follows_its_model_server():
     servers, telemetry = Servers({"model-00", "model-01"}), MemoryTelemetry()
-    callers = Callers(servers)
+    backends = BackendPool(servers)
     for name in ("model-00", "model-01", "model-02"):
-        callers.of(SNAPSHOT.policies[name].champion)
-    gauges = ChampionGauges(callers, lambda: SNAPSHOT, telemetry)
+        backends.of(SNAPSHOT.policies[name].champion)
+    gauges = ChampionGauges(backends, lambda: SNAPSHOT, telemetry)
 
-    await gauges.look()
+    await gauges.refresh()
     before = dict(telemetry.gauges)
     servers.alive = {"model-02"}
-    await gauges.look()
+    await gauges.refresh()
 
     assert before == {
         ("champion_unreachable", "model-00"): 0.0,
@@ -217,18 +217,18 @@ async def test_each_champion_that_was_called_has_a_gauge_that_follows_its_model_
 
 
 async def test_a_champion_that_is_none_any_more_loses_its_gauge_and_before_the_first_policy_there_is_none():
-    callers, telemetry = Callers(Servers(set(MODELS))), MemoryTelemetry()
-    callers.of(SNAPSHOT.policies["model-00"].champion)
+    backends, telemetry = BackendPool(Servers(set(MODELS))), MemoryTelemetry()
+    backends.of(SNAPSHOT.policies["model-00"].champion)
     seen: list[PolicySnapshot | None] = [None]
-    gauges = ChampionGauges(callers, lambda: seen[0], telemetry)
+    gauges = ChampionGauges(backends, lambda: seen[0], telemetry)
 
-    await gauges.look()
+    await gauges.refresh()
     nothing = dict(telemetry.gauges)
     seen[0] = SNAPSHOT
-    await gauges.look()
+    await gauges.refresh()
     shown = dict(telemetry.gauges)
     seen[0] = PolicySnapshot({"model-00": a_policy(model_name="model-00", champion=a_version("2", "model-00"))})
-    await gauges.look()
+    await gauges.refresh()
 
     assert (nothing, shown) == ({}, {("champion_unreachable", "model-00"): 0.0})
     assert telemetry.gauges == {}

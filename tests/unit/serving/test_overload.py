@@ -21,12 +21,12 @@ from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
-from understudy.serving.answers import Answers
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import ENDED_AT_ONCE, BatchingCaller
+from understudy.serving.cached_inference import CachedInference
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 
 SPOILT = -1.0
 WAIT_SECONDS = 0.2
@@ -59,7 +59,7 @@ def a_caller(backend: MemoryBackend, version: ModelVersion | None = None, **chan
         "gap_seconds": 0.002,
         "batch_rows": 1,
         "queue_rows": 1_000,
-        "most_calls": 2,
+        "max_calls": 2,
         "wait_seconds": WAIT_SECONDS,
         **changed,
     }
@@ -159,7 +159,7 @@ def test_rows_that_only_wait_for_company_are_sent_and_not_refused():
     backend = MemoryBackend(echo, delay_seconds=1.0)
 
     async def scenario() -> list[Ended]:
-        caller = a_caller(backend, concurrency=1, gap_seconds=30.0, batch_rows=8, most_calls=3)
+        caller = a_caller(backend, concurrency=1, gap_seconds=30.0, batch_rows=8, max_calls=3)
         calls = []
         for number in range(4):
             calls.append(asyncio.create_task(ended(caller.call(row_of(float(number)), now() + 5))))
@@ -205,7 +205,7 @@ def test_a_wave_of_hundreds_is_ended_a_few_at_a_time_so_that_others_have_their_t
     backend = MemoryBackend(echo, delay_seconds=3.0)
 
     async def scenario() -> tuple[Turns, float]:
-        caller = a_caller(backend, queue_rows=queue_rows, most_calls=1)
+        caller = a_caller(backend, queue_rows=queue_rows, max_calls=1)
         turns = Turns()
         caller.submit(row_of(0.0), now() + deadline_seconds, lambda _result: None)
         await asyncio.sleep(A_MOMENT)
@@ -228,7 +228,7 @@ def test_the_later_a_wave_is_the_more_of_it_is_ended_at_once():
     async def scenario() -> list[float]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
-        caller = a_caller(backend, most_calls=1)
+        caller = a_caller(backend, max_calls=1)
         ended: list[float] = []
 
         def take_a_moment(_result: object) -> None:
@@ -268,7 +268,7 @@ def test_a_call_that_is_free_is_used_in_the_same_turn():
     backend = Watched(Turns(), delay_seconds=0.01)
 
     async def scenario() -> None:
-        caller = a_caller(backend, most_calls=1)
+        caller = a_caller(backend, max_calls=1)
         await asyncio.gather(*(caller.call(row_of(float(number)), now() + 5) for number in range(10)))
 
     run_in_virtual_time(scenario())
@@ -283,7 +283,7 @@ def test_calls_that_fail_at_once_leave_turns_to_others():
             raise BackendUnavailable("no model server of the version takes the call")
 
     async def scenario() -> Turns:
-        turns, caller = Turns(), a_caller(Down(echo), most_calls=2)
+        turns, caller = Turns(), a_caller(Down(echo), max_calls=2)
         for number in range(100):
             caller.submit(row_of(float(number)), now() + 5, turns.note)
         await until(lambda: turns.noted.total() == 100)
@@ -337,12 +337,12 @@ callers = st.lists(
     st.sampled_from([3, 1_000]),
 )
 def test_whoever_goes_away_is_late_or_spoils_a_call_each_other_caller_gets_its_own_row(
-    asked, batch_rows, most_calls, delay_seconds, queue_rows
+    asked, batch_rows, max_calls, delay_seconds, queue_rows
 ):
     backend = MemoryBackend(echo, delay_seconds=delay_seconds)
 
     async def scenario() -> tuple[list[Ended], list[bool], int]:
-        caller = a_caller(backend, batch_rows=batch_rows, most_calls=most_calls, queue_rows=queue_rows)
+        caller = a_caller(backend, batch_rows=batch_rows, max_calls=max_calls, queue_rows=queue_rows)
         calls, went = [], []
         for number, (spoilt, goes_after, deadline_seconds, pause) in enumerate(asked):
             row = row_of(SPOILT if spoilt else float(number))
@@ -374,12 +374,12 @@ def test_whoever_goes_away_is_late_or_spoils_a_call_each_other_caller_gets_its_o
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 3))
 def test_rows_leave_in_the_order_in_which_they_came_and_once_and_those_of_callers_who_have_gone_not_at_all(
-    gone, batch_rows, most_calls
+    gone, batch_rows, max_calls
 ):
     backend = MemoryBackend(echo, delay_seconds=0.01)
 
     async def scenario() -> set[float]:
-        caller = a_caller(backend, batch_rows=batch_rows, most_calls=most_calls, wait_seconds=10)
+        caller = a_caller(backend, batch_rows=batch_rows, max_calls=max_calls, wait_seconds=10)
         calls = [asyncio.create_task(caller.call(row_of(float(n)), now() + 5)) for n in range(len(gone))]
         await asyncio.sleep(0.001)
         left_before = {value_of(row) for rows in backend.calls for row in rows}
@@ -407,13 +407,15 @@ class Stage:
     def __init__(self, policy: ServingPolicy, busy: str) -> None:
         self.rows = KeptRows()
         self.telemetry = MemoryTelemetry()
-        self.shadows = ShadowSet(64, lambda model: self.telemetry.count("shadow_dropped_total", model))
+        self.shadows = ShadowPool(64, lambda model: self.telemetry.count("shadow_dropped_total", model))
         self._busy = busy
-        self.callers = Callers(self._make)
+        self.backends = BackendPool(self._make)
         identifiers = count(1)
         self._predictor = Predictor(
             snapshot=lambda: PolicySnapshot({policy.model_name: policy}),
-            answers=Answers(self.callers, memory_cache=None, shared_cache=None, telemetry=self.telemetry, now=now),
+            inference=CachedInference(
+                self.backends, memory_cache=None, shared_cache=None, telemetry=self.telemetry, now=now
+            ),
             features=None,
             log=GroupCommit(self.rows),
             shadows=self.shadows,
@@ -425,11 +427,11 @@ class Stage:
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         delay_seconds = 30.0 if version.version == self._busy else 0.01
-        return a_caller(MemoryBackend(echo, delay_seconds=delay_seconds), version, most_calls=1)
+        return a_caller(MemoryBackend(echo, delay_seconds=delay_seconds), version, max_calls=1)
 
     async def ask(self) -> Outcome:
         """Call while the busy version's only call is taken, and wait for the shadow's."""
-        taken = asyncio.create_task(self.callers.of(self._policy.versions[self._busy]).call(row_of(0.0), now() + 60))
+        taken = asyncio.create_task(self.backends.of(self._policy.versions[self._busy]).call(row_of(0.0), now() + 60))
         await asyncio.sleep(0.001)
         outcome = await self._predictor.predict("visits", PredictRequest("entity", {"age": 7.0, "income": 0.0}, None))
         await self.shadows.drain(1)

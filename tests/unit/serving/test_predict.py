@@ -37,13 +37,13 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports.feature_store import FeatureStore
-from understudy.serving.answers import Answers, CacheResult
-from understudy.serving.backend_pool import Callers
+from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
-from understudy.serving.callback_predictor import ExpressPredictor
+from understudy.serving.cached_inference import CachedInference, CacheResult
+from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 
 INPUTS = {"age": 41.0, "income": 2.0}
 
@@ -98,14 +98,14 @@ class Stage:
         self.spool = spool or KeptRows()
         self.telemetry = MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
-        self.shadows = ShadowSet(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
+        self.shadows = ShadowPool(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
         self.memory_cache = MemoryCache(1_000_000)
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
         log = GroupCommit(self.spool)
-        answers = Answers(
-            Callers(self._make),
+        inference = CachedInference(
+            BackendPool(self._make),
             memory_cache=self.memory_cache if caches else None,
             shared_cache=shared_cache,
             telemetry=self.telemetry,
@@ -113,7 +113,7 @@ class Stage:
         )
         self.predictor = Predictor(
             snapshot=lambda: self.snapshot,
-            answers=answers,
+            inference=inference,
             features=features,
             log=log,
             shadows=self.shadows,
@@ -121,7 +121,7 @@ class Stage:
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.express = ExpressPredictor(self.predictor, answers, log, now)
+        self.express = CallbackPredictor(self.predictor, inference, log, now)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(

@@ -18,7 +18,7 @@ from understudy.errors import (
     InputInvalid,
     NotRankable,
 )
-from understudy.serving.answers import CacheResult
+from understudy.serving.cached_inference import CacheResult
 from understudy.serving.predict import Outcome
 
 from .test_predict import Stage, Stored, entity_in, sums

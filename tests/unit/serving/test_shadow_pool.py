@@ -1,11 +1,11 @@
 import asyncio
 
-from understudy.serving.shadow_pool import ShadowSet
+from understudy.serving.shadow_pool import ShadowPool
 
 
 async def test_what_does_not_fit_is_dropped_and_named():
     dropped: list[str] = []
-    shadows = ShadowSet(2, dropped.append)
+    shadows = ShadowPool(2, dropped.append)
 
     taken = [shadows.offer("visits", lambda: asyncio.sleep(0.01)) for _ in range(3)]
 
@@ -18,7 +18,7 @@ async def test_what_does_not_fit_is_dropped_and_named():
 
 async def test_a_drain_waits_for_what_ends_in_time_and_cancels_the_rest():
     ended: list[str] = []
-    shadows = ShadowSet(2, lambda _: None)
+    shadows = ShadowPool(2, lambda _: None)
 
     async def call(name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -48,8 +48,8 @@ from understudy.errors import (
     Violation,
     leaf_errors,
 )
-from understudy.serving.champion_health import NOBODY
-from understudy.serving.quotas import KeyQuotas
+from understudy.serving.champion_health import NONE_ANSWERS
+from understudy.serving.rate_limits import RateLimiter
 from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0
@@ -89,7 +89,7 @@ class Proxy:
                 telemetry=parts.telemetry,
                 needs_key=settings.needs_key,
                 now=time.monotonic,
-                quotas=KeyQuotas(
+                rate_limiter=RateLimiter(
                     Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
                 ),
                 version_headers=settings.version_headers,
@@ -242,7 +242,7 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
             return _json(DRAINING_DETAIL, 503)
         feed = proxy.parts.feed
         snapshot = feed.snapshot
-        found = NOBODY if snapshot is None else await proxy.parts.champions.look(snapshot)
+        found = NONE_ANSWERS if snapshot is None else await proxy.parts.champions.check(snapshot)
         ready, detail = readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
         return _json(detail, 200 if ready else 503)
 

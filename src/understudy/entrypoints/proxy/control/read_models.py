@@ -7,7 +7,7 @@ from urllib.parse import quote
 from understudy.core.requests.example import example_inputs
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.schema.features import Feature
-from understudy.serving.champion_health import Reachability
+from understudy.serving.champion_health import ChampionHealth
 
 MAX_NAMED = 20
 """Rejected models that `/readyz` names."""
@@ -85,7 +85,7 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
 
 
 def readiness(
-    snapshot: PolicySnapshot | None, found: Reachability, *, degraded: bool, age_seconds: float | None
+    snapshot: PolicySnapshot | None, found: ChampionHealth, *, degraded: bool, age_seconds: float | None
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether calls can be answered, and what the proxy knows of itself; so much and no more, whatever that is.
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from understudy.core.routing.policy import Role
 from understudy.errors import HeaderInvalid
 from understudy.ports.tracing import Span
-from understudy.serving.answers import CacheResult
+from understudy.serving.cached_inference import CacheResult
 from understudy.serving.predict import Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]

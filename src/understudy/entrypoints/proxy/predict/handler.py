@@ -25,9 +25,9 @@ from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Tracer, step
-from understudy.serving.callback_predictor import ExpressPredictor, Tell
+from understudy.serving.callback_predictor import CallbackPredictor, OnResult
 from understudy.serving.predict import Outcome, Predictor
-from understudy.serving.quotas import KeyQuotas
+from understudy.serving.rate_limits import RateLimiter
 
 INLINE_BYTES = 32_768
 """A longer body that is doubtful is parsed in a thread: a hostile one may take half a second, and other callers must
@@ -49,7 +49,7 @@ class PredictHandler:
         telemetry: Counts what was refused before a route was known.
         needs_key: Whether callers must show a key.
         now: The clock of deadlines, in seconds.
-        quotas: What each key may use; by default only what keys say themselves.
+        rate_limiter: What each key may use; by default only what keys say themselves.
         version_headers: Whether the headers name version and role.
         tracer: Makes the spans of calls; whoever takes a request in begins its span. ``None``: nothing is traced.
     """
@@ -57,13 +57,13 @@ class PredictHandler:
     def __init__(
         self,
         predictor: Predictor,
-        express: ExpressPredictor,
+        express: CallbackPredictor,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
         needs_key: bool,
         now: Callable[[], float],
-        quotas: KeyQuotas | None = None,
+        rate_limiter: RateLimiter | None = None,
         version_headers: bool = True,
         tracer: Tracer | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class PredictHandler:
         self._telemetry = telemetry
         self._needs_key = needs_key
         self._now = now
-        self._quotas = KeyQuotas(NO_LIMIT) if quotas is None else quotas
+        self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
         self._version_headers = version_headers
         self.tracer = tracer
         self.body_pool = BodyParserPool()
@@ -107,17 +107,19 @@ class PredictHandler:
             self.in_flight -= 1
         return self.reply(outcome, call.path)
 
-    def predict_by_callback(self, asked: RequestOptions, model_name: str, body: bytes, tell: Tell) -> None:
-        """Do what :meth:`predict` does with a request that is there as a whole, and ``tell`` what became of it.
+    def predict_by_callback(self, asked: RequestOptions, model_name: str, body: bytes, on_result: OnResult) -> None:
+        """Do what :meth:`predict` does with a request that came as a whole, and call ``on_result`` with the outcome.
 
-        Raises nothing; ``tell`` is called once, also with what :meth:`predict` would refuse.
+        Raises nothing; ``on_result`` is called once, also with what :meth:`predict` would refuse.
         """
         arrived = self._now()
         try:
             self.admit(asked, Scope.PREDICT, model_name)
-            self._express.predict(model_name, self._express.read(model_name, body), self._left(asked, arrived), tell)
-        except Exception as problem:  # noqa: BLE001 - whoever is told answers for it, and logs it
-            tell(problem)
+            self._express.predict(
+                model_name, self._express.read(model_name, body), self._left(asked, arrived), on_result
+            )
+        except Exception as problem:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
+            on_result(problem)
 
     def reply(self, outcome: Outcome, path: str) -> Reply:
         """Answer with what became of a call whose route was known."""
@@ -170,11 +172,11 @@ class PredictHandler:
         snapshot = self._snapshot()
         admit(snapshot, asked.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
-            self._quotas.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
+            self._rate_limiter.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
 
     def _charge_members(self, asked: RequestOptions, more: int) -> None:
         """Charge what a batch has beside its first member, which was charged when it was let in."""
-        self._quotas.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
+        self._rate_limiter.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
 
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem for which there is no receipt."""

@@ -5,9 +5,9 @@ from builders import a_policy
 
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.entrypoints.proxy.control.read_models import MAX_NAMED, MAX_REASON, readiness
-from understudy.serving.champion_health import NOBODY, Reachability
+from understudy.serving.champion_health import NONE_ANSWERS, ChampionHealth
 
-REACHED = Reachability(is_reachable=True, asked=0)
+REACHED = ChampionHealth(is_reachable=True, asked=0)
 
 
 def test_of_thousands_of_rejected_models_some_are_named_and_all_are_counted():
@@ -26,7 +26,7 @@ def test_without_an_answer_it_says_how_many_were_asked_in_time():
     snapshot = PolicySnapshot({name: a_policy(model_name=name) for name in ("a", "b", "c")})
 
     some, every = (
-        readiness(snapshot, NOBODY._replace(asked=asked), degraded=False, age_seconds=0.1)[1]["detail"]
+        readiness(snapshot, NONE_ANSWERS._replace(asked=asked), degraded=False, age_seconds=0.1)[1]["detail"]
         for asked in (2, 3)
     )
 

@@ -19,19 +19,19 @@ MAX_CALLERS = 10_000
 """Callers whose use is remembered; whoever was quiet longest is forgotten first, and then has a full bucket again."""
 
 
-class KeyQuotas:
+class RateLimiter:
     """Charges calls to their callers.
 
     Args:
         usual: What a key has that says nothing of its own.
         workers: Processes of this proxy: each hands out its part of every rate.
-        most_callers: Callers that are remembered.
+        max_callers: Callers that are remembered.
     """
 
-    def __init__(self, usual: Allowance, *, workers: int = 1, most_callers: int = MAX_CALLERS) -> None:
+    def __init__(self, usual: Allowance, *, workers: int = 1, max_callers: int = MAX_CALLERS) -> None:
         self._usual = usual
         self._workers = workers
-        self._most_callers = most_callers
+        self._max_callers = max_callers
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
 
     def charge(self, key: ApiKey | None, content_length: int | None, now: float) -> None:
@@ -99,7 +99,7 @@ class KeyQuotas:
         before = self._buckets.get(place) or TokenBucket(most_of(rate), now)
         self._buckets[place], wait = before.take(cost, rate, now, needed=needed)
         self._buckets.move_to_end(place)
-        if len(self._buckets) > 2 * self._most_callers:
+        if len(self._buckets) > 2 * self._max_callers:
             self._buckets.popitem(last=False)
         return wait
 

@@ -11,8 +11,8 @@ from understudy.core.schema.schema import Assembled
 from understudy.errors import DeadlineExceeded
 from understudy.ports.prediction_cache import LocalCache, PredictionCache
 from understudy.ports.telemetry import Telemetry
-from understudy.serving.backend_pool import Callers
-from understudy.serving.batching import Settle
+from understudy.serving.backend_pool import BackendPool
+from understudy.serving.batching import OnRowResult
 from understudy.serving.single_flight import SingleFlight
 
 SHARED_HIT_TTL_SECONDS = 5
@@ -29,11 +29,11 @@ class CacheResult(StrEnum):
     """A miss whose answer no cache takes."""
 
 
-class Answers:
+class CachedInference:
     """Answers by version and input.
 
     Args:
-        callers: The open backends.
+        backends: The open backends.
         memory_cache: The first level; ``None`` turns it off.
         shared_cache: The second level, which all proxies share; ``None`` when there is none.
         telemetry: Counts hits and misses.
@@ -42,14 +42,14 @@ class Answers:
 
     def __init__(
         self,
-        callers: Callers,
+        backends: BackendPool,
         *,
         memory_cache: LocalCache | None,
         shared_cache: PredictionCache | None,
         telemetry: Telemetry,
         now: Callable[[], float],
     ) -> None:
-        self._callers = callers
+        self._backends = backends
         self._memory_cache = memory_cache
         self._shared_cache = shared_cache
         self._has_cache = memory_cache is not None or shared_cache is not None
@@ -62,7 +62,7 @@ class Answers:
         return version.caches and self._has_cache
 
     def hit(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
-        """Return what is cached in this process, and count it; ``None`` leaves everything to :meth:`answer`."""
+        """Return what is cached in this process, and count it; ``None`` leaves everything to :meth:`infer`."""
         if self._memory_cache is None or not version.caches:
             return None
         value = self._memory_cache.peek(_key_of(version, assembled))
@@ -73,15 +73,15 @@ class Answers:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
         return found
 
-    def answer_soon(self, version: ModelVersion, assembled: Assembled, deadline: float, settle: Settle) -> None:
-        """Have ``settle`` called with what :meth:`answer` returns or raises, for a version that is not looked up.
+    def submit(self, version: ModelVersion, assembled: Assembled, deadline: float, on_result: OnRowResult) -> None:
+        """Have ``on_result`` called with what :meth:`infer` returns or raises, for a version that is not looked up.
 
         Raises:
-            DeadlineExceeded: There is no time left; ``settle`` is not called then.
+            DeadlineExceeded: There is no time left; ``on_result`` is not called then.
         """
-        self._callers.of(version).submit(assembled.row, deadline, settle)
+        self._backends.of(version).submit(assembled.row, deadline, on_result)
 
-    async def answer(
+    async def infer(
         self, version: ModelVersion, assembled: Assembled | AssembledTreatments, deadline: float
     ) -> tuple[Prediction | Ranking, CacheResult]:
         """Return the version's prediction for this input, or its ranking of these treatments; that is never cached.
@@ -91,10 +91,10 @@ class Answers:
             DeadlineExceeded: The ``deadline`` passed first.
         """
         if isinstance(assembled, AssembledTreatments):
-            tensor = await self._callers.of(version).call_block(assembled.block, deadline)
+            tensor = await self._backends.of(version).call_block(assembled.block, deadline)
             return assembled.ranking_of(version.output_schema, tensor), CacheResult.BYPASS
         if not self.looks_up(version):
-            return await self._callers.of(version).call(assembled.row, deadline), CacheResult.BYPASS
+            return await self._backends.of(version).call(assembled.row, deadline), CacheResult.BYPASS
         try:
             async with asyncio.timeout(deadline - self._now()):
                 return await self._through_cache(version, assembled, deadline)
@@ -112,7 +112,9 @@ class Answers:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
             return cached, CacheResult.HIT
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
-        prediction, made = await self._flights.run(key, lambda: self._callers.of(version).call(assembled.row, deadline))
+        prediction, made = await self._flights.run(
+            key, lambda: self._backends.of(version).call(assembled.row, deadline)
+        )
         if not is_cacheable(prediction):
             return prediction, CacheResult.TOO_LARGE
         if made:
