@@ -36,6 +36,10 @@ setup: $(VENV)/.dev ## Install everything that development and the tests need, i
 demo: $(VENV)/.demo ## Start everything on this machine: a first prediction, a rollback, a promotion (Ctrl-C stops it)
 	@$(BIN)/understudy demo
 
+.PHONY: quick
+quick: $(VENV)/.dev ## While you work: lint, types of src, and the unit tests of what changed (seconds; SINCE=commit)
+	@$(BIN)/python tools/quick.py $(SINCE)
+
 .PHONY: check
 check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and architecture tests (seconds)
 	@$(BIN)/ruff check .
