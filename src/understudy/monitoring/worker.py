@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import structlog
 
-from understudy.core.rollout.schedule import next_run
+from understudy.core.schedule import next_run
 from understudy.errors import LeadershipLost, RegistryError, UnderstudyError
 from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
 from understudy.ports.telemetry import Telemetry

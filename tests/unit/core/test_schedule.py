@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.rollout.schedule import next_run
+from understudy.core.schedule import next_run
 
 anchors = st.floats(0, 2e9)
 intervals = st.floats(0.01, 86_400)
