@@ -28,7 +28,7 @@ from loadtests.scene import BENCH, Scene, path_of
 from loadtests.section import Check, Effort, Findings, Section, Target
 from loadtests.steady import body_of
 from understudy.adapters.disk.spool import Spool
-from understudy.adapters.embedded.postgres import find_installations
+from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow

@@ -23,7 +23,8 @@ from pytest_rerunfailures import StatusDB
 from server_folder import server_folder
 from standstill import MachineStoodStill, Standstills
 
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded.installations import find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
 

@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "image-proof"

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from e2e.stack import sql
 
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded.installations import find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 
 BACKUP_SECONDS = 60

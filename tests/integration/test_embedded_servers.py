@@ -14,7 +14,8 @@ import pytest
 from redis import Redis
 
 from understudy.adapters.embedded.child_process import end, is_alive
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, Installation, find_installations
+from understudy.adapters.embedded.installations import Installation, find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.errors import RegistryUnavailable
 

@@ -19,8 +19,9 @@ from certificates import Authority, Certificate
 from e2e.stack import a_stack
 
 from understudy.adapters import migrations
+from understudy.adapters.embedded.installations import Installation, find_installations
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, Installation, find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.model_servers.connect import connect, replicas_of
 from understudy.adapters.postgres.connection import connect as connect_postgres
 from understudy.adapters.redis.cache import RedisCache

@@ -20,7 +20,8 @@ import yaml
 
 from rigs.deploycheck.findings import ToolMissing
 from rigs.deploycheck.manifests import built_trees
-from understudy.adapters.embedded.postgres import EmbeddedPostgres, find_installations
+from understudy.adapters.embedded.installations import find_installations
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import check, roles_without_rights, upgrade
 
 ROOT = Path(__file__).resolve().parents[3]

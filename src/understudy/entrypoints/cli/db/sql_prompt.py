@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from understudy.adapters.embedded.postgres import find_installations
+from understudy.adapters.embedded.installations import find_installations
 from understudy.entrypoints.cli.shared.errors import ExitCode
 
 _LOST_CONNECTION = 2

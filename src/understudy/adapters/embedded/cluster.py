@@ -1,0 +1,138 @@
+"""A Postgres cluster on disk: how it is made, how its server is started, and which server runs on it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from understudy.adapters.embedded.account import Account, process_options
+from understudy.adapters.embedded.child_process import is_alive, shown_by_ps
+from understudy.adapters.embedded.installations import Installation
+from understudy.errors import RegistryUnavailable
+
+DATABASE = "understudy"
+USER = "understudy"
+INITDB_SECONDS = 60.0
+HINT = "Set DATABASE_URL to a Postgres of your own (15 to 18), or look into the log that the detail names."
+
+
+class Postmaster(NamedTuple):
+    """What ``postmaster.pid`` says of a server."""
+
+    pid: int
+    port: int
+    ready: bool
+
+
+class Cluster(NamedTuple):
+    """A cluster in the folder ``home``, beside the log of its server; both belong to ``account``."""
+
+    home: Path
+    account: Account | None
+
+    @property
+    def path(self) -> Path:
+        """The folder that Postgres calls the data directory."""
+        return self.home / "cluster"
+
+    @property
+    def log_path(self) -> Path:
+        """The log of the server's last start; the one before it is beside it as ``postgres.log.1``."""
+        return self.home / "postgres.log"
+
+    @property
+    def major(self) -> str | None:
+        """The major version that made the cluster, and that alone can run it; ``None`` before it is made."""
+        made_by = self.path / "PG_VERSION"
+        return made_by.read_text().strip() if made_by.exists() else None
+
+    def create(self, installation: Installation) -> None:
+        """Make the cluster beside its place and move it there, so that a crash half-way leaves none.
+
+        Raises:
+            RegistryUnavailable: A program failed.
+        """
+        unfinished = self.path.with_name("cluster.new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        if self.account is not None:
+            os.chown(unfinished, *self.account)
+        initdb = [installation.binary("initdb"), "-D", str(unfinished), "-U", USER, "--auth=trust", "--encoding=UTF8"]
+        self._run([*initdb, "--locale=C", "--no-sync", "--no-instructions"])
+        single = [installation.binary("postgres"), "--single", "-F", "-D", str(unfinished), "postgres"]
+        self._run(single, f"CREATE DATABASE {DATABASE};\n".encode())
+        unfinished.rename(self.path)
+
+    def launch(self, installation: Installation, port: int, parameters: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a server on 127.0.0.1, with a new log; it is not ready yet."""
+        (self.path / "postmaster.pid").unlink(missing_ok=True)
+        if self.log_path.exists():
+            self.log_path.replace(self.log_path.with_name("postgres.log.1"))
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",  # a path over about 100 bytes would be refused; TCP needs none
+            "shared_buffers": "64MB",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "logging_collector": "off",
+            **parameters,
+        }
+        flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
+        with self.log_path.open("wb") as log:
+            return subprocess.Popen(
+                [installation.binary("postgres"), "-D", str(self.path), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the server last
+                **process_options(self.account),
+            )
+
+    def postmaster(self) -> Postmaster | None:
+        """Return the live server of this cluster, whoever started it."""
+        found = self.announced()
+        return found if found is not None and self._is_run_by(found.pid) else None
+
+    def announced(self) -> Postmaster | None:
+        """Return what a postmaster says of itself (lines 1, 4 and 8), or ``None`` before it has said enough."""
+        try:
+            lines = (self.path / "postmaster.pid").read_text().splitlines()
+            return Postmaster(int(lines[0]), int(lines[3]), len(lines) > 7 and lines[7].strip() == "ready")  # noqa: PLR2004 - line numbers of postmaster.pid
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def end_of_log(self) -> str:
+        """Return the last lines of the server's log."""
+        lines = self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+        return " / ".join(lines[-4:])
+
+    def _is_run_by(self, pid: int) -> bool:
+        """Whether the process is a live postmaster of this cluster, and not one that got its number after a crash."""
+        if not is_alive(pid):
+            return False
+        try:
+            return Path(f"/proc/{pid}/cwd").readlink() == self.path.resolve()
+        except PermissionError:
+            return False
+        except OSError:  # macOS has no /proc
+            return str(self.path) in shown_by_ps("command", pid)
+
+    def _run(self, command: list[str], stdin: bytes = b"") -> None:
+        try:
+            done = subprocess.run(
+                command,
+                input=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=INITDB_SECONDS,
+                check=False,
+                **process_options(self.account),
+            )
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            raise RegistryUnavailable(f"{command[0]}: {problem}", hint=HINT) from problem
+        if done.returncode != 0:
+            said = done.stdout.decode(errors="replace").strip()
+            raise RegistryUnavailable(f"{command[0]} failed: {said}", hint=HINT)
