@@ -2,58 +2,12 @@
 
 from typing import Any
 
-from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Order
 from understudy.entrypoints.proxy.api.openapi import answers, problems
-from understudy.entrypoints.proxy.control.bodies import MAX_REASON, MAX_SALT
-from understudy.lifecycle.registry import MAX_LABEL
+from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart
 
 _READ = (400, 401, 403, 503, 504)
 _WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)
-_VERSION = {"type": "string", "minLength": 1, "maxLength": MAX_LABEL}
-_NULLABLE_VERSION = {**_VERSION, "type": ["string", "null"]}
-_REASON = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_REASON, "description": "Kept in the audit."}
-_SALT = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_SALT}
-_PERCENT = {"type": "integer", "minimum": 0, "maximum": 100}
-_START = {
-    "type": "object",
-    "required": ["version"],
-    "additionalProperties": False,
-    "properties": {
-        "version": {**_VERSION, "description": "The challenger."},
-        "plan": {
-            "description": f"{', '.join(NAMED_PLANS)}, weights, an object; by default what the risk asks for.",
-            "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}],
-        },
-        "salt": {**_SALT, "description": "By default the plan's own, else a fresh one; null hashes the model's name."},
-        "reason": {**_REASON, "description": "Needed unless dry_run; kept in the audit."},
-    },
-    "examples": [{"version": "7", "plan": "2,10,50,100", "reason": "weekly retrain"}],
-}
-_ABOUT = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {"reason": _REASON},
-    "examples": [{"reason": "the shop is slow"}],
-}
-_CHANGE = {
-    "type": "object",
-    "minProperties": 1,
-    "additionalProperties": False,
-    "properties": {
-        "champion": _VERSION,
-        "challenger": _NULLABLE_VERSION,
-        "challenger_weight": _PERCENT,
-        "shadow": _NULLABLE_VERSION,
-        "shadow_percent": _PERCENT,
-        "fallback": {"type": "boolean"},
-        "salt": _SALT,
-        "category_roles": {"type": "object", "additionalProperties": {"enum": ["champion", "challenger"]}},
-        "input_sample_percent": _PERCENT,
-        "reason": _REASON,
-    },
-    "examples": [{"challenger": "7", "challenger_weight": 10, "reason": "a first look"}],
-}
 
 
 def _document(*members: str, **example: Any) -> dict[str, Any]:
@@ -110,7 +64,11 @@ _AUDIT = _document("audit", audit=[{"actor": "9f2c01aa77de", "via": "http", "cha
 
 
 def _call(
-    operation_id: str, summary: str, answer: dict[str, Any], statuses: tuple[int, ...], request: Any = None
+    operation_id: str,
+    summary: str,
+    answer: dict[str, Any],
+    statuses: tuple[int, ...],
+    request: type[Body] | None = None,
 ) -> dict[str, Any]:
     operation = {
         "operation_id": operation_id,
@@ -119,18 +77,18 @@ def _call(
         "responses": {**answers(answer, "Done, or found."), **problems(*sorted(statuses))},
     }
     if request is not None:
-        body = {"required": "required" in request or "minProperties" in request}
-        operation["openapi_extra"] = {"requestBody": {**body, "content": {"application/json": {"schema": request}}}}
+        content = {"application/json": {"schema": request.model_json_schema()}}
+        operation["openapi_extra"] = {"requestBody": {"required": not request.absent, "content": content}}
     return operation
 
 
 def _order(order: Order, summary: str) -> dict[str, Any]:
-    return _call(f"{order}Rollout", f"{summary} (scope operate)", _ORDERED, _WRITE, _ABOUT)
+    return _call(f"{order}Rollout", f"{summary} (scope operate)", _ORDERED, _WRITE, Remark)
 
 
 CONTROL: dict[str, dict[str, Any]] = {
     "start_rollout": _call(
-        "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), _START
+        "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), RolloutStart
     ),
     "list_rollouts": _call(
         "listRollouts", "A model's newest rollouts", _document("rollouts", rollouts=[_STATE]), (*_READ, 404)
@@ -141,11 +99,15 @@ CONTROL: dict[str, dict[str, Any]] = {
     Order.PROMOTE: _order(Order.PROMOTE, "Take the next step now, without its proof"),
     Order.ABORT: _order(Order.ABORT, "End a rollout with weight 0 and the old champion"),
     "roll_back": _call(
-        "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), _ABOUT
+        "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
     ),
     "get_policy": _call("getPolicy", "Who answers a model's calls; ETag is the generation", _POLICY, (*_READ, 404)),
     "change_policy": _call(
-        "changePolicy", "Change who answers a model's calls (scope operate)", _POLICY, (*_WRITE, 409, 412, 428), _CHANGE
+        "changePolicy",
+        "Change who answers a model's calls (scope operate)",
+        _POLICY,
+        (*_WRITE, 409, 412, 428),
+        PolicyChange,
     ),
     "list_audit": _call("listAudit", "Who changed which policy, latest first", _AUDIT, _READ),
     "report_ab": _call(

@@ -1,10 +1,13 @@
-"""The bodies of the control plane: pure functions from bytes to what is asked, or to everything that is wrong."""
+"""The control plane's bodies as pydantic models, which name at once all that is wrong and have a schema each."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from understudy.core.requests.strict_json import parse
+from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
 from understudy.errors import BodyInvalid, GenerationNotNamed, HeaderInvalid, Violation
 from understudy.lifecycle.registry import MAX_LABEL
@@ -14,73 +17,154 @@ MAX_BODY_BYTES = 32_768
 MAX_REASON, MAX_SALT, MAX_CATEGORIES = 1_000, 255, 1_000
 _MAX_DIGITS = 18
 """As many digits as a generation or an id may have and still fit 64 bits."""
-_ROLES = ("champion", "challenger")
+
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
+Salt = Annotated[str, Field(min_length=1, max_length=MAX_SALT)]
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON)]
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+_ABSENT: Any = None
+"""The default of a field that may be absent, but not null."""
 
 
-class StartAsked(NamedTuple):
-    """A rollout that is asked for."""
+def _documented(example: Mapping[str, Any], **keywords: Any) -> Callable[[dict[str, Any]], None]:
+    """Return what completes a body's schema; the titles and null defaults that pydantic adds say nothing."""
 
-    version: str
-    plan: str | Mapping[str, Any] | None
-    """``None`` for the plan that the risk asks for."""
-    salt: str | None
-    """What is hashed meanwhile; ``None`` for the model's name."""
-    reason: str | None
+    def complete(schema: dict[str, Any]) -> None:
+        schema.update(examples=[example], **keywords)
+        del schema["title"]
+        for field in schema["properties"].values():
+            field.pop("title"), field.pop("default", None)
 
-
-class ChangeAsked(NamedTuple):
-    """A change of a policy."""
-
-    changes: Mapping[str, Any]
-    reason: str | None
+    return complete
 
 
-def read_start(body: bytes, fresh_salt: Callable[[], str], *, dry_run: bool) -> StartAsked:
-    """Return the rollout that a body asks for; one that names no salt gets a fresh one.
+class Body(BaseModel):
+    """What every body keeps to: no unknown fields, no conversion of types."""
 
-    Raises:
-        MalformedBody: It is no JSON.
-        BodyInvalid: With everything that is wrong with it; a reason is only missing when something is to happen.
-    """
-    reader = _Reader(parse(body), ("version", "plan", "salt", "reason"))
-    plan = reader.plan()
-    asked = StartAsked(
-        version=reader.text("version", MAX_LABEL) or "",
-        plan=plan,
-        salt=reader.salt(plan, fresh_salt),
-        reason=reader.text("reason", MAX_REASON, may_be_null=dry_run),
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    absent: ClassVar[bytes] = b""
+    """What an empty body stands for; by default it is no JSON."""
+
+    @classmethod
+    def read(cls, body: bytes, *, dry_run: bool = False) -> Self:
+        """Return the body that a caller sent.
+
+        Raises:
+            MalformedBody: It is no JSON.
+            BodyInvalid: With everything that is wrong with it.
+        """
+        try:
+            return cls.model_validate(parse(body or cls.absent), context={"dry_run": dry_run})
+        except ValidationError as problem:
+            found = problem.errors(include_url=False, include_context=False, include_input=False)
+        # A misspelt field explains one that is missing, so that it comes first.
+        found.sort(key=lambda error: error["type"] != "extra_forbidden")
+        violations = tuple(
+            cls._violation(error["type"], error["loc"], error["msg"]) for error in found[:MAX_VIOLATIONS]
+        )
+        count = len(violations)
+        raise BodyInvalid(f"{count} problem{'s' if count > 1 else ''}", violations)
+
+    @classmethod
+    def _violation(cls, kind: str, place: tuple[int | str, ...], message: str) -> Violation:
+        pointer = "".join(f"/{_escaped(str(part)[:MAX_NAME_SHOWN])}" for part in place)
+        details = {
+            "extra_forbidden": f"is not a field of this body; there are {', '.join(cls.model_fields)}",
+            "model_type": "expected an object",
+            "missing": "missing",
+        }
+        return Violation(pointer, details.get(kind) or message.replace("Input should be", "expected"))
+
+
+class RolloutStart(Body):
+    """A rollout to be started."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_documented({"version": "7", "plan": "2,10,50,100", "reason": "weekly retrain"})
     )
-    reader.finish()
-    return asked
+
+    version: Label = Field(description="The challenger.")
+    plan: str | dict[str, Any] | None = Field(
+        None, description=f"{', '.join(NAMED_PLANS)}, weights, an object; by default what the risk asks for."
+    )
+    salt: Salt | None = Field(
+        None, description="By default the plan's own, else a fresh one; null hashes the model's name."
+    )
+    reason: Reason | None = Field(
+        None, validate_default=True, description="Required unless dry_run; kept in the audit."
+    )
+
+    @field_validator("plan", mode="before")
+    @classmethod
+    def _check_plan(cls, source: Any) -> Any:
+        if source is None:
+            return None
+        if not isinstance(source, str | dict):
+            raise _problem("expected a plan's name, weights such as 2,10,50,100, an object, or null")
+        is_object = isinstance(source, dict)
+        problems = [
+            InitErrorDetails(type=_problem(detail), loc=_parts(pointer) if is_object else (), input=None)
+            for pointer, detail in plan_problems(source)
+        ]
+        if problems:
+            raise ValidationError.from_exception_data("plan", problems)
+        return source
+
+    @field_validator("reason")
+    @classmethod
+    def _check_reason(cls, reason: str | None, asked: ValidationInfo) -> str | None:
+        if reason is None and not (asked.context or {}).get("dry_run"):
+            raise _problem("missing; only a dry run needs no reason")
+        return reason
+
+    def hashed_salt(self, fresh_salt: Callable[[], str]) -> str | None:
+        """Return the body's salt, else the plan's own, else a fresh one; ``None`` for the model's name."""
+        if "salt" in self.model_fields_set:
+            return self.salt
+        return (self.plan.get("salt") if isinstance(self.plan, dict) else None) or fresh_salt()
 
 
-def read_reason(body: bytes) -> str | None:
-    """Return the reason that an optional body gives.
+class Remark(Body):
+    """The optional body of a command or a rollback."""
 
-    Raises:
-        MalformedBody: It is no JSON.
-        BodyInvalid: With everything that is wrong with it.
-    """
-    reader = _Reader(parse(body) if body else {}, ("reason",))
-    reason = reader.text("reason", MAX_REASON, may_be_null=True)
-    reader.finish()
-    return reason
+    model_config = ConfigDict(json_schema_extra=_documented({"reason": "the shop is slow"}))
+    absent = b"{}"
+
+    reason: Reason | None = Field(None, description="Kept in the audit.")
 
 
-def read_change(body: bytes) -> ChangeAsked:
-    """Return the change of a policy that a body asks for.
+class PolicyChange(Body):
+    """The fields of a policy that a caller may change; a rollout changes its own. Absent ones stay as they are."""
 
-    Raises:
-        MalformedBody: It is no JSON.
-        BodyInvalid: With everything that is wrong with it, or it names nothing to change.
-    """
-    reader = _Reader(parse(body), (*_CHANGES, "reason"))
-    changes = {name: read(reader, name) for name, read in _CHANGES.items() if name in reader.document}
-    reason = reader.text("reason", MAX_REASON, may_be_null=True)
-    if not changes:
-        reader.refuse("", f"expected at least one of {', '.join(_CHANGES)}")
-    reader.finish()
-    return ChangeAsked(changes, reason)
+    model_config = ConfigDict(
+        json_schema_extra=_documented(
+            {"challenger": "7", "challenger_weight": 10, "reason": "a first look"}, minProperties=1
+        )
+    )
+
+    champion: Label = _ABSENT
+    challenger: Label | None = None
+    challenger_weight: Percent = _ABSENT
+    shadow: Label | None = None
+    shadow_percent: Percent = _ABSENT
+    fallback: bool = _ABSENT
+    salt: Salt | None = None
+    category_roles: Annotated[dict[str, Literal["champion", "challenger"]], Field(max_length=MAX_CATEGORIES)] = _ABSENT
+    input_sample_percent: Percent = _ABSENT
+    reason: Reason | None = Field(None, description="Kept in the audit.")
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """The fields that the body names, but for the reason."""
+        return self.model_dump(exclude_unset=True, exclude={"reason"})
+
+    @model_validator(mode="after")
+    def _check_changes(self) -> Self:
+        if not self.changes:
+            fields = [name for name in type(self).model_fields if name != "reason"]
+            raise _problem(f"expected at least one of {', '.join(fields)}")
+        return self
 
 
 def read_generation(if_match: str | None) -> int:
@@ -99,110 +183,17 @@ def read_generation(if_match: str | None) -> int:
 
 
 def number_of(text: str) -> int | None:
-    """Return a number of Postgres' as a caller writes it; ``None`` when it is none."""
+    """Return a Postgres number as a caller writes it; ``None`` when it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
-class _Reader:
-    """Reads the fields of a body, and gathers what is wrong with them."""
-
-    def __init__(self, document: Any, known: Sequence[str]) -> None:
-        self._violations: list[Violation] = []
-        self.document: Mapping[str, Any] = document if isinstance(document, dict) else {}
-        if not isinstance(document, dict):
-            self.refuse("", "expected an object")
-        unknown = (name[:MAX_NAME_SHOWN] for name in self.document if name not in known)
-        for name in islice(unknown, MAX_VIOLATIONS):
-            self.refuse(f"/{_escaped(name)}", f"is not a field of this body; there are {', '.join(known)}")
-
-    def refuse(self, pointer: str, detail: str) -> None:
-        self._violations.append(Violation(pointer, detail))
-
-    def finish(self) -> None:
-        """Raise with what was found, if anything was."""
-        if self._violations:
-            count = len(self._violations)
-            raise BodyInvalid(f"{count} problem{'s' if count > 1 else ''}", tuple(self._violations))
-
-    def text(self, name: str, longest: int, *, may_be_null: bool = False) -> str | None:
-        value = self.document.get(name)
-        if value is None and may_be_null:
-            return None
-        if isinstance(value, str) and 0 < len(value) <= longest:
-            return value
-        missing = "" if name in self.document else "missing; "
-        null = " or null" if may_be_null else ""
-        self.refuse(f"/{name}", f"{missing}expected a string of 1 to {longest:,} characters{null}")
-        return None
-
-    def salt(self, plan: str | Mapping[str, Any] | None, fresh_salt: Callable[[], str]) -> str | None:
-        """Return the body's salt, else the plan's own, else a fresh one."""
-        if "salt" in self.document:
-            return self.text("salt", MAX_SALT, may_be_null=True)
-        named: str | None = plan.get("salt") if isinstance(plan, Mapping) else None
-        return named or fresh_salt()
-
-    def percent(self, name: str) -> int | None:
-        value = self.document[name]
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 100:  # noqa: PLR2004 - percent
-            return value
-        self.refuse(f"/{name}", "expected a whole number from 0 to 100")
-        return None
-
-    def boolean(self, name: str) -> bool | None:
-        value = self.document[name]
-        if isinstance(value, bool):
-            return value
-        self.refuse(f"/{name}", "expected true or false")
-        return None
-
-    def categories(self, name: str) -> Mapping[str, str] | None:
-        value = self.document[name]
-        if not isinstance(value, dict) or len(value) > MAX_CATEGORIES:
-            self.refuse(f"/{name}", f"expected an object of at most {MAX_CATEGORIES:,} categories")
-            return None
-        for category, role in islice(value.items(), MAX_VIOLATIONS):
-            if role not in _ROLES:
-                self.refuse(f"/{name}/{_escaped(category[:MAX_NAME_SHOWN])}", f"expected one of {', '.join(_ROLES)}")
-        return value
-
-    def plan(self) -> str | Mapping[str, Any] | None:
-        source = self.document.get("plan")
-        if source is None:
-            return None
-        if not isinstance(source, str | dict):
-            self.refuse("/plan", "expected a plan's name, weights such as 2,10,50,100, an object, or null")
-            return None
-        for pointer, detail in plan_problems(source):
-            self.refuse(f"/plan{pointer}" if isinstance(source, dict) else "/plan", detail)
-        return source
-
-
-def _version(reader: _Reader, name: str) -> str | None:
-    return reader.text(name, MAX_LABEL)
-
-
-def _version_or_nobody(reader: _Reader, name: str) -> str | None:
-    return reader.text(name, MAX_LABEL, may_be_null=True)
-
-
-def _salt(reader: _Reader, name: str) -> str | None:
-    return reader.text(name, MAX_SALT, may_be_null=True)
-
-
-_CHANGES: Mapping[str, Callable[[_Reader, str], Any]] = {
-    "champion": _version,
-    "challenger": _version_or_nobody,
-    "challenger_weight": _Reader.percent,
-    "shadow": _version_or_nobody,
-    "shadow_percent": _Reader.percent,
-    "fallback": _Reader.boolean,
-    "salt": _salt,
-    "category_roles": _Reader.categories,
-    "input_sample_percent": _Reader.percent,
-}
-"""What a caller may change, and how it is read. What belongs to a rollout is changed by that."""
+def _problem(detail: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{detail}", {"detail": detail})
 
 
 def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def _parts(pointer: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])

@@ -28,7 +28,7 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
     status_document,
 )
-from understudy.entrypoints.proxy.control.bodies import StartAsked, number_of, read_change, read_reason, read_start
+from understudy.entrypoints.proxy.control.bodies import PolicyChange, Remark, RolloutStart, number_of
 from understudy.entrypoints.proxy.control.worker_pool import WorkerPool
 from understudy.entrypoints.proxy.messages.headers import RequestOptions
 from understudy.entrypoints.proxy.messages.reply import JSON, Reply
@@ -122,7 +122,7 @@ class ControlHandler:
             VersionNotReady: Its model servers do not answer, or it needs other inputs than the champion.
             GenerationMoved: The policy was changed while they were asked.
         """
-        asked = read_start(body, _fresh_salt, dry_run=dry_run)
+        asked = RolloutStart.read(body, dry_run=dry_run)
         main = asyncio.get_running_loop()
 
         async def start(parts: ControlParts) -> Reply:
@@ -133,10 +133,12 @@ class ControlHandler:
                 return _answer(start_document(prepared, None))
             require_same_inputs(prepared)
             # gRPC's connections belong to the event loop that has the others already.
-            probed = asyncio.run_coroutine_threadsafe(self._require_ready(model_name, asked), main)
+            probed = asyncio.run_coroutine_threadsafe(self._require_ready(model_name, asked.version), main)
             await asyncio.wrap_future(probed)
             record = await parts.rollouts.start(
-                prepared.rollout(asked.salt), caller.origin(asked.reason), expected_generation=prepared.generation
+                prepared.rollout(asked.hashed_salt(_fresh_salt)),
+                caller.origin(asked.reason),
+                expected_generation=prepared.generation,
             )
             place = f"/v1/models/{quote(model_name, safe='')}/rollouts/{record.id}".encode()
             return _answer(start_document(prepared, record), 201, (b"location", place))
@@ -176,7 +178,7 @@ class ControlHandler:
             GenerationMoved: The rollout went on moving under the order.
         """
         number = _id_of(rollout_id)
-        command = Command(order, caller.key_id, read_reason(body) or "")
+        command = Command(order, caller.key_id, Remark.read(body).reason or "")
 
         async def give(parts: ControlParts) -> Reply:
             return _answer(order_document(await carry_out_order(parts.rollouts, model_name, number, command)))
@@ -191,7 +193,7 @@ class ControlHandler:
             NotRegistered: There is no such model.
             PolicyRefused: The model has no policy.
         """
-        origin = caller.origin(read_reason(body))
+        origin = caller.origin(Remark.read(body).reason)
 
         async def take_back(parts: ControlParts) -> RollbackRecord:
             await parts.registry.show_model(model_name)
@@ -243,7 +245,7 @@ class ControlHandler:
             GenerationMoved: The policy is at another generation.
             PolicyRefused: The database refuses the change.
         """
-        asked = read_change(body)
+        asked = PolicyChange.read(body)
 
         async def change(parts: ControlParts) -> Reply:
             await parts.registry.show_model(model_name)
@@ -339,9 +341,9 @@ class ControlHandler:
             # Addresses and statements are for the log; what helps is for the caller.
             raise type(problem)(hint=problem.next_step) from problem
 
-    async def _require_ready(self, model_name: str, asked: StartAsked) -> None:
+    async def _require_ready(self, model_name: str, version: str) -> None:
         async with self._control.probe() as probe:
-            await require_ready(probe, model_name, asked.version)
+            await require_ready(probe, model_name, version)
 
 
 def _answer(document: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Reply:
