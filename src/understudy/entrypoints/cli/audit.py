@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.options import AsJson, Limit
-from understudy.entrypoints.cli.shared.registry_session import with_registry
 from understudy.entrypoints.cli.shared.rendering import ago, nothing_as, show
+from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import audit_document, changes_of
 from understudy.ports.registry import AuditEntry, Registry
 

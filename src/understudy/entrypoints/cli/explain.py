@@ -1,23 +1,21 @@
 """``understudy explain``: why an entity gets its answer, or what an error code means."""
 
-import asyncio
 import re
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import PolicySnapshot, ServingPolicy
 from understudy.core.routing.policy_document import apply_document
 from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
-from understudy.settings import Settings
 
 app = typer.Typer(add_completion=False)
 
@@ -36,12 +34,12 @@ def explain(
         return
     if not 0 < len(entity) <= MAX_ENTITY_ID:
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
-    policy = asyncio.run(read_policy(settings_with_demo(), subject))
+    policy = with_session(lambda session: read_policy(session, subject))
     found = assignment(policy, entity, category)
     show({"assignment": found._asdict()}, *_explanation(policy, found), as_json=as_json)
 
 
-async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
+async def read_policy(session: Session, model_name: str) -> ServingPolicy:
     """Return the policy as a proxy reads it.
 
     Raises:
@@ -49,16 +47,7 @@ async def read_policy(settings: Settings, model_name: str) -> ServingPolicy:
         SchemaInvalid: No proxy can use it.
         RegistryUnavailable: Postgres does not answer.
     """
-    source = PostgresPolicySource(
-        settings.database_url.get_secret_value(),
-        timeout_seconds=settings.database_timeout_seconds,
-        reads_keys=False,
-    )
-    try:
-        document = await source.load([model_name])
-    finally:
-        await source.close()
-    snapshot = apply_document(PolicySnapshot(), document, complete=True)
+    snapshot = apply_document(PolicySnapshot(), await session.policies.load([model_name]), complete=True)
     if model_name in snapshot.policies:
         return snapshot.policies[model_name]
     if model_name in snapshot.rejected:

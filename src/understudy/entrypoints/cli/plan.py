@@ -4,11 +4,12 @@ import time
 
 import typer
 
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.rollout.commands import PlanSource, VersionName, plan_source_of
 from understudy.entrypoints.cli.rollout.text import prepared_text
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
 from understudy.rollout.start import Prepared, prepare
 
@@ -20,8 +21,8 @@ def plan(*, model: ModelName, version: VersionName, plan: PlanSource = None, as_
     """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
     source = plan_source_of(plan)
 
-    async def look(opened: Opened) -> Prepared:
-        return await prepare(opened.registry, opened.windows, model, version, source, now=time.time())
+    async def look(session: Session) -> Prepared:
+        return await prepare(session.registry, session.windows, model, version, source, now=time.time())
 
-    prepared = with_rollouts(look)
+    prepared = with_session(look)
     show({"plan": prepared_document(prepared)}, *prepared_text(prepared, asked_plan=plan), as_json=as_json)

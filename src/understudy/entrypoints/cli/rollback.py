@@ -6,6 +6,7 @@ from typing import NamedTuple
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS, stale_words
 from understudy.entrypoints.cli.shared.actor import origin_of_command
@@ -19,7 +20,7 @@ from understudy.entrypoints.cli.shared.options import (
     required_reason,
 )
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports.registry import PolicyRecord
 from understudy.ports.rollout_store import RollbackRecord
@@ -56,25 +57,25 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     """
     origin = origin_of_command(required_reason(reason, dry_run=False))
 
-    async def take_back(opened: Opened) -> _TakenBack:
+    async def take_back(session: Session) -> _TakenBack:
         if not yes:
-            before = (await opened.registry.show_model(model)).policy
-            tried = await opened.rollouts.roll_back(model, origin, dry_run=True)
+            before = (await session.registry.show_model(model)).policy
+            tried = await session.rollouts.roll_back(model, origin, dry_run=True)
             if before is not None and tried.changed:
                 confirm_traffic_move(model, _what_moves(before, tried.champion), yes=yes)
         began = time.monotonic()
-        done = await opened.rollouts.roll_back(model, origin)
+        done = await session.rollouts.roll_back(model, origin)
         committed = time.monotonic() - began
         if not done.changed:
             return _TakenBack(done, committed)
-        confirmed, _ = await wait_for_proxies(opened.rollouts, model, done.generation, DRAIN_SECONDS)
+        confirmed, _ = await wait_for_proxies(session.rollouts, model, done.generation, DRAIN_SECONDS)
         if not confirmed.proxies:
             return _TakenBack(done, committed, confirmed)
         patience = max(0.0, DRAIN_SECONDS - (time.monotonic() - began))
-        drained = await wait_for_drain(opened.rollouts, model, done.without_calls, patience)
+        drained = await wait_for_drain(session.rollouts, model, done.without_calls, patience)
         return _TakenBack(done, committed, confirmed, drained)
 
-    taken = with_rollouts(take_back)
+    taken = with_session(take_back)
     document = rollback_document(taken.done, taken.confirmed)
     document["drained"] = None if taken.drained is None else taken.drained._asdict()
     show({"rollback": document}, *_lines(taken), as_json=as_json)

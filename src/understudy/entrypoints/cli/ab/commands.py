@@ -12,9 +12,10 @@ from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import report_texts, seed_texts, sizes_texts
 from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.experiment_session import Experiments, with_experiments, write_page
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_of
 from understudy.entrypoints.documents.experiments import ab_document, document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab

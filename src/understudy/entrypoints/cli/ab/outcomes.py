@@ -12,7 +12,7 @@ from rich.text import Text
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import TableFile
-from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
@@ -41,15 +41,12 @@ def import_outcomes(
     Columns: event_id, model, entity_id or prediction_id or both, name, value, occurred_at; others are left alone. A row
     that cannot be used is listed with its line, all others are stored; then the command leaves with 1.
     """
-    settings = settings_with_demo()
-    store = PostgresOutcomeStore(
-        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
-    )
+    session = session_of(settings_with_demo())
     bad_rows: list[BadRow] = []
-    importing = OutcomeImport(store)
+    importing = OutcomeImport(session.outcomes)
     try:
         with open_outcome_file(file) as opened:
-            asyncio.run(_import(importing, opened, bad_rows, store))
+            asyncio.run(_import(importing, opened, bad_rows, session))
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     except RegistryUnavailable as problem:
@@ -79,21 +76,17 @@ def import_outcomes(
     raise typer.Exit(ExitCode.PROBLEM if total.bad else ExitCode.DONE)
 
 
-async def _import(
-    importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], store: PostgresOutcomeStore
-) -> None:
-    """Store all batches; ``bad_rows`` takes the first of those that cannot be used."""
+async def _import(importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], session: Session) -> None:
+    """Store all batches and close the session; ``bad_rows`` takes the first of those that cannot be used."""
     console = advice_console()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    try:
+    async with session:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("reading", total=file.size)
             for batch in batches(file.rows()):
                 found = await importing.add(batch)
                 bad_rows.extend(found[: ROWS_KEPT - len(bad_rows)])
                 progress.update(task, completed=file.position, description=f"{importing.total.rows:,} rows")
-    finally:
-        await store.close()
 
 
 def _listed(bad_rows: Sequence[BadRow], total: int) -> list[Text]:

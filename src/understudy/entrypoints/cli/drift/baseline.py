@@ -1,6 +1,5 @@
 """``understudy drift baseline``: what drift is measured from."""
 
-import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.training import TrainingFile, open_training_file
-from understudy.adapters.postgres.history import PostgresPredictionHistory
 from understudy.core.drift.baseline import Baseline, Baselines, baseline_to_json, baselines_of
 from understudy.core.drift.hours import PREDICTION
 from understudy.core.drift.training_profile import training_columns
@@ -21,12 +19,10 @@ from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.features import Feature
 from understudy.entrypoints.cli.drift.text import change_rows, change_table, names_words
 from understudy.entrypoints.cli.shared.actor import origin_of_command
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.experiment_session import ANSWER_SECONDS
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
-from understudy.entrypoints.cli.shared.registry_session import with_registry
 from understudy.entrypoints.cli.shared.rendering import advice_console, show
+from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (
     MAX_SCORES,
@@ -155,11 +151,9 @@ def _check_options(
 def _from_log(record: VersionRecord, since: str) -> Made:
     now = time.time()
     begins = moment_of(since, now, "--since")
-    settings = settings_with_demo()
-    history = PostgresPredictionHistory(settings.database_url.get_secret_value(), timeout_seconds=ANSWER_SECONDS)
     try:
         features = compile_input_schema(record.input_schema).features
-        found = asyncio.run(profile_log(history, record.id, features, begins, now))
+        found = with_session(lambda session: profile_log(session.history(), record.id, features, begins, now))
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.PROBLEM,

@@ -1,6 +1,5 @@
 """``understudy drift``: are predictions and inputs still what the model was trained on?"""
 
-import asyncio
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -8,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from understudy.adapters.postgres.metrics import PostgresMetricStore
-from understudy.adapters.postgres.registry import PostgresRegistry
 from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.entrypoints.cli.drift.baseline import app as baseline_app
 from understudy.entrypoints.cli.drift.page import report_page
 from understudy.entrypoints.cli.drift.text import next_step, report_texts
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.experiment_session import ANSWER_SECONDS, write_page
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.entrypoints.documents.drift import drift_document
-from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, DriftView, judged_seconds_since, view_drift
+from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, judged_seconds_since, view_drift
 
 app = typer.Typer(no_args_is_help=True, help="Say what drifted, and set baselines.", add_completion=False)
 app.add_typer(baseline_app, name="baseline")
@@ -55,7 +52,7 @@ def report(
 ) -> None:
     """Say whether predictions and inputs are still like their baselines. Leaves with 1 when one has drifted."""
     question = DriftQuestion(model, _judged_seconds(since), version, None if policy is None else policy.value)
-    view = _view(question)
+    view = with_session(lambda session: view_drift(session.metrics, session.registry, question))
     if html is not None:
         write_page(html, report_page(view))
     document = {"report": {**drift_document(view), "next": next_step(view).command}}
@@ -73,17 +70,3 @@ def _judged_seconds(since: str | None) -> float:
         return judged_seconds_since(moment_of(since, now, "--since"), now)
     except ValueError as problem:
         raise CommandRefused(ExitCode.USAGE, f"--since: {problem}", "Name a later time.") from None
-
-
-def _view(question: DriftQuestion) -> DriftView:
-    settings = settings_with_demo()
-    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
-
-    async def opened() -> DriftView:
-        registry = PostgresRegistry(url, timeout_seconds=seconds)
-        try:
-            return await view_drift(PostgresMetricStore(url, timeout_seconds=ANSWER_SECONDS), registry, question)
-        finally:
-            await registry.close()
-
-    return asyncio.run(opened())

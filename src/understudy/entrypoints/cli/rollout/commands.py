@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from understudy.bootstrap.backends import connector_of
+from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, Order, Phase
 from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
@@ -21,8 +22,8 @@ from understudy.entrypoints.cli.rollout.status import portrait
 from understudy.entrypoints.cli.rollout.text import end_words, listing, prepared_text, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
 from understudy.entrypoints.cli.shared.actor import origin_of_command, this_person
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.experiment_session import write_page
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
     DryRun,
@@ -33,8 +34,9 @@ from understudy.entrypoints.cli.shared.options import (
     confirm_traffic_move,
     required_reason,
 )
+from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
-from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
     listing_document,
@@ -55,6 +57,8 @@ from understudy.rollout.warm_up import WarmUpProbe
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"
 SALT_BYTES = 4
+HISTORY_SECONDS = 2.0
+"""Longest wait for what the log adds to a status that is there without it."""
 
 VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
 PlanSource = Annotated[
@@ -87,20 +91,21 @@ def start(
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
     origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+    settings = settings_with_demo()
 
-    async def begin(opened: Opened) -> tuple[Prepared, RolloutRecord | None]:
-        prepared = await _prepared(opened, model, version, plan)
+    async def begin(session: Session) -> tuple[Prepared, RolloutRecord | None]:
+        prepared = await _prepared(session, model, version, plan)
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
-        await require_ready(WarmUpProbe(opened.policies, connector_of(opened.settings)), model, version)
+        await require_ready(WarmUpProbe(session.policies, connector_of(settings)), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
         new = prepared.rollout(chosen)
-        return prepared, await opened.rollouts.start(new, origin, expected_generation=prepared.generation)
+        return prepared, await session.rollouts.start(new, origin, expected_generation=prepared.generation)
 
-    prepared, record = with_rollouts(begin)
+    prepared, record = with_session(begin, settings)
     show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
@@ -116,16 +121,16 @@ def show_rollout(
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
-    async def look(opened: Opened) -> tuple[RolloutStatus, Sequence[Text], Past | None]:
-        status = await status_reader(opened, model, rollout_id).read()
+    async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], Past | None]:
+        status = await status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
-        notes = [] if as_json else await _failures(opened, status)
+        notes = [] if as_json else await _failures(session, status)
         if html is None:
             return status, notes, None
-        windows = await opened.windows.of_rollout(status.view.record.id)
+        windows = await session.windows.of_rollout(status.view.record.id)
         return status, notes, past_of(status.view, windows, status.events)
 
-    status, notes, past = with_rollouts(look)
+    status, notes, past = with_session(look)
     if html is not None and past is not None:
         write_page(html, rollout_page(status, past))
     replays = judged_again(status.events)
@@ -136,11 +141,11 @@ def show_rollout(
         advise(f"Written: {html}")
 
 
-async def _failures(opened: Opened, status: RolloutStatus) -> Sequence[Text]:
+async def _failures(session: Session, status: RolloutStatus) -> Sequence[Text]:
     """Say what the challenger's calls failed with, or why nobody can tell: a status is worth showing without it."""
     challenger = status.view.record.state.challenger
     try:
-        return failures_line(challenger, await failures_of(opened.history, status.view))
+        return failures_line(challenger, await failures_of(session.history(HISTORY_SECONDS), status.view))
     except (RegistryUnavailable, MigrationNeeded) as problem:
         return [unknown_failures(challenger, problem.detail)]
 
@@ -154,13 +159,13 @@ def list_rollouts(
 ) -> None:
     """List the newest rollouts."""
 
-    async def read(opened: Opened) -> Sequence[RolloutRecord]:
-        found = await opened.rollouts.list(model, limit)
+    async def read(session: Session) -> Sequence[RolloutRecord]:
+        found = await session.rollouts.list(model, limit)
         if model is not None and not found:
-            await opened.registry.show_model(model)  # says which models there are
+            await session.registry.show_model(model)  # says which models there are
         return found
 
-    found = with_rollouts(read)
+    found = with_session(read)
     show(listing_document(found), listing(found), as_json=as_json)
 
 
@@ -172,16 +177,16 @@ def watch(
 ) -> None:
     """Follow a rollout until it ends; leaving does not stop it."""
     try:
-        status = with_rollouts(lambda opened: _followed(status_reader(opened, model), as_lines=json_lines))
+        status = with_session(lambda session: _followed(status_reader(session, model), as_lines=json_lines))
     except KeyboardInterrupt:
         advise(f"It goes on without you. → understudy rollout watch {model}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     raise typer.Exit(_exit_code(status.view))
 
 
-def status_reader(opened: Opened, model: str, rollout_id: int | None = None) -> StatusReader:
+def status_reader(session: Session, model: str, rollout_id: int | None = None) -> StatusReader:
     """Return what looks at a rollout."""
-    return StatusReader(opened.rollouts, opened.windows, opened.measure_outcome, model, rollout_id)
+    return StatusReader(session.rollouts, session.windows, session.measure_outcome, model, rollout_id)
 
 
 async def _followed(reader: StatusReader, *, as_lines: bool) -> RolloutStatus:
@@ -214,12 +219,12 @@ def wait(
         raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
     patience = seconds_of(timeout, "--timeout")
 
-    async def waited(opened: Opened) -> RolloutView:
+    async def waited(session: Session) -> RolloutView:
         give_up, reminder = time.monotonic() + patience, Reminder()
-        rollout_id = await opened.rollouts.latest_id(model)
+        rollout_id = await session.rollouts.latest_id(model)
         while True:
             try:
-                view = await opened.rollouts.view(rollout_id)
+                view = await session.rollouts.view(rollout_id)
                 reminder.back()
                 phase = view.record.state.phase
                 if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
@@ -230,7 +235,7 @@ def wait(
                 reminder.away(0.0)
             await asyncio.sleep(WATCH_SECONDS)
 
-    view = with_rollouts(waited)
+    view = with_session(waited)
     show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
     raise typer.Exit(_exit_code(view))
 
@@ -264,7 +269,7 @@ def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json:
 def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> None:
     command = Command(order, this_person(), required_reason(reason, dry_run=False) or "")
 
-    ordered = with_rollouts(lambda opened: carry_out(opened.rollouts, model, None, command))
+    ordered = with_session(lambda session: carry_out(session.rollouts, model, None, command))
     mark = "✔" if ordered.changed else "nothing changed:"
     lines = [f"{mark} {ordered.event}"]
     if order is Order.ABORT and ordered.view.stale.count:
@@ -272,8 +277,8 @@ def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> No
     show(order_document(ordered), *lines, f"→ understudy rollout show {model}", as_json=as_json)
 
 
-async def _prepared(opened: Opened, model: str, version: str, plan: str | None) -> Prepared:
-    return await prepare(opened.registry, opened.windows, model, version, plan_source_of(plan), now=time.time())
+async def _prepared(session: Session, model: str, version: str, plan: str | None) -> Prepared:
+    return await prepare(session.registry, session.windows, model, version, plan_source_of(plan), now=time.time())
 
 
 def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:

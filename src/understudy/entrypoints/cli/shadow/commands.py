@@ -12,9 +12,10 @@ from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Tone
 from understudy.entrypoints.cli.shadow.text import Label, evidence_rows, examples_texts, heading_line, names_of
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
-from understudy.entrypoints.cli.shared.experiment_session import Experiments, with_experiments, write_page
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.entrypoints.documents.experiments import document_of, shadow_document
 from understudy.experiments.shadow_report import (

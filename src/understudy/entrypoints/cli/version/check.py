@@ -9,16 +9,18 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.rollout_session import Opened, with_rollouts
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
 from understudy.lifecycle.server_findings import Finding, State
@@ -74,22 +76,24 @@ def check(*, model: ModelName, version: VersionLabel, against: Against = None, a
         raise CommandRefused(ExitCode.USAGE, what, "Name another one with --against, or none for the champion.")
     keep_log_off_output()
 
-    async def ask(opened: Opened) -> Checked:
-        return await checked(opened.settings, await _asked(opened, model, version, against))
+    settings = settings_with_demo()
 
-    found = with_rollouts(ask)
+    async def ask(session: Session) -> Checked:
+        return await checked(settings, await _asked(session, model, version, against))
+
+    found = with_session(ask, settings)
     show(check_document(found), *check_texts(found), as_json=as_json)
     raise typer.Exit(ExitCode.DONE if found.is_ready else ExitCode.PROBLEM)
 
 
-async def _asked(opened: Opened, model_name: str, version: str, against: str | None) -> Asked:
+async def _asked(session: Session, model_name: str, version: str, against: str | None) -> Asked:
     """Read a version, and whom to compare it with; raises as :meth:`Registry.show_version`."""
-    model = await opened.registry.show_model(model_name)
-    record = await opened.registry.show_version(model_name, version)
+    model = await session.registry.show_model(model_name)
+    record = await session.registry.show_version(model_name, version)
     other = against
     if other is None and model.policy is not None and model.policy.champion != version:
         other = model.policy.champion
-    return Asked(model, record, None if other is None else await opened.registry.show_version(model_name, other))
+    return Asked(model, record, None if other is None else await session.registry.show_version(model_name, other))
 
 
 async def checked(settings: Settings, asked: Asked) -> Checked:

@@ -16,8 +16,8 @@ from understudy.entrypoints.cli.shared.actor import origin_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.registry_session import with_registry
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.tensors_text import tensors_text

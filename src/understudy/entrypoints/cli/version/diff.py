@@ -13,8 +13,8 @@ from understudy.core.schema.input_diff import Names
 from understudy.core.schema.version_diff import Callers, Comparison, Difference, Part, compare_versions
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
-from understudy.entrypoints.cli.shared.registry_session import with_registry
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
+from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.errors import NotRegistered
 from understudy.ports.registry import Registry, VersionRecord
 

@@ -1,0 +1,130 @@
+"""The composition root of one command or one call: the stores it works with, each opened when it is first used.
+
+An adapter is imported with the property that opens it: a rollback must not wait for SQLAlchemy (0.3 s), nor for scipy.
+"""
+
+from contextlib import AsyncExitStack
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from understudy.settings import Settings
+
+if TYPE_CHECKING:
+    from understudy.adapters.postgres.history import PostgresPredictionHistory
+    from understudy.ports.experiment_log import ExperimentLog
+    from understudy.ports.experiment_store import ExperimentStore
+    from understudy.ports.metric_store import MetricStore
+    from understudy.ports.outcome_store import OutcomeStore
+    from understudy.ports.policy import PolicySource
+    from understudy.ports.registry import Registry
+    from understudy.ports.rollout_store import RolloutStore
+    from understudy.ports.window_log import WindowLog
+    from understudy.rollout.outcome_check import Measure
+
+ANSWER_SECONDS = 60.0
+"""Longest time that Postgres has for one question to the log: a person waits for the answer."""
+
+
+class Session:
+    """The stores of one database; an asynchronous context manager, for one event loop. Leaving it closes them.
+
+    Args:
+        database_url: Of the login that the command or call works under.
+        timeout_seconds: Longest time of a statement.
+        answer_seconds: Longest time of a question to the log, which reads many rows.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._url = database_url
+        self._seconds = timeout_seconds
+        self._answer_seconds = answer_seconds
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @cached_property
+    def registry(self) -> "Registry":
+        """Models, versions, policies, keys and the audit."""
+        from understudy.adapters.postgres.registry import PostgresRegistry
+
+        registry = PostgresRegistry(self._url, timeout_seconds=self._seconds)
+        self._stack.push_async_callback(registry.close)
+        return registry
+
+    @cached_property
+    def policies(self) -> "PolicySource":
+        """Policies and versions as proxies read them, without callers' keys."""
+        from understudy.adapters.postgres.policy import PostgresPolicySource
+
+        policies = PostgresPolicySource(self._url, timeout_seconds=self._seconds, reads_keys=False)
+        self._stack.push_async_callback(policies.close)
+        return policies
+
+    @cached_property
+    def rollouts(self) -> "RolloutStore":
+        """Rollouts and their events."""
+        from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+
+        return PostgresRolloutStore(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def windows(self) -> "WindowLog":
+        """The windows that proxies count calls in."""
+        from understudy.adapters.postgres.windows import PostgresWindowLog
+
+        return PostgresWindowLog(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def metrics(self) -> "MetricStore":
+        """Metrics of the monitor, and what drift is judged by."""
+        from understudy.adapters.postgres.metrics import PostgresMetricStore
+
+        return PostgresMetricStore(self._url, timeout_seconds=self._answer_seconds)
+
+    @cached_property
+    def experiment_log(self) -> "ExperimentLog":
+        """The prediction log as A/B tests and shadow reports read it."""
+        from understudy.adapters.postgres.experiments import PostgresExperimentLog
+
+        return PostgresExperimentLog(self._url, timeout_seconds=self._answer_seconds)
+
+    @cached_property
+    def experiments(self) -> "ExperimentStore":
+        """Declared A/B tests."""
+        from understudy.adapters.postgres.declarations import PostgresExperimentStore
+
+        return PostgresExperimentStore(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def outcomes(self) -> "OutcomeStore":
+        """Outcome events."""
+        from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+
+        outcomes = PostgresOutcomeStore(self._url, timeout_seconds=self._seconds)
+        self._stack.push_async_callback(outcomes.close)
+        return outcomes
+
+    @cached_property
+    def measure_outcome(self) -> "Measure":
+        """Measures the outcome that a rollout is judged by."""
+        from understudy.bootstrap.outcomes import measure_outcomes
+
+        return measure_outcomes(self._url, self._answer_seconds)
+
+    def history(self, timeout_seconds: float = ANSWER_SECONDS) -> "PostgresPredictionHistory":
+        """Return logged calls, scores and failures; each question has its own bound."""
+        from understudy.adapters.postgres.history import PostgresPredictionHistory
+
+        return PostgresPredictionHistory(self._url, timeout_seconds=timeout_seconds)
+
+
+def session_of(settings: Settings) -> Session:
+    """Return the session of a command, under the login of ``DATABASE_URL``."""
+    return Session(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds)
