@@ -11,7 +11,7 @@ import asyncpg
 from pyarrow import parquet
 
 from understudy.adapters.archive.open import open_archive
-from understudy.adapters.postgres.log_snapshot import log_moment
+from understudy.adapters.postgres.log_snapshot import log_snapshot
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import WantedRows
 
@@ -83,9 +83,9 @@ async def ids_seen(url: str, open_store: Callable[[str], ArchiveStore] | None = 
     seen: Counter[int] = Counter()
     database = await asyncpg.connect(url, timeout=10)
     try:
-        async with log_moment(url, timeout_seconds=10) as moment:
-            places = await moment.files(ALL_TIME)
-            # The moment's own lock keeps months where they are.
+        async with log_snapshot(url, timeout_seconds=10) as snapshot:
+            places = await snapshot.files(ALL_TIME)
+            # The snapshot's own lock keeps months where they are.
             seen.update(await ids_logged(database))
     finally:
         database.terminate()

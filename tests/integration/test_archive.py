@@ -17,7 +17,7 @@ from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.memory.archive import MemoryArchive
 from understudy.adapters.postgres.archive_ledger import open_ledger
-from understudy.adapters.postgres.log_snapshot import log_moment
+from understudy.adapters.postgres.log_snapshot import log_snapshot
 from understudy.adapters.postgres.partitions import PostgresPartitionKeeper
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.archive_plan import ArchiveState
@@ -326,12 +326,12 @@ async def test_a_reader_that_stays_holds_a_month_back_and_nobody_else_up(databas
 async def test_while_a_query_is_open_no_month_is_taken_out(database, database_url, versions, store):
     month = await a_verified_month(database_url, store)
 
-    async with log_moment(database_url, timeout_seconds=10) as moment:
+    async with log_snapshot(database_url, timeout_seconds=10) as snapshot:
         async with open_ledger(database_url, timeout_seconds=10, lock_patience_seconds=0) as ledger:
             (verified,) = await ledger.open_archives()
             with pytest.raises(ArchiveBusy, match="stays open"):
                 await ledger.detach(verified)
-        assert await moment.files(ALL_TIME) == []
+        assert await snapshot.files(ALL_TIME) == []
 
     assert verified.id == month
     assert len(await moved_by(database_url, store)) == len(OLD)

@@ -64,10 +64,10 @@ async def gather_log(
 ) -> LogFiles:
     """Bring the rows of a time to ``folder``: see :func:`understudy.retention.log_files.gather`."""
     with archive_extra():
-        from understudy.adapters.postgres.log_snapshot import log_moment  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.postgres.log_snapshot import log_snapshot  # noqa: PLC0415 - needs an extra
     url = settings.database_url.get_secret_value()
-    async with log_moment(url, timeout_seconds=settings.database_timeout_seconds) as moment:
-        return await gather(moment, partial(_open_store, settings), folder, wanted, on_rows)
+    async with log_snapshot(url, timeout_seconds=settings.database_timeout_seconds) as snapshot:
+        return await gather(snapshot, partial(_open_store, settings), folder, wanted, on_rows)
 
 
 def _open_store(settings: Settings, url: str) -> ArchiveStore:

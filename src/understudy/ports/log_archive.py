@@ -202,7 +202,7 @@ class FilesOf(NamedTuple):
     files: Sequence[ArchivedFile]
 
 
-class LogMoment(Protocol):
+class LogSnapshot(Protocol):
     """The log and what is archived of it at one moment: every row is in one of the two, and in one only.
 
     While it is open no month can be taken out of the log. Errors are those of :class:`LogRows`.

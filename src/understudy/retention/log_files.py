@@ -8,7 +8,7 @@ from pathlib import Path
 from understudy.core.prediction_log.archive_plan import day_folder
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import FilesOf, LogFiles, LogMoment, ModelDay, RowSource, WantedRows, WrittenFile
+from understudy.ports.log_archive import FilesOf, LogFiles, LogSnapshot, ModelDay, RowSource, WantedRows, WrittenFile
 from understudy.retention.archiver import LOG_TABLE
 
 ROW_BYTES = 250
@@ -17,12 +17,12 @@ OpenStore = Callable[[str], ArchiveStore]
 
 
 async def gather(
-    moment: LogMoment, open_store: OpenStore, folder: Path, wanted: WantedRows, on_rows: Callable[[int, int], None]
+    snapshot: LogSnapshot, open_store: OpenStore, folder: Path, wanted: WantedRows, on_rows: Callable[[int, int], None]
 ) -> LogFiles:
     """Return files with every row that is wanted, and maybe others of the same days.
 
     Args:
-        moment: The log and its archive.
+        snapshot: The log and its archive.
         open_store: Opens a place by its location.
         folder: Empty, for what has to be written or fetched.
         wanted: Which rows.
@@ -34,8 +34,8 @@ async def gather(
         RegistryUnavailable, MigrationNeeded: The log cannot be read.
     """
     source = RowSource(LOG_TABLE, wanted.since, wanted.until, wanted.models)
-    places = [(open_store(found.location), found) for found in await moment.files(wanted)]
-    days = await moment.rows.days(source)
+    places = [(open_store(found.location), found) for found in await snapshot.files(wanted)]
+    days = await snapshot.rows.days(source)
     of_rows = sum(day.rows for day in days)
     fetched = (file.size_bytes for store, found in places if store.local_root is None for file in found.files)
     _require_room(folder, ROW_BYTES * of_rows + sum(fetched))
@@ -46,7 +46,7 @@ async def gather(
     live: list[Path] = []
     rows_written = 0
     for day in days:
-        live += await _write(moment, source, day, folder / "live")
+        live += await _write(snapshot, source, day, folder / "live")
         rows_written += day.rows
         on_rows(rows_written, of_rows)
     return LogFiles(live, archived)
@@ -69,7 +69,7 @@ async def _bring(store: ArchiveStore, found: FilesOf, folder: Path) -> list[Path
     return paths
 
 
-async def _write(moment: LogMoment, source: RowSource, day: ModelDay, folder: Path) -> list[Path]:
+async def _write(snapshot: LogSnapshot, source: RowSource, day: ModelDay, folder: Path) -> list[Path]:
     """Write the live rows of a model and day."""
     target = folder / day_folder(day.model_name, day.day)
     target.mkdir(parents=True)
@@ -79,7 +79,7 @@ async def _write(moment: LogMoment, source: RowSource, day: ModelDay, folder: Pa
     async def keep(file: WrittenFile) -> None:
         paths.append(file.path.rename(target / f"part-{next(numbers):05d}.parquet"))
 
-    await moment.rows.export(source, day, folder, keep)
+    await snapshot.rows.export(source, day, folder, keep)
     return paths
 
 

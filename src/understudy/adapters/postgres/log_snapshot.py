@@ -1,4 +1,4 @@
-"""``LogMoment`` in Postgres: one snapshot of the log and of what is archived."""
+"""``LogSnapshot`` in Postgres: one snapshot of the log and of what is archived."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ _BEING_MENDED = """
 
 
 @asynccontextmanager
-async def log_moment(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogMoment"]:
+async def log_snapshot(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogSnapshot"]:
     """Open a transaction that sees one moment and can only read.
 
     Args:
@@ -45,12 +45,12 @@ async def log_moment(database_url: str, *, timeout_seconds: float) -> AsyncItera
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # The lock comes before the snapshot: a month that is taken out in between would be in neither place.
             await connection.execute("LOCK TABLE predictionlog IN ACCESS SHARE MODE")
-        yield PostgresLogMoment(connection)
+        yield PostgresLogSnapshot(connection)
     finally:
         connection.terminate()
 
 
-class PostgresLogMoment:
+class PostgresLogSnapshot:
     """Reads over a connection whose transaction is open."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
@@ -59,11 +59,11 @@ class PostgresLogMoment:
 
     @property
     def rows(self) -> PostgresLogRows:
-        """See :class:`understudy.ports.log_archive.LogMoment`."""
+        """See :class:`understudy.ports.log_archive.LogSnapshot`."""
         return self._rows
 
     async def files(self, wanted: WantedRows) -> Sequence[FilesOf]:
-        """See :class:`understudy.ports.log_archive.LogMoment`."""
+        """See :class:`understudy.ports.log_archive.LogSnapshot`."""
         days = [datetime.fromtimestamp(moment, UTC).date() for moment in wanted[:2]]
         models = None if wanted.models is None else list(wanted.models)
         async with translated("what is archived cannot be read"):
