@@ -26,7 +26,7 @@ SQL_WITH_NAMES = {
     "adapters/archive/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
     "lifecycle/database_fitness.py": "advice that a person reads; nothing runs it",
     "adapters/migrations/__init__.py": "advice that a person reads, with numbers of processes; nothing runs it",
-    "adapters/migrations/fitness.py": "names of tables and columns as the catalogue has them, quoted",
+    "adapters/migrations/preflight.py": "names of tables and columns as the catalogue has them, quoted",
 }
 """Modules in which SQL is put together from more than constants, and why that is safe."""
 

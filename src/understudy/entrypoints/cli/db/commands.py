@@ -10,8 +10,8 @@ from rich.text import Text
 
 from understudy.adapters import migrations
 from understudy.adapters.migrations.bounds import PATIENCE, Patience
-from understudy.adapters.migrations.fitness import examine_fitness
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
+from understudy.adapters.migrations.preflight import examine_database
 from understudy.adapters.postgres.partitions import MAX_MONTHS_AHEAD, ensure_partitions
 from understudy.entrypoints.cli.db.archive import archive
 from understudy.entrypoints.cli.db.sql_prompt import find_psql, prompt_call, run_prompt
@@ -119,7 +119,7 @@ async def _examine(settings: Settings) -> tuple[str | None, Sequence[str], list[
     database_url = settings.database_url.get_secret_value()
     revision = await migrations.current_revision(database_url)
     without_rights = await migrations.roles_without_rights(database_url) if revision else ()
-    look = await examine_fitness(
+    look = await examine_database(
         database_url,
         revision=revision,
         roles=migrations.ROLES,

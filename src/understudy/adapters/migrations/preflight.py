@@ -122,7 +122,7 @@ _LAST = "SELECT pg_sequence_last_value($1::text::regclass)"
 _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 
 
-async def examine_fitness(
+async def examine_database(
     database_url: str, *, revision: str | None, roles: Sequence[str], timeout_seconds: float
 ) -> Look:
     """Ask a database all of it; nothing is changed, and no lock is taken that anybody waits for.
