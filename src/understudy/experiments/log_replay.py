@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from understudy.core.experiments.logged_calls import Answer, Refit, answer_of, refit
+from understudy.core.experiments.logged_calls import AdaptedInputs, Answer, adapt_inputs, answer_of
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, compare_replay
 from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.policy import ModelVersion
@@ -237,16 +237,16 @@ class _Preparing:
             known = known._replace(then_seconds=call.latency_us / 1_000_000)
         if known.then is None:
             return known._replace(reason="what was answered then is neither a score nor a class, or is too long")
-        fitted = refit(self._version.input_schema, self._schema_of(call.version_id), orjson.loads(call.inputs))
-        if fitted.unknown:
-            return known._replace(reason=f"not in the log: {_named(fitted.unknown)}")
-        return self._assembled(known, fitted)
+        adapted = adapt_inputs(self._version.input_schema, self._schema_of(call.version_id), orjson.loads(call.inputs))
+        if adapted.unknown:
+            return known._replace(reason=f"not in the log: {_named(adapted.unknown)}")
+        return self._assembled(known, adapted)
 
-    def _assembled(self, known: ReplayedCall, fitted: Refit) -> _Prepared | ReplayedCall:
-        self.left_out |= fitted.left_out
-        self.defaulted |= fitted.defaulted
+    def _assembled(self, known: ReplayedCall, adapted: AdaptedInputs) -> _Prepared | ReplayedCall:
+        self.left_out |= adapted.left_out
+        self.defaulted |= adapted.defaulted
         try:
-            assembled = PredictRequest(known.entity_id, fitted.values).assemble(self._version, None)
+            assembled = PredictRequest(known.entity_id, adapted.values).assemble(self._version, None)
         except InputInvalid as problem:
             return _failed(known, problem, *problem.violations[:1])
         return _Prepared(assembled.row, known)

@@ -17,7 +17,7 @@ class Answer(NamedTuple):
     """JSON text of the class, or of several of them; ``None``: the answer is a score."""
 
 
-class Refit(NamedTuple):
+class AdaptedInputs(NamedTuple):
     """Logged inputs as another version takes them."""
 
     values: Mapping[str, Any]
@@ -45,7 +45,7 @@ def answer_of(text: str | bytes, score: float | None) -> Answer | None:
     return Answer(known) if known is not None and "treatments" not in document else None
 
 
-def refit(schema: InputSchema, before: InputSchema | None, logged: Mapping[str, Any]) -> Refit:
+def adapt_inputs(schema: InputSchema, before: InputSchema | None, logged: Mapping[str, Any]) -> AdaptedInputs:
     """Return logged inputs as a version takes them.
 
     Args:
@@ -56,7 +56,7 @@ def refit(schema: InputSchema, before: InputSchema | None, logged: Mapping[str, 
     taken_before = schema.by_name if before is None else before.by_name
     new = {name: schema.by_name[name] for name in schema.by_name.keys() - logged.keys() - taken_before.keys()}
     needed = {name for name, feature in new.items() if feature.stored and not feature.has_default}
-    return Refit(
+    return AdaptedInputs(
         {name: value for name, value in logged.items() if name in schema.by_name},
         frozenset(logged.keys() - schema.by_name.keys()),
         frozenset(name for name, feature in new.items() if feature.has_default),

@@ -9,7 +9,7 @@ from builders import an_input_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.experiments.logged_calls import Answer, Refit, answer_of, refit
+from understudy.core.experiments.logged_calls import AdaptedInputs, Answer, adapt_inputs, answer_of
 from understudy.core.requests.rank import ranking_of
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.outputs import Prediction, predictions_of
@@ -61,20 +61,20 @@ def test_logged_values_fit_their_own_version_and_make_the_same_tensors(values):
     schema = compile_input_schema(an_input_schema())
     logged = orjson.loads(orjson.dumps(single_values(schema.features, values)))
 
-    fitted = refit(schema, schema, logged)
+    adapted = adapt_inputs(schema, schema, logged)
 
-    assert fitted == Refit(values, frozenset(), frozenset(), ())
-    assert schema.assemble(fitted.values).digest == schema.assemble(values).digest
+    assert adapted == AdaptedInputs(values, frozenset(), frozenset(), ())
+    assert schema.assemble(adapted.values).digest == schema.assemble(values).digest
 
 
 def test_inputs_that_the_version_does_not_take_are_left_out_and_new_ones_have_their_default():
     before = a_schema({"name": "age"}, {"name": "plan"})
     after = a_schema({"name": "age"}, {"name": "basket", "default": 0.5}, {"name": "visits", "default": 0})
 
-    fitted = refit(after, before, {"age": 41, "plan": 2})
+    adapted = adapt_inputs(after, before, {"age": 41, "plan": 2})
 
-    assert fitted == Refit({"age": 41}, frozenset({"plan"}), frozenset({"basket", "visits"}), ())
-    assert after.assemble(fitted.values).digest == after.assemble({"age": 41}).digest
+    assert adapted == AdaptedInputs({"age": 41}, frozenset({"plan"}), frozenset({"basket", "visits"}), ())
+    assert after.assemble(adapted.values).digest == after.assemble({"age": 41}).digest
 
 
 @pytest.mark.parametrize("unlogged", [{"private": True}, {"shape": [2]}, {"private": True, "default": 0}])
@@ -82,9 +82,11 @@ def test_a_value_that_was_there_and_is_not_in_the_log_is_never_made_up(unlogged)
     schema = a_schema({"name": "age"}, {"name": "secret", **unlogged})
     logged = single_values(schema.features, {"age": 41, "secret": 1})
 
-    assert refit(schema, schema, logged).unknown == ("secret",)
-    assert refit(a_schema({"name": "age"}), schema, logged).unknown == ()
-    assert refit(a_schema({"name": "age"}, {"name": "secret", "default": 0}), schema, logged).unknown == ("secret",)
+    assert adapt_inputs(schema, schema, logged).unknown == ("secret",)
+    assert adapt_inputs(a_schema({"name": "age"}), schema, logged).unknown == ()
+    assert adapt_inputs(a_schema({"name": "age"}, {"name": "secret", "default": 0}), schema, logged).unknown == (
+        "secret",
+    )
 
 
 def test_what_only_the_feature_store_has_is_unknown_and_what_a_caller_would_have_to_send_is_refused():
@@ -92,11 +94,11 @@ def test_what_only_the_feature_store_has_is_unknown_and_what_a_caller_would_have
     of_the_store = a_schema({"name": "age"}, {"name": "visits", "source": "store"})
     of_callers = a_schema({"name": "age"}, {"name": "visits"})
 
-    assert refit(of_the_store, before, {"age": 41}).unknown == ("visits",)
-    assert refit(of_callers, before, {"age": 41}) == Refit({"age": 41}, frozenset(), frozenset(), ())
+    assert adapt_inputs(of_the_store, before, {"age": 41}).unknown == ("visits",)
+    assert adapt_inputs(of_callers, before, {"age": 41}) == AdaptedInputs({"age": 41}, frozenset(), frozenset(), ())
 
 
 def test_of_a_version_before_that_cannot_be_read_every_input_that_is_not_there_is_unknown():
     after = a_schema({"name": "age"}, {"name": "basket", "default": 0.5})
 
-    assert refit(after, None, {"age": 41}).unknown == ("basket",)
+    assert adapt_inputs(after, None, {"age": 41}).unknown == ("basket",)
