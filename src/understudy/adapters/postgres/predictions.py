@@ -30,7 +30,7 @@ _MOVE_OFFSET = """
     UPDATE SpoolOffset SET segment = $2, byte_offset = $4, updated_at = now()
     WHERE spool_id = $1 AND ((segment = $2 AND byte_offset = $3) OR (segment < $2 AND $3 = 0))
 """
-# A row that was buried before is met again when somebody took the spool's offset back.
+# A dead letter is met again when an operator took the spool's offset back.
 _BURY = (
     "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5) "
     "ON CONFLICT (spool_id, segment, byte_offset) DO NOTHING"
@@ -125,11 +125,11 @@ class PostgresPredictionStore:
         """Put one poison row into the dead-letter table and move the offset past it."""
         text = why.replace("\0", "")[:_WHY_CHARACTERS]
 
-        async def bury(connection: asyncpg.Connection) -> None:
+        async def keep_dead_letter(connection: asyncpg.Connection) -> None:
             await connection.execute(_BURY, batch.spool_id, batch.segment, batch.start, batch.rows[0], text)
 
         try:
-            return await self._move(batch, bury)
+            return await self._move(batch, keep_dead_letter)
         except asyncpg.PostgresError as error:
             raise _translated(error) from error
 

@@ -1,8 +1,8 @@
-"""The files through which a proxy's workers share their metrics, and what becomes of those of dead workers.
+"""The files through which a proxy's workers share their metrics; those of exited workers are merged.
 
-Each worker has files of its own, and the library adds up whatever lies there. The files of every worker that ever died
-would make a scrape longer with each of them; so what they counted is added to one file for all of them. Whoever reads
-the files meanwhile would see a count twice or not at all, so readers and the one who adds take turns.
+Each worker has files of its own, and the library adds up all files in the folder. The files of every worker that ever
+exited would make a scrape longer with each of them, so their counts are merged into one file. A scrape meanwhile would
+see a count twice or not at all, so scrapes and merges exclude each other by a file lock.
 """
 
 import fcntl
@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector
 _LOCK = "lock"
 _ADDED_UP = ("counter", "histogram")
 """Kinds of metrics whose files are sums; gauges go with their worker."""
-_OF_THE_DEAD = "dead"
+_EXITED = "dead"
 
 
 class SharedFiles(Collector):
-    """What all workers together counted.
+    """The counts of all workers together.
 
     Args:
         folder: Where their files are.
@@ -34,24 +34,24 @@ class SharedFiles(Collector):
         self._folder = folder
 
     def collect(self) -> Iterable[Metric]:
-        """Read the files of all workers, dead ones included."""
+        """Read the files of all workers, exited ones included."""
         with _turn(self._folder, fcntl.LOCK_SH):
             files = [str(path) for path in self._folder.glob("*.db") if _is_readable(path)]
             return list(multiprocess.MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]  # the package has none
 
 
-def bury(folder: Path, pid: int) -> bool:
-    """Add what a dead worker counted to what all dead ones did, and remove its files; gauges of its own are dropped.
+def merge_exited(folder: Path, pid: int) -> bool:
+    """Merge the metrics of an exited worker into those of all exited ones, and remove its files; its gauges are dropped.
 
     Returns:
-        Whether it was done; not so while somebody reads the files.
+        Whether it was done; ``False`` while a scrape reads the files.
     """
     with suppress(BlockingIOError), _turn(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for kind in _ADDED_UP:
             own = folder / f"{kind}_{pid}.db"
             if own.exists():
                 if _is_readable(own):
-                    _add(own, folder / f"{kind}_{_OF_THE_DEAD}.db")
+                    _add(own, folder / f"{kind}_{_EXITED}.db")
                 own.unlink()
         multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]  # the package has none
         return True
@@ -59,7 +59,7 @@ def bury(folder: Path, pid: int) -> bool:
 
 
 def _add(path: Path, to: Path) -> None:
-    """Add a file to another, which is replaced as a whole: whoever ends in the middle of this has added nothing."""
+    """Add a file to another, which is replaced as a whole: a process killed in the middle of this has added nothing."""
     new = to.with_suffix(".new")
     new.unlink(missing_ok=True)
     if to.exists():
@@ -75,7 +75,7 @@ def _add(path: Path, to: Path) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether a file has at least its own length: a worker that was killed as it made it left it without."""
+    """Whether a file is as long as it says; that of a worker which was killed while making it is not."""
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -86,7 +86,7 @@ def _is_readable(path: Path) -> bool:
 
 @contextmanager
 def _turn(folder: Path, kind: int) -> Iterator[None]:
-    """Hold the folder's lock; the kernel frees that of a process that is killed."""
+    """Hold the folder's lock; the kernel releases it when the process is killed."""
     with (folder / _LOCK).open("ab") as lock:
         fcntl.flock(lock, kind)
         yield

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from understudy.adapters.telemetry.prometheus_files import SharedFiles, bury
+from understudy.adapters.telemetry.prometheus_files import SharedFiles, merge_exited
 
 CALLS = mmap_key("calls", "calls_total", ["model"], ["visits"], "Calls.")
 FASTEST = mmap_key("seconds", "seconds_bucket", ["le"], ["0.1"], "Seconds.")
@@ -49,8 +49,8 @@ def test_what_a_dead_worker_counted_stays_and_what_it_showed_of_itself_goes(tmp_
         a_worker(tmp_path, pid, calls)
     before = sums(tmp_path)
 
-    assert bury(tmp_path, 7)
-    assert bury(tmp_path, 8)
+    assert merge_exited(tmp_path, 7)
+    assert merge_exited(tmp_path, 8)
 
     assert sums(tmp_path) == before
     assert before['calls_total{model="visits"}'] == 12
@@ -63,7 +63,7 @@ def test_what_a_dead_worker_counted_stays_and_what_it_showed_of_itself_goes(tmp_
 def test_however_many_workers_died_there_are_as_few_files(tmp_path):
     for pid in range(100, 300):
         a_worker(tmp_path, pid)
-        assert bury(tmp_path, pid)
+        assert merge_exited(tmp_path, pid)
 
     assert sorted(path.name for path in tmp_path.glob("*.db")) == ["counter_dead.db", "histogram_dead.db"]
     assert sums(tmp_path)['calls_total{model="visits"}'] == 200
@@ -78,7 +78,7 @@ def test_no_burial_changes_what_was_counted_whoever_counts_and_dies(tmp_path_fac
         if calls % 3:
             a_worker(folder, pid, float(calls))  # the number of a process may be given again
         else:
-            assert bury(folder, pid)
+            assert merge_exited(folder, pid)
         counted.append(sums(folder).get('calls_total{model="visits"}', 0.0))
 
     for (_, calls), before, after in zip(events, counted, counted[1:], strict=False):
@@ -89,10 +89,10 @@ def test_a_reader_keeps_files_from_being_moved_under_it_and_is_not_waited_for(tm
     a_worker(tmp_path, 7)
     with (tmp_path / "lock").open("ab") as reading:
         fcntl.flock(reading, fcntl.LOCK_SH)
-        assert not bury(tmp_path, 7)
+        assert not merge_exited(tmp_path, 7)
         assert page(tmp_path)
 
-    assert bury(tmp_path, 7)
+    assert merge_exited(tmp_path, 7)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\x00\x10\x00\x00\0\0\0\0"])
@@ -103,11 +103,11 @@ def test_a_file_that_its_worker_did_not_get_to_make_spoils_no_page_and_is_remove
     torn.write_bytes(content)
 
     assert sums(tmp_path) == before
-    assert bury(tmp_path, 8)
+    assert merge_exited(tmp_path, 8)
     assert not torn.exists()
     assert sums(tmp_path) == before
 
 
 def test_a_worker_that_left_no_files_is_buried_at_once(tmp_path):
-    assert bury(tmp_path, 7)
+    assert merge_exited(tmp_path, 7)
     assert page(tmp_path) == []

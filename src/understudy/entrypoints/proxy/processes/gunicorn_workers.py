@@ -15,7 +15,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from uvicorn_worker import UvicornWorker
 
-from understudy.adapters.telemetry.prometheus_files import bury
+from understudy.adapters.telemetry.prometheus_files import merge_exited
 from understudy.bootstrap.tracing import FLUSH_SECONDS, wanted_traces
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.processes.uvicorn_process import (
@@ -206,7 +206,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def bury_the_dead(self) -> None:
         """Add the metrics of dead workers to those of all dead ones; whose files are being read wait for their turn."""
-        self._dead = [pid for pid in self._dead if not bury(_metrics_folder(), pid)]
+        self._dead = [pid for pid in self._dead if not merge_exited(_metrics_folder(), pid)]
 
     def _note_dead_worker(self, _arbiter: Any, worker: Any) -> None:
         self._dead.append(worker.pid)
