@@ -41,7 +41,7 @@ class SharedFiles(Collector):
 
 
 def merge_exited(folder: Path, pid: int) -> bool:
-    """Merge the metrics of an exited worker into those of all exited ones, and remove its files; its gauges are dropped.
+    """Merge the metrics of an exited worker into those of all exited ones and remove its files; its gauges are dropped.
 
     Returns:
         Whether it was done; ``False`` while a scrape reads the files.

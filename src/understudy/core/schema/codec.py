@@ -1,4 +1,4 @@
-"""Tensor contents between their wire forms and values; the adapters of the model servers share it."""
+"""The tensor codec: contents between their wire forms and values, shared by the model servers' adapters."""
 
 from collections.abc import Collection, Sequence
 from math import prod
@@ -21,7 +21,7 @@ def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes
         try:
             return tensor_of_values(datatype, shape, split_bytes_elements(content))
         except ValueError:
-            raise BadAnswer("an output's strings run over the end of its content") from None
+            raise BadAnswer("an output's strings end after its content does") from None
     if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
         raise BadAnswer(f"an output has {len(content)} bytes, its shape {list(shape)} says otherwise")
     return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
@@ -42,7 +42,7 @@ def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collect
 
 
 def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:
-    """Return the flat elements of a packed content that we made; strings are ``bytes``."""
+    """Return the flat elements of a content that this process packed; strings are ``bytes``."""
     if datatype is Datatype.BYTES:
         elements = split_bytes_elements(content)
         return np.fromiter(elements, datatype.numpy_dtype, count=len(elements))

@@ -41,7 +41,7 @@ from understudy.core.schema.schema import (
 from understudy.core.schema.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.core.schema.typed_decoder import (
     MAX_TYPED_FIELDS,
-    PlainInput,
+    ScalarPacker,
     TypedDecoder,
     decoder_of,
     is_readable,
@@ -50,7 +50,7 @@ from understudy.core.schema.typed_decoder import (
 from understudy.errors import SchemaInvalid, Violation
 
 MAX_FEATURES = 4_096
-"""As the database has it too (``understudy_guard_size``): compiling them takes 50 ms, in which nobody is answered."""
+"""The database has the same bound (``understudy_guard_size``): compiling takes 50 ms, which holds the event loop."""
 MAX_NAME = 255
 """Characters of a name: of a feature, a tensor, an output."""
 MAX_OPTIONS = 4_096
@@ -59,7 +59,7 @@ _SHOWN = 5
 """Names in one message."""
 MAX_TENSOR_ELEMENTS = 1_000_000
 MAX_DIMENSIONS = 32
-"""Half of what numpy takes; a nested value is walked down by recursion, which must end before Python's limit."""
+"""Half of what numpy takes; nested values are checked by recursion, which must end before Python's limit."""
 
 
 _FEATURE_FIELDS = {
@@ -112,15 +112,15 @@ def compile_input_schema(document: Any) -> InputSchema:
         packed = _nested(packed, treatments.counts)
     if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
         raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
-    plain = _plain(features, packed)
+    scalars = _scalars(features, packed)
     return InputSchema(
         features=features,
         batch=batch,
         packed=packed,
         by_name=by_name,
         stored_names=tuple(feature.name for feature in features if feature.stored),
-        plain=plain,
-        decoder=_decoder(features, plain),
+        scalars=scalars,
+        decoder=_decoder(features, scalars),
         treatments=treatments,
     )
 
@@ -173,7 +173,7 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         raise SchemaInvalid(f"{where}: expected an object with a name of 1 to {MAX_NAME} characters")
     _only(entry, _FEATURE_FIELDS, where)
     where = f"{where} ({entry['name']})"
-    stored, per_treatment = _origin_of(entry, where)
+    stored, per_treatment = _source_of(entry, where)
     private = entry.get("private", False)
     if not isinstance(private, bool):
         raise SchemaInvalid(f"{where}.private: expected true or false")
@@ -210,8 +210,8 @@ def _compile_feature(entry: Any, where: str) -> Feature:
     return feature
 
 
-def _origin_of(entry: Mapping[str, Any], where: str) -> tuple[bool, bool]:
-    """Return whether the feature is a stored one, and whether it belongs to the treatments."""
+def _source_of(entry: Mapping[str, Any], where: str) -> tuple[bool, bool]:
+    """Return whether the feature comes from the store, and whether each treatment has its own value."""
     source = entry.get("source", "request")
     if source not in ("request", "store"):
         raise SchemaInvalid(f"{where}.source: expected request or store")
@@ -224,7 +224,7 @@ def _origin_of(entry: Mapping[str, Any], where: str) -> tuple[bool, bool]:
 
 
 def _check_representable(feature: Feature, where: str) -> None:
-    """Refuse numbers that no input could ever be: outside the range of the feature's own datatype."""
+    """Refuse numbers outside the range of the feature's own datatype: no input could have them."""
     if not feature.datatype.is_integer:
         return
     single_default = [] if feature.shape or not feature.has_default else [feature.default]
@@ -284,7 +284,7 @@ def _compile_treatments(entry: Any, features: tuple[Feature, ...], *, batch: boo
     if not per_treatment:
         raise SchemaInvalid(f'{where}: no feature has "per": "treatment"')
     if not batch:
-        raise SchemaInvalid("input_schema.batch: treatments need a batch dimension; take false away")
+        raise SchemaInvalid('input_schema.batch: treatments need a batch dimension; remove "batch": false')
     entry = {} if entry is None else entry
     if not isinstance(entry, Mapping):
         raise SchemaInvalid(f"{where}: expected an object")
@@ -333,7 +333,7 @@ def _check_convertible(feature: Feature, datatype: Datatype, where: str) -> None
         )
 
 
-def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> PlainInput | None:
+def _scalars(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> ScalarPacker | None:
     spec = packed[0].spec
     single_numbers = all(
         not feature.shape and not feature.enum and feature.datatype is not Datatype.BYTES for feature in features
@@ -349,15 +349,15 @@ def _plain(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) -> P
         )
         for feature in features
     )
-    return PlainInput(packer_of(f"<{spec.size}{spec.datatype.letter}"), checks)
+    return ScalarPacker(packer_of(f"<{spec.size}{spec.datatype.letter}"), checks)
 
 
-def _decoder(features: tuple[Feature, ...], plain: PlainInput | None) -> TypedDecoder | None:
-    """Return what reads whole bodies, where nearly all of them have all features."""
+def _decoder(features: tuple[Feature, ...], scalars: ScalarPacker | None) -> TypedDecoder | None:
+    """Return the decoder of whole bodies; ``None`` where it would often miss, since features may be left out."""
     often_missing = any(feature.has_default or feature.stored for feature in features)
-    if plain is None or often_missing or len(features) > MAX_TYPED_FIELDS or not is_readable(plain):
+    if scalars is None or often_missing or len(features) > MAX_TYPED_FIELDS or not is_readable(scalars):
         return None
-    return decoder_of(plain)
+    return decoder_of(scalars)
 
 
 def _only(document: Mapping[str, Any], permitted: set[str], where: str) -> None:

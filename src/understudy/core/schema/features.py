@@ -8,14 +8,14 @@ from understudy.core.schema.tensors import Datatype
 from understudy.errors import Violation
 
 MAX_VIOLATIONS = 1_000
-"""Unknown names that one answer lists at most; more of them say nothing new."""
+"""Most unknown names in one answer."""
 MAX_NAME_SHOWN = 255
-"""Characters of an unknown name that are shown."""
+"""Most characters of an unknown name in an answer."""
 
 JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
 } | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}
-"""JSON values that an element may be; a whole number is a float too, true and false are no numbers."""
+"""JSON types that an element may have: floats take whole numbers too, and no number may be true or false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Feature:
     maximum: float | None = None
     enum: tuple[Any, ...] = ()
     stored: bool = False
-    """Whether the feature store is asked when the request does not carry it."""
+    """Whether the feature store is read when the request does not have it."""
     private: bool = False
     """Whether its values are never logged."""
     per_treatment: bool = False
-    """Whether each treatment has a value of its own, or else the entity."""
+    """Whether each treatment has its own value; otherwise the entity has one."""
 
     @property
     def size(self) -> int:
@@ -49,14 +49,14 @@ def pointer_of(*parts: str | int) -> str:
 
 
 def feature_at(pointer: str) -> str | None:
-    """Return the name that :func:`pointer_of` began with; ``None`` for any place outside ``/inputs``."""
+    """Return the feature that a pointer of :func:`pointer_of` names; ``None`` for a place outside ``/inputs``."""
     if not pointer.startswith("/inputs/"):
         return None
     return pointer.split("/", 3)[2].replace("~1", "/").replace("~0", "~")
 
 
 def expected(feature: Feature) -> str:
-    """Say what the feature should be."""
+    """Return in words what the feature's value should be."""
     kind = {True: "a number", False: "a string"}[feature.datatype is not Datatype.BYTES]
     if feature.datatype is Datatype.BOOL:
         kind = "true or false"
@@ -84,7 +84,7 @@ def checked(feature: Feature, value: Any, violations: list[Violation]) -> Any:
 def _flatten(
     feature: Feature, value: Any, path: tuple[str | int, ...], flat: list[Any], violations: list[Violation]
 ) -> None:
-    """Walk down the lists; ``path`` is the feature's name and the indices so far, so its length tells the dimension."""
+    """Check nested lists by recursion; ``path`` is the feature's name and the indices so far."""
     shape = feature.shape[len(path) - 1 :]
     if not shape:
         problem = problem_of(feature, value)
@@ -101,7 +101,7 @@ def _flatten(
 
 
 def problem_of(feature: Feature, value: Any) -> str | None:
-    """Say what is wrong with one element, without repeating it; ``None`` when nothing is."""
+    """Return what is wrong with one element, without its value; ``None`` when it is valid."""
     if type(value) not in JSON_TYPES[feature.datatype]:
         return f"expected {_expected_element(feature)}"
     if feature.enum:

@@ -1,4 +1,4 @@
-"""What a version asks of its callers that the champion does not: calls that fit the one and fail at the other."""
+"""Which calls the champion accepts and a version refuses, because their input schemas differ."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ CHAMPION_AND_VERSION = Names()
 
 
 def input_differences(champion: Mapping[str, Any], version: Mapping[str, Any]) -> InputDifferences:
-    """Compare two documents of ``input_schema``; one that cannot be compiled is somebody else's to report."""
+    """Compare two documents of ``input_schema``; one that does not compile gives none: registering reports it."""
     try:
         return differences_of(compile_input_schema(champion), compile_input_schema(version))
     except SchemaInvalid:
@@ -57,7 +57,7 @@ def input_differences(champion: Mapping[str, Any], version: Mapping[str, Any]) -
 def differences_of(
     champion: InputSchema, version: InputSchema, names: Names = CHAMPION_AND_VERSION
 ) -> InputDifferences:
-    """Compare what two versions take. An input that is optional in the version and unknown to the champion is none."""
+    """Compare what two versions take; an optional input that the champion does not know is no difference."""
     breaking: list[str] = []
     possible: list[str] = []
     for feature in version.features:
@@ -109,7 +109,7 @@ def _is_optional(*features: Feature) -> bool:
 
 
 def _holds_more(before: Datatype, after: Datatype) -> bool:
-    """Whether there are numbers that the one holds and the other, of integers, does not."""
+    """Whether ``before`` can hold numbers that the integer type ``after`` cannot."""
     if before.is_float:
         return True
     had, has = np.iinfo(before.numpy_dtype), np.iinfo(after.numpy_dtype)
@@ -117,7 +117,7 @@ def _holds_more(before: Datatype, after: Datatype) -> bool:
 
 
 def _kind_of(feature: Feature) -> str:
-    """Return which kind of JSON value it is; whether a number has a fraction is looked at apart."""
+    """Return the kind of JSON value; :func:`_holds_more` checks fractions and ranges of numbers."""
     if feature.datatype.is_float or feature.datatype.is_integer:
         return "number"
     return feature.datatype.wire_name

@@ -13,16 +13,16 @@ from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer
 
 MAX_CACHED_BYTES = 1_048_576
-"""A cache value longer than this is not made, and not looked at."""
+"""A longer value is neither written to a cache nor read from one."""
 MAX_LOGGED_BYTES = 1_048_576
 """An answer longer than this is logged without its values.
 
-A quarter of ``spool_format.MAX_PAYLOAD_BYTES``: each byte may become two in a row, and what else is in one has room.
+A quarter of ``spool_format.MAX_PAYLOAD_BYTES``: escaping may double each byte, and the row's other columns need room.
 """
 _VALUES = b',"scores":['
-"""No string holds this: in JSON text its quotes would have a backslash."""
+"""Cannot occur inside a string: JSON would escape its quotes."""
 _ENVELOPE_BYTES = 256
-"""What a cache value has beside the prediction's text, with room to spare."""
+"""Upper bound of a cache value's length without the prediction."""
 
 
 class Prediction(NamedTuple):
@@ -37,7 +37,7 @@ class Prediction(NamedTuple):
 
     @property
     def logged(self) -> bytes:
-        """What the log keeps: all of it, or of a very long one its label and its length."""
+        """The text for the log: all of it, or the label and the length of one over :data:`MAX_LOGGED_BYTES`."""
         return self.json if len(self.json) <= MAX_LOGGED_BYTES else _shortened(self.json)
 
 
@@ -50,7 +50,7 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
     """Return for each of ``rows`` its prediction, or what is wrong with its values.
 
     Raises:
-        BadAnswer: If the datatype or the shape is not what the schema says, which no single row is to blame for.
+        BadAnswer: If the datatype or the shape is not what the schema says, which concerns all rows.
     """
     matrix = _matrix_of(schema, tensor, rows, batch=batch)
     if tensor.datatype is Datatype.BYTES:
@@ -67,7 +67,7 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
 
 
 def why_no_score(schema: OutputSchema) -> str | None:
-    """Say why the schema's output is not one score for each row; ``None`` when it is, or only its answer will tell."""
+    """Return why the output is not one score a row; ``None`` when it is, or when only an answer can show it."""
     if schema.datatype is Datatype.BYTES:
         return "its output_schema says strings, which have no order"
     if schema.score_index is None and schema.shape is not None and prod(schema.shape) > 1:
@@ -79,7 +79,7 @@ def scores_of(schema: OutputSchema, tensor: Tensor, rows: int) -> NDArray[Any]:
     """Return the score of each row, shape ``(rows,)``, in the output's own datatype after the activation.
 
     Raises:
-        BadAnswer: If the answer is not what the schema says, has no score, or has one that may not be.
+        BadAnswer: If the answer is not what the schema says, has no score, or has one outside the schema's bounds.
     """
     matrix = _matrix_of(schema, tensor, rows, batch=True)
     if tensor.datatype is Datatype.BYTES:
@@ -128,7 +128,7 @@ def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
-    """Return for each row what is wrong with its values; ``None`` when nothing is with any."""
+    """Return what is wrong with each row's values; ``None`` when all rows are valid."""
     checks = [(np.isfinite(matrix), "an output is NaN or infinite")]
     with np.errstate(invalid="ignore"):
         if schema.minimum is not None:
@@ -176,12 +176,12 @@ def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAn
 
 
 def is_cacheable(prediction: Prediction) -> bool:
-    """Whether a cache takes a prediction: a few long ones would push out thousands of others."""
+    """Whether a prediction is cached: a few long ones would evict thousands of others."""
     return len(prediction.json) <= MAX_CACHED_BYTES - _ENVELOPE_BYTES
 
 
 class Origin(NamedTuple):
-    """Whose answer a cache value is: the version, the digest of what makes its answers, and the full input hash."""
+    """What a cache value was computed by and from: version, digest of its model and settings, and full input hash."""
 
     version_id: int
     answer_digest: str
@@ -189,21 +189,21 @@ class Origin(NamedTuple):
 
 
 def encode_cached(origin: Origin, prediction: Prediction) -> bytes:
-    """Return the cache value: the prediction and whose answer it is."""
+    """Return the cache value: the prediction with its origin."""
     return b"%b%b}" % (_envelope_of(origin), prediction.json)
 
 
 def _envelope_of(origin: Origin) -> bytes:
-    """Return what stands before the prediction."""
+    """Return the beginning of a cache value, up to the prediction."""
     version_id, answer_digest, input_hash = origin
     text = f'{{"version_id":{version_id},"answer_digest":"{answer_digest}","input_hash":"{input_hash}","prediction":'
     return text.encode()
 
 
 def decode_cached(schema: OutputSchema, origin: Origin, value: bytes) -> Prediction | None:
-    """Return the prediction of a cache value; ``None`` when it is cut, misshapen, or of another origin.
+    """Return the prediction of a cache value; ``None`` when it is truncated, malformed, or of another origin.
 
-    Only its values are taken: the body is made of them anew, by the same rules as from a server's answer.
+    Only its values are used: the body is rebuilt from them by the same rules as from a model server's answer.
     """
     envelope = _envelope_of(origin)
     if len(value) > MAX_CACHED_BYTES or not value.startswith(envelope) or not value.endswith(b"}"):
@@ -246,7 +246,7 @@ def _fits(schema: OutputSchema, size: int) -> bool:
 
 def _is_number(value: Any, schema: OutputSchema) -> bool:
     if type(value) is bool:
-        # An activation makes numbers of them, and bounds are numbers' own.
+        # An activation turns booleans into numbers, and only numbers have bounds.
         is_possible = schema.datatype in (None, Datatype.BOOL) and schema.activation == "none"
     else:
         is_possible = type(value) in (float, int)

@@ -1,4 +1,4 @@
-"""``input_schema`` and ``output_schema`` as compiled values; ``schema_reader`` makes them from their documents."""
+"""``input_schema`` and ``output_schema`` as compiled values; ``compile`` makes them from their documents."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS, Feature, checked, expected, pointer_of
 from understudy.core.schema.tensors import Datatype, Row, TensorSpec
-from understudy.core.schema.typed_decoder import PlainInput, TypedDecoder
+from understudy.core.schema.typed_decoder import ScalarPacker, TypedDecoder
 from understudy.errors import InputInvalid, Violation
 
 _MISSING = object()
@@ -24,7 +24,7 @@ class Assembled(NamedTuple):
 
 
 class PackedTensor(NamedTuple):
-    """An input tensor and the features that lie in it side by side; one without any has the content ``constant``."""
+    """An input tensor and its features, side by side; a tensor without features has the content ``constant``."""
 
     spec: TensorSpec
     features: tuple[Feature, ...]
@@ -32,7 +32,7 @@ class PackedTensor(NamedTuple):
 
 
 class TreatmentLayout(NamedTuple):
-    """Whose each feature is in a version that ranks treatments, and how the treatments lie in the tensors.
+    """Which features belong to the entity in a version that ranks treatments, and how the tensors hold the treatments.
 
     ``nested``: the entity's tensors once, the treatments' with a dimension of their own (``[1, m, n]``), and perhaps a
     tensor ``counts`` of the treatments' number. Otherwise each treatment is a row, with the entity's features in it.
@@ -52,7 +52,7 @@ class InputSchema:
     packed: tuple[PackedTensor, ...]
     by_name: Mapping[str, Feature]
     stored_names: tuple[str, ...]
-    plain: PlainInput | None = None
+    scalars: ScalarPacker | None = None
     decoder: TypedDecoder | None = None
     treatments: TreatmentLayout | None = None
 
@@ -67,7 +67,7 @@ class InputSchema:
         Raises:
             InputInvalid: With every violation, each at its JSON pointer under ``/inputs``.
         """
-        row = self.plain.row_of(values) if self.plain is not None else None
+        row = self.scalars.row_of(values) if self.scalars is not None else None
         if row is not None:
             return assembled(row)
         violations: list[Violation] = []
@@ -91,7 +91,7 @@ class InputSchema:
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """A compiled ``output_schema``; ``core.outputs`` reads answers with it."""
+    """A compiled ``output_schema``; ``core.schema.outputs`` reads answers with it."""
 
     tensor: str | None = None
     datatype: Datatype | None = None
@@ -109,7 +109,7 @@ def merge(
     stored: Mapping[str, Any] | None,
     violations: list[Violation],
 ) -> tuple[dict[str, Any], list[str], int]:
-    """Return each feature's value, the names of those that took their default, and how many ``values`` have."""
+    """Return each feature's value, the names of stored ones that took their default, and how many ``values`` gave."""
     merged: dict[str, Any] = {}
     defaulted: list[str] = []
     own = 0
@@ -134,7 +134,7 @@ def merge(
 def single_values(
     features: Sequence[Feature], values: Mapping[str, Any], stored: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what :func:`merge` takes for each feature that is a single value and not private."""
+    """Return the values that :func:`merge` takes of features that are single values and not private."""
     found: dict[str, Any] = {}
     for feature in features:
         if not feature.shape and not feature.private:
@@ -145,7 +145,7 @@ def single_values(
 
 
 def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: list[Violation]) -> bytes:
-    """Return a tensor's content for one entity; what does not fit its datatype goes to ``violations``."""
+    """Return a tensor's content for one entity; values outside its datatype go to ``violations``."""
     datatype = tensor.spec.datatype
     chunks = [packed_feature(feature, datatype, merged[feature.name], violations) for feature in tensor.features]
     return chunks[0] if len(chunks) == 1 else b"".join(chunks) or tensor.constant
@@ -157,7 +157,7 @@ def counts_content(count: int) -> bytes:
 
 
 def assembled(row: Row) -> Assembled:
-    """Return a row of which nothing took a default."""
+    """Return a row in which no feature took a default."""
     return Assembled(row, digest_of(row), ())
 
 

@@ -1,4 +1,4 @@
-"""Inputs from the feature store that a version cannot use: a default stands in, or nobody's request is at fault."""
+"""Stored features that a version cannot use: a default is used, or the call fails as the store's fault."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from understudy.core.schema.features import feature_at
 from understudy.errors import FeaturesUnavailable, InputInvalid, Violation
 
-MAX_TOLD = 10
-"""Stored features that one answer names at most."""
+MAX_NAMED = 10
+"""Most stored features in one answer."""
 _Assembled = TypeVar("_Assembled")
 
 
@@ -17,19 +17,19 @@ def assemble_without_unfit(
     stored: Mapping[str, Any],
     problem: InputInvalid,
 ) -> _Assembled:
-    """Return what is assembled when stored values that do not fit are left out, so that defaults stand in for them.
+    """Assemble without the stored values that do not fit, so that defaults are used instead.
 
-    Asked only once something was refused: values are looked at a second time then, and never before.
+    Called only after a first assembly was refused, so valid calls pay nothing for it.
 
     Args:
         assemble: Makes tensors of the request with these stored values; raises ``InputInvalid``.
-        inputs: What the caller sent: no stored value is taken for those.
+        inputs: What the caller sent: no stored value is used for those.
         stored: What the feature store had.
-        problem: Why nothing could be assembled with all of it.
+        problem: Why the first assembly was refused.
 
     Raises:
         InputInvalid: With the caller's own violations alone, if there are any.
-        FeaturesUnavailable: If only a required feature's stored value is in the way.
+        FeaturesUnavailable: If the only problem is the stored value of a required feature.
     """
     usable = dict(stored)
     unfit: dict[str, str] = {}
@@ -39,7 +39,7 @@ def assemble_without_unfit(
             del usable[name]
         try:
             return assemble(usable)
-        except InputInvalid as again:  # a value that is of the right type may still not fit into its tensor
+        except InputInvalid as again:  # a value of the right type may still not fit its tensor
             problem = again
     own = tuple(one for one in problem.violations if feature_at(one.pointer) not in unfit)
     if not unfit or len(own) == len(problem.violations):
@@ -47,12 +47,12 @@ def assemble_without_unfit(
     if own:
         raise InputInvalid(f"{len(own)} problem{'s' if len(own) > 1 else ''}", own)
     required = [feature_at(one.pointer) for one in problem.violations]
-    told = "; ".join(f"{name} {unfit[name]}" for name in required[:MAX_TOLD] if name is not None)
+    told = "; ".join(f"{name} {unfit[name]}" for name in required[:MAX_NAMED] if name is not None)
     raise FeaturesUnavailable(f"the feature store's value does not fit this version: {told}")
 
 
 def _unfit(violations: tuple[Violation, ...], inputs: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is wrong with the first place of each stored value that was taken and does not fit."""
+    """Return the first problem of each stored value that was used and does not fit."""
     found: dict[str, str] = {}
     for violation in violations:
         name = feature_at(violation.pointer)

@@ -57,14 +57,14 @@ def parse_datatype(name: str) -> Datatype:
     """Return the element type that a schema names, for example ``float32``, ``FP32`` or ``string``.
 
     Raises:
-        KeyError: If the name means nothing here.
+        KeyError: If there is no such type.
     """
     return _ALIASES[name.lower()]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor that a version takes or gives. ``shape`` leaves out the batch dimension."""
+    """An input or output tensor of a version; ``shape`` is without the batch dimension."""
 
     name: str
     datatype: Datatype
@@ -84,7 +84,7 @@ Row: TypeAlias = tuple[bytes, ...]
 
 
 class Block(NamedTuple):
-    """The input tensors of one call as they are sent: ``contents`` as in a :data:`Row`, and their whole ``shapes``."""
+    """The input tensors of one call: ``contents`` as in a :data:`Row`, and ``shapes`` with the batch dimension."""
 
     contents: Row
     shapes: tuple[tuple[int, ...], ...]
@@ -108,7 +108,7 @@ def split_bytes_elements(content: bytes) -> list[bytes]:
     """Return the elements of a ``BYTES`` tensor's content.
 
     Raises:
-        ValueError: If a length runs over the end.
+        ValueError: If an element is longer than the rest of the content.
     """
     elements: list[bytes] = []
     position = 0

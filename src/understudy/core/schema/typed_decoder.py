@@ -1,8 +1,9 @@
-"""The short ways for the commonest input: one tensor of single numbers, all of them in the request.
+"""The fast path of the commonest input: one tensor of single numbers, all of them in the request.
 
-Both are short cuts and no second opinion: whatever they do not take, for whatever reason, goes the long way
-(``core.request``, ``core.schema``), and only that one refuses. What they take, they take as the long way would; a
-property test holds them side by side.
+A typed decoder reads a body's JSON, types and bounds in one pass; :class:`ScalarPacker` packs values that were parsed
+already. Neither refuses anything: what they do not accept goes to the general path (``core.requests``,
+``InputSchema.assemble``), which alone refuses. What they accept they read as the general path does, which a property
+test compares.
 """
 
 import struct
@@ -19,9 +20,9 @@ MAX_ENTITY_ID = 255
 MAX_TYPED_FIELDS = 1_024
 """Inputs of a version for which a decoder is compiled."""
 _BIG = 9.2e18
-"""Just under 2**63. A number beyond it may have been an integer of more than 64 bits."""
+"""Just under 2**63. A larger float may have been an integer of more than 64 bits."""
 _EXACT = 2.0**53
-"""From here on not every integer is a double: a decoder compares rounded numbers, where Python compares exact ones."""
+"""From here on not every integer is a double: a decoder compares rounded numbers, Python exact ones."""
 _PLAIN_NAME = compiled(r'[^"\\:\x00-\x1f\x7f-\U0010ffff]+')
 _INTEGERS = (-(2**63), 2**63 - 1)
 _ENVELOPE_COLONS = 2
@@ -31,14 +32,14 @@ Check = tuple[str, tuple[type, ...], float, float]
 """A feature's name, the JSON types it takes, and its least and greatest value."""
 
 
-class PlainInput(NamedTuple):
-    """How the numbers of a request become a row, in the order of the tensor's elements."""
+class ScalarPacker(NamedTuple):
+    """Packs the numbers of a request into a row, in the order of the tensor's elements."""
 
     packer: struct.Struct
     checks: tuple[Check, ...]
 
     def row_of(self, values: Mapping[str, Any]) -> tuple[bytes, ...] | None:
-        """Return the row of values that were read already; ``None`` when anything is unusual."""
+        """Return the row of parsed values; ``None`` where the general path has to decide."""
         checks = self.checks
         if len(values) != len(checks):
             return None
@@ -55,7 +56,7 @@ class PlainInput(NamedTuple):
 
 
 class TypedBody(NamedTuple):
-    """What a body says: whom it is about, the category if one is named, and the row of its inputs."""
+    """A body's entity id, its category if it has one, and the row of its inputs."""
 
     entity_id: str
     category: str | None
@@ -66,23 +67,23 @@ class TypedDecoder:
     """Reads bodies in one pass: JSON, types and bounds.
 
     Args:
-        plain: The numbers, their bounds, and how they are packed.
+        scalars: The numbers, their bounds, and how they are packed.
 
     Source:
-        ``msgspec`` decodes into values of known types in a fraction of the time that decoding and then looking at each
-        value takes (measured with 13 numbers, packing included: 0.8 against 5.5 µs).
+        ``msgspec`` decodes into known types in a fraction of the time of decoding and then checking each value
+        (measured with 13 numbers, packing included: 0.8 against 5.5 µs).
     """
 
-    def __init__(self, plain: PlainInput) -> None:
-        self._plain = plain
-        # Made for the first body: of thousands of versions most get none, and it is half of what compiling one takes.
+    def __init__(self, scalars: ScalarPacker) -> None:
+        self._scalars = scalars
+        # Built for the first body: most of thousands of versions get none, and it is half the cost of compiling one.
         self._decode: Callable[[bytes], Any] = self._decode_first
-        self._pack = plain.packer.pack
-        self._colons = len(plain.checks) + _ENVELOPE_COLONS
+        self._pack = scalars.packer.pack
+        self._colons = len(scalars.checks) + _ENVELOPE_COLONS
 
     def read(self, body: bytes) -> TypedBody | None:
-        """Return what the body says, or ``None`` when it should be read the long way."""
-        # As many colons as keys: none came twice, and no string holds one. Without a backslash no string holds U+0000.
+        """Return the body's values; ``None`` where the general path has to read it."""
+        # As many colons as keys: no key is repeated, no string has a colon. Without a backslash no string has U+0000.
         more_colons = body.count(b":") - self._colons
         if more_colons not in (0, 1) or b"\\" in body or not body.isascii():
             return None
@@ -95,35 +96,35 @@ class TypedDecoder:
             return None
 
     def _decode_first(self, body: bytes) -> Any:
-        self._decode = msgspec.json.Decoder(_body_of(self._plain)).decode
+        self._decode = msgspec.json.Decoder(_body_of(self._scalars)).decode
         return self._decode(body)
 
 
-def is_readable(plain: PlainInput) -> bool:
-    """Whether a decoder can take bodies of such inputs: their names need no second look, and bounds are exact."""
+def is_readable(scalars: ScalarPacker) -> bool:
+    """Whether a decoder can take bodies of such inputs: no name needs escaping, and bounds are exact."""
     return all(
         _PLAIN_NAME.fullmatch(name) is not None
         and (float not in types or all(isinf(bound) or abs(bound) < _EXACT for bound in (least, greatest)))
-        for name, types, least, greatest in plain.checks
+        for name, types, least, greatest in scalars.checks
     )
 
 
 @lru_cache(maxsize=256)
 def packer_of(layout: str) -> struct.Struct:
-    """Return what packs numbers by a format of ``struct``; the same one for the same format."""
+    """Return the ``struct`` packer of a format, shared by all versions with that format."""
     return struct.Struct(layout)
 
 
 @lru_cache(maxsize=256)
-def decoder_of(plain: PlainInput) -> TypedDecoder:
-    """Return the decoder of such inputs; versions that take the same inputs have the same one."""
-    return TypedDecoder(plain)
+def decoder_of(scalars: ScalarPacker) -> TypedDecoder:
+    """Return the decoder of such inputs, shared by all versions that take the same inputs."""
+    return TypedDecoder(scalars)
 
 
-def _body_of(plain: PlainInput) -> Any:
+def _body_of(scalars: ScalarPacker) -> Any:
     """Return the type of a predict body with such inputs."""
-    names = {f"f{place}": name for place, (name, *_) in enumerate(plain.checks)}
-    fields = [(field, _kind_of(check)) for field, check in zip(names, plain.checks, strict=True)]
+    names = {f"f{place}": name for place, (name, *_) in enumerate(scalars.checks)}
+    fields = [(field, _kind_of(check)) for field, check in zip(names, scalars.checks, strict=True)]
     inputs = msgspec.defstruct("Inputs", fields, rename=names, forbid_unknown_fields=True, gc=False)
     envelope: list[Any] = [
         ("entity_id", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ENTITY_ID)]),

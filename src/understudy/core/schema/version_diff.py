@@ -36,14 +36,14 @@ class Part(StrEnum):
 
 
 class Difference(NamedTuple):
-    """One thing that differs, in the words of the documents that a version is registered with.
+    """One difference, in the terms of the documents that a version is registered with.
 
     Attributes:
-        part: What it is about. ``tensor`` is what the model server gets, where one of the two says so itself.
-        name: The input's or the tensor's; of a version there is only one of everything else.
-        field: Which field of it; empty where all of it was added or removed.
-        old: ``None``: not there.
-        new: ``None``: not there.
+        part: What differs. ``tensor`` is a declared input of the model server, where one of the two declares any.
+        name: The input's or the tensor's; empty for the other parts, of which a version has one each.
+        field: Which field differs; empty where the whole was added or removed.
+        old: ``None`` where it was added.
+        new: ``None`` where it was removed.
     """
 
     part: Part
@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 
 
 class Callers(StrEnum):
-    """Which calls that fit the one version the other can answer; whether ``SOME`` do depends on their values."""
+    """Which calls of the old version the new one can answer; with ``SOME`` it depends on their values."""
 
     ALL = "all"
     SOME = "some"
@@ -82,7 +82,7 @@ def compare_versions(old: Mapping[str, Any], new: Mapping[str, Any], names: Name
         *_fields(Part.INPUT_SCHEMA, "", _layout_of(inputs_old), _layout_of(inputs_new)),
     ]
     if any("tensors" in row["input_schema"] for row in (old, new)):
-        # Without it each input is a tensor of its own, and all was said.
+        # Without declared tensors each input is a tensor of its own, and is compared above.
         listed += _members(Part.TENSOR, _tensors_of(inputs_old), _tensors_of(inputs_new))
     outputs = [_output_of(_compiled(row, "output_schema")) for row in (old, new)]
     listed += _fields(Part.OUTPUT, "", *outputs)
@@ -92,7 +92,7 @@ def compare_versions(old: Mapping[str, Any], new: Mapping[str, Any], names: Name
 
 
 def callers_of(found: InputDifferences) -> Callers:
-    """Return whose calls fit both versions, by how the inputs differ."""
+    """Return which calls fit both versions, by how the inputs differ."""
     if found.breaking:
         return Callers.NONE
     return Callers.SOME if found.possible else Callers.ALL
@@ -131,7 +131,7 @@ def _endpoints(old: tuple[str, ...], new: tuple[str, ...]) -> Iterator[Differenc
             yield Difference(Part.ENDPOINT, "", "", None, target)
 
 
-# -- what is compared: fields that say what goes without saying are left out -------------------------------------------
+# -- what is compared; fields with their default are left out ----------------------------------------------------------
 
 
 def _inputs_of(schema: InputSchema) -> dict[str, dict[str, Any]]:

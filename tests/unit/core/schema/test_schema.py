@@ -244,7 +244,7 @@ any_json = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False
 def test_the_short_way_and_the_long_way_agree(values):
     features = [{"name": "age", "dtype": "float32", "min": 0, "max": 130}, {"name": "income", "dtype": "float64"}]
     schema = compile_input_schema({"features": features, "tensors": [{"name": "t", "features": ["age", "income"]}]})
-    assert schema.plain is not None
+    assert schema.scalars is not None
 
     def outcome(chosen: InputSchema) -> object:
         try:
@@ -252,7 +252,7 @@ def test_the_short_way_and_the_long_way_agree(values):
         except InputInvalid as refused:
             return refused.violations
 
-    assert outcome(schema) == outcome(replace(schema, plain=None))
+    assert outcome(schema) == outcome(replace(schema, scalars=None))
 
 
 def test_a_hundred_thousand_unknown_names_are_not_all_repeated():
