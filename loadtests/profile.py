@@ -41,7 +41,12 @@ STAGES: Mapping[str, Sequence[str]] = {
         "core/routing/route.py",
         "core/prediction_log/prediction_id.py",
         "core/routing/policy.py",
+        "serving/call.py",
+        "serving/call_record.py",
+        "serving/feature_fetch.py",
         "serving/predict.py",
+        "serving/shadow_calls.py",
+        "serving/version_calls.py",
     ),
     "batches and callbacks": (
         "serving/batching.py",

@@ -15,8 +15,11 @@ from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
 from understudy.errors import ServingError
 from understudy.serving.cached_inference import CachedInference, CacheResult
+from understudy.serving.call import Call, Outcome, Served
+from understudy.serving.feature_fetch import names_for
 from understudy.serving.group_commit import GroupCommit
-from understudy.serving.predict import Call, Outcome, Predictor, Served, assembled_for, failure_of, names_for
+from understudy.serving.predict import Predictor
+from understudy.serving.version_calls import assembled_for, failure_of
 
 OnResult: TypeAlias = Callable[[Outcome | Exception], None]
 """Takes a call's outcome, or the defect that left it without one. Called once; must not raise."""
@@ -82,12 +85,12 @@ class CallbackPredictor:
 
     def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
         """Answer a run when its row is written."""
-        self._log.collect()
         try:
-            outcome: Outcome | Exception = self._predictor.end(run.call, run.call.routed, served, failed)
+            outcome, row = self._predictor.end(run.call, run.call.routed, served, failed)
         except Exception as defect:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
-            outcome = defect
-        self._log.answer(run.on_result, outcome)
+            self._log.commit(None, run.on_result, defect)
+        else:
+            self._log.commit(row, run.on_result, outcome)
 
     def fall_back(self, run: "_Run", first: Served) -> None:
         """Let the champion answer for a run, which is rare enough for a task."""

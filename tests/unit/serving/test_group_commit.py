@@ -1,7 +1,7 @@
-"""Rows and answers of one group: what is written when, and who is told what."""
+"""Rows and answers of one group: which rows are written when, and what each call is answered."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from builders import KeptRows
@@ -14,10 +14,10 @@ from understudy.serving.group_commit import GroupCommit
 class Watched(KeptRows):
     """A spool that says in which order things happen, and cannot encode one row."""
 
-    def __init__(self, events: list[Any], unspeakable: int | None = None) -> None:
+    def __init__(self, events: list[Any], unencodable: int | None = None) -> None:
         super().__init__()
         self.events = events
-        self.unspeakable = unspeakable
+        self.unencodable = unencodable
 
     def append(self, row: PredictionRow) -> bool:
         self.events.append(["row", *self._numbers([row])])
@@ -29,16 +29,9 @@ class Watched(KeptRows):
 
     def _numbers(self, rows: Sequence[PredictionRow]) -> list[int]:
         numbers = [next(n for n in range(10) if a_prediction_id(n) == row.prediction_id) for row in rows]
-        if self.unspeakable in numbers:
+        if self.unencodable in numbers:
             raise ValueError("this row cannot be encoded")
         return numbers
-
-
-def answer(log: GroupCommit, number: int, tell: Callable[[Any], None]) -> None:
-    """End a call whose row and outcome have this number."""
-    log.collect()
-    log.append(a_row(number))
-    log.answer(tell, number)
 
 
 async def a_turn() -> None:
@@ -57,47 +50,32 @@ async def test_the_rows_of_a_turn_are_one_write_before_all_its_answers_in_their_
     log = GroupCommit(Watched(events))
 
     for number in (1, 2, 3):
-        answer(log, number, events.append)
-    log.collect()
-    log.answer(events.append, "an answer without a row")
+        log.commit(a_row(number), events.append, number)
+    log.commit(None, events.append, "an answer without a row")
     log.append(a_row(4))
     assert events == [["row", 4]]
     await a_turn()
-    answer(log, 5, events.append)
+    log.commit(a_row(5), events.append, 5)
     await a_turn()
 
     assert events == [["row", 4], ["rows", 1, 2, 3], 1, 2, 3, "an answer without a row", ["rows", 5], 5]
-
-
-async def test_a_call_has_all_the_rows_that_came_since_it_began():
-    events: list[Any] = []
-    log = GroupCommit(Watched(events))
-
-    log.collect()
-    log.append(a_row(1))
-    log.append(a_row(2))
-    log.answer(events.append, "both")
-    await a_turn()
-
-    assert events == [["rows", 1, 2], "both"]
 
 
 async def test_a_turn_without_rows_writes_nothing():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
-    log.collect()
-    log.answer(events.append, "one")
+    log.commit(None, events.append, "one")
     await a_turn()
 
     assert events == ["one"]
 
 
-async def test_what_is_held_when_everything_ends_is_written_and_told_once():
+async def test_what_is_pending_when_the_process_ends_is_written_and_answered_once():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
-    answer(log, 1, events.append)
+    log.commit(a_row(1), events.append, 1)
     log.flush()
     assert events == [["rows", 1], 1]
     await a_turn()
@@ -107,40 +85,40 @@ async def test_what_is_held_when_everything_ends_is_written_and_told_once():
 
 async def test_a_row_that_cannot_be_encoded_costs_only_its_own_caller_the_answer():
     events: list[Any] = []
-    told: list[Any] = []
-    log = GroupCommit(Watched(events, unspeakable=2))
+    answered: list[Any] = []
+    log = GroupCommit(Watched(events, unencodable=2))
 
     for number in (1, 2, 3):
-        answer(log, number, told.append)
+        log.commit(a_row(number), answered.append, number)
     await a_turn()
 
     assert events == [["row", 1], ["row", 3]]
-    assert (told[0], type(told[1]), told[2]) == (1, ValueError, 3)
+    assert (answered[0], type(answered[1]), answered[2]) == (1, ValueError, 3)
 
 
-async def test_whoever_cannot_be_told_costs_nobody_else_the_answer():
+async def test_a_callback_that_fails_costs_no_other_call_its_answer():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
     def refuse(_outcome: Any) -> None:
         raise RuntimeError("a defect")
 
-    for number, tell in ((1, events.append), (2, refuse), (3, events.append)):
-        answer(log, number, tell)
+    for number, on_result in ((1, events.append), (2, refuse), (3, events.append)):
+        log.commit(a_row(number), on_result, number)
     await a_turn()
 
     assert events == [["rows", 1, 2, 3], 1, 3]
 
 
-async def test_what_a_told_caller_ends_is_held_for_the_next_turn():
+async def test_a_call_that_a_callback_ends_is_held_for_the_next_turn():
     events: list[Any] = []
     log = GroupCommit(Watched(events))
 
     def end_another(outcome: Any) -> None:
         events.append(outcome)
-        answer(log, 2, events.append)
+        log.commit(a_row(2), events.append, 2)
 
-    answer(log, 1, end_another)
+    log.commit(a_row(1), end_another, 1)
     await a_turn()
     assert events == [["rows", 1], 1]
     await a_turn()

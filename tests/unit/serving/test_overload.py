@@ -24,8 +24,9 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, O
 from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import ENDED_AT_ONCE, BatchingCaller
 from understudy.serving.cached_inference import CachedInference
+from understudy.serving.call import Outcome
 from understudy.serving.group_commit import GroupCommit
-from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
+from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.shadow_pool import ShadowPool
 
 SPOILT = -1.0

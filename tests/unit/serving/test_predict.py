@@ -40,9 +40,10 @@ from understudy.ports.feature_store import FeatureStore
 from understudy.serving.backend_pool import BackendPool
 from understudy.serving.batching import BatchingCaller
 from understudy.serving.cached_inference import CachedInference, CacheResult
+from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.group_commit import GroupCommit
-from understudy.serving.predict import Clocks, Limits, Outcome, Predictor
+from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.shadow_pool import ShadowPool
 
 INPUTS = {"age": 41.0, "income": 2.0}
@@ -684,11 +685,10 @@ async def test_the_callers_own_mistakes_are_told_without_those_of_the_store():
 async def test_the_champion_answers_for_a_challenger_that_cannot_use_what_is_stored():
     picky = a_version("2", input_schema=FITTING_SCHEMA)
     policy = a_policy(challenger=picky, challenger_weight=100)
-    stage = Stage(policy, Stored({**STORED, "a/b~c": "many", "pair": None}))
+    store = Stored({**STORED, "a/b~c": "many", "pair": None})
+    stage = Stage(policy, store)
     stage.snapshot = PolicySnapshot({"visits": replace(policy, champion=a_version("1", input_schema=STORED_SCHEMA))})
     stage.backends["1"] = MemoryBackend(sums)
-    store = stage.predictor._features  # noqa: SLF001
-    assert isinstance(store, Stored)
     store.features = {"income": -1, "visits": 3}
 
     outcome = await stage.ask(inputs={"age": 1})

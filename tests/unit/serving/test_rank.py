@@ -19,7 +19,7 @@ from understudy.errors import (
     NotRankable,
 )
 from understudy.serving.cached_inference import CacheResult
-from understudy.serving.predict import Outcome
+from understudy.serving.call import Outcome
 
 from .test_predict import Stage, Stored, entity_in, sums
 

@@ -10,7 +10,7 @@ from understudy.core.routing.policy import Role
 from understudy.errors import HeaderInvalid
 from understudy.ports.tracing import Span
 from understudy.serving.cached_inference import CacheResult
-from understudy.serving.predict import Outcome
+from understudy.serving.call import Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 

@@ -19,7 +19,7 @@ from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHa
 from understudy.entrypoints.proxy.predict.head_cache import CachedHead, HeadCache
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
 from understudy.ports.tracing import Span, within
-from understudy.serving.predict import Outcome
+from understudy.serving.call import Outcome
 
 _log = structlog.get_logger(__name__)
 

@@ -25,8 +25,9 @@ from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Tracer, step
+from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor, OnResult
-from understudy.serving.predict import Outcome, Predictor
+from understudy.serving.predict import Predictor
 from understudy.serving.rate_limits import RateLimiter
 
 INLINE_BYTES = 32_768

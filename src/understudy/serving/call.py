@@ -1,0 +1,73 @@
+"""A call as values: what it asks, how its route was decided, what one version made of it, and its outcome."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from understudy.core.requests.predict import PredictRequest, TypedRequest
+from understudy.core.requests.rank import AssembledTreatments, Ranking, RankRequest
+from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
+from understudy.core.routing.route import Route
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.schema import Assembled
+from understudy.errors import FeaturesUnavailable, UnderstudyError
+from understudy.ports.tracing import Span
+from understudy.serving.cached_inference import CacheResult
+
+Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
+
+
+class Served(NamedTuple):
+    """What one version made of a call: a prediction, or why there is none.
+
+    ``seconds`` is what the attempt took, known of a challenger that failed.
+    """
+
+    version: ModelVersion
+    assembled: Assembled | AssembledTreatments | None
+    prediction: Prediction | Ranking | None
+    error: UnderstudyError | None
+    cache: CacheResult = CacheResult.BYPASS
+    seconds: float = 0.0
+
+
+class Stages(NamedTuple):
+    """How long the stages of a call took, in seconds."""
+
+    route: float
+    features: float
+    upstream: float
+
+
+class Outcome(NamedTuple):
+    """Everything a handler needs to answer: the receipt is there for errors too.
+
+    ``fallback_from`` is the challenger's failure when the champion answered for it.
+    """
+
+    prediction_id: str
+    route: Route
+    served: Served
+    role: Role
+    generation: int
+    fallback_from: UnderstudyError | None
+    seconds: Stages
+
+
+class Call(NamedTuple):
+    """One call under way: when it began, when its route was known and when it ends, in monotonic seconds.
+
+    ``stored`` is what the feature store had, ``None`` if it was not asked or failed. ``span`` is the call's own, while
+    tracing is on.
+    """
+
+    prediction_id: str
+    policy: ServingPolicy
+    route: Route
+    request: Request
+    started: float
+    routed: float
+    deadline: float
+    budget_seconds: float
+    stored: Mapping[str, Any] | None = None
+    feature_error: FeaturesUnavailable | None = None
+    span: Span | None = None

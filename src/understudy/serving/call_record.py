@@ -1,0 +1,149 @@
+"""What a call leaves behind: its counts, its row of the prediction log, and the attributes of its span."""
+
+from collections.abc import Callable, Mapping
+
+from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
+from understudy.core.prediction_log.row import PredictionRow, Status
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
+from understudy.errors import (
+    BackendUnavailable,
+    BadAnswer,
+    DeadlineExceeded,
+    FeaturesUnavailable,
+    Overloaded,
+    RequestError,
+    UnderstudyError,
+)
+from understudy.ports.telemetry import Telemetry
+from understudy.ports.tracing import Attributes, Span
+from understudy.serving.cached_inference import CacheResult
+from understudy.serving.call import Call, Served
+
+_STATUS: Mapping[type[UnderstudyError], Status] = {
+    DeadlineExceeded: Status.TIMEOUT,
+    BadAnswer: Status.BAD_ANSWER,
+    BackendUnavailable: Status.UNAVAILABLE,
+    FeaturesUnavailable: Status.UNAVAILABLE,
+    Overloaded: Status.UNAVAILABLE,
+}
+
+
+class CallRecorder:
+    """Counts calls, and makes their rows.
+
+    Args:
+        telemetry: Gets the counts.
+        unix: The wall clock, in seconds since the epoch.
+    """
+
+    def __init__(self, telemetry: Telemetry, unix: Callable[[], float]) -> None:
+        self._telemetry = telemetry
+        self._unix = unix
+
+    def count(self, call: Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
+        """Count the call under who answered, and a challenger that failed under itself, each with its own time."""
+        if failed is None:
+            self._count_served(served, role, seconds, _outcome_word(served.error))
+            return
+        self._count_served(failed, Role.CHALLENGER, failed.seconds, _outcome_word(failed.error))
+        word = "fallback" if served.error is None else _outcome_word(served.error)
+        self._count_served(served, role, seconds - failed.seconds, word)
+        if failed.error is not None:
+            self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
+
+    def _count_served(self, served: Served, role: Role, seconds: float, word: str) -> None:
+        """Count one version's part in a call."""
+        score = served.prediction.score if served.prediction is not None else None
+        self._telemetry.predicted(served.version, role, word, seconds, score)
+
+    def count_shadow(self, served: Served, seconds: float) -> None:
+        """Count a shadow's call."""
+        self._count_served(served, Role.SHADOW, seconds, _outcome_word(served.error))
+
+    def row(
+        self, call: Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
+    ) -> PredictionRow:
+        """Return the row of one version's answer."""
+        prediction, assembled = served.prediction, served.assembled
+        error = served.error or fallback_from
+        return PredictionRow(
+            prediction_id=call.prediction_id,
+            predicted_at=self._unix(),
+            model_version_id=served.version.id,
+            assigned_version_id=served.version.id if role is Role.SHADOW else call.route.version.id,
+            entity_id=call.request.entity_id,
+            input_hash=assembled.digest if assembled is not None else "",
+            prediction=prediction.logged if prediction is not None else b"null",
+            score=prediction.score if prediction is not None else None,
+            latency_us=int(seconds * 1_000_000),
+            role=role,
+            reason=call.route.reason,
+            bucket=call.route.bucket,
+            policy_generation=call.policy.generation,
+            rollout_id=call.policy.rollout_id,
+            cache_hit=served.cache is CacheResult.HIT,
+            status=_status(served.error, fallback_from),
+            error_code=error.code if error is not None else None,
+            defaulted=assembled.defaulted if assembled is not None else (),
+            inputs=self._logged_inputs(call, role, served) if call.policy.input_sample_percent else None,
+        )
+
+    def _logged_inputs(self, call: Call, role: Role, served: Served) -> bytes | None:
+        """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
+
+        A shadow's inputs are copies, and a forced call is a test, not traffic.
+        """
+        policy, request = call.policy, call.request
+        if (
+            role is Role.SHADOW
+            or call.route.reason is Reason.FORCED
+            or served.assembled is None
+            or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
+        ):
+            return None
+        stored = call.stored
+        if stored and served.assembled.defaulted:
+            stored = {name: value for name, value in stored.items() if name not in served.assembled.defaulted}
+        text, outcome = encode_sample(request.logged_values(served.version, stored))
+        self._telemetry.count("input_samples_total", policy.model_name, outcome)
+        return text
+
+
+def describe_call(span: Span, call: Call, role: Role, served: Served) -> None:
+    """Set a span's attributes from the registry and the policy: who answered and why; nothing that a caller sent."""
+    span.tell(
+        {
+            "understudy.model": call.policy.model_name,
+            "understudy.version": served.version.version,
+            "understudy.assigned_version": call.route.version.version,
+            "understudy.role": role.value,
+            "understudy.reason": call.route.reason.value,
+            "understudy.bucket": call.route.bucket,
+            "understudy.cache": served.cache.value,
+            "understudy.policy_generation": call.policy.generation,
+            "understudy.prediction_id": call.prediction_id,
+        }
+    )
+    if served.cache is CacheResult.HIT:
+        span.note("understudy.cache_hit")
+    if isinstance(served.error, RequestError):
+        span.tell({"error.type": served.error.code})
+    elif served.error is not None:
+        span.fail(served.error.code)
+
+
+def failure_attributes(failed: Served) -> Attributes:
+    """Return what a span says of a challenger that failed."""
+    code = failed.error.code if failed.error is not None else ""
+    return {"understudy.version": failed.version.version, "error.type": code}
+
+
+def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> Status:
+    if error is None:
+        return Status.OK if fallback_from is None else Status.FALLBACK
+    return _STATUS.get(type(error), Status.ERROR)
+
+
+def _outcome_word(error: UnderstudyError | None) -> str:
+    return "invalid_input" if isinstance(error, RequestError) else _status(error, None)

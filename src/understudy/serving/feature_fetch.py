@@ -1,0 +1,74 @@
+"""Stored features of a call: which ones it may need, and what the feature store has of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from understudy.core.routing.policy import ServingPolicy
+from understudy.core.routing.route import Route, falls_back
+from understudy.errors import FeaturesUnavailable
+from understudy.ports.feature_store import FeatureStore
+from understudy.ports.telemetry import Telemetry
+from understudy.ports.tracing import step
+from understudy.serving.call import Call
+
+
+class FeatureFetch:
+    """Fetches what a request leaves out, within a timeout of its own and the call's deadline.
+
+    Args:
+        store: ``None`` when no feature store is set up.
+        telemetry: Counts fetches, missing features and values that do not fit.
+        timeout_seconds: Longest wait for the store.
+        now: The monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, store: FeatureStore | None, telemetry: Telemetry, timeout_seconds: float, now: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._timeout_seconds = timeout_seconds
+        self._now = now
+
+    async def fetch(self, call: Call, wanted: Sequence[str]) -> Call:
+        """Return the call with what the store has of those features that the request leaves out."""
+        if not wanted:
+            return call
+        inputs = call.request.inputs
+        names = [name for name in wanted if name not in inputs]
+        if not names:
+            return call
+        if self._store is None:
+            return call._replace(feature_error=FeaturesUnavailable("no feature store is set up"))
+        budget = min(self._timeout_seconds, call.deadline - self._now())
+        try:
+            with step("features"):
+                async with asyncio.timeout(budget):
+                    found = await self._store.fetch(call.policy.model_name, call.request.entity_id, names, budget)
+        except TimeoutError:
+            error = FeaturesUnavailable(f"the feature store did not answer within {budget * 1000:.0f} ms")
+        except FeaturesUnavailable as problem:
+            error = problem
+        else:
+            self._telemetry.count("feature_fetch_total", "ok")
+            for name in names:
+                if name not in found:
+                    self._telemetry.count("feature_missing_total", call.policy.model_name, name)
+            return call._replace(stored=found)
+        self._telemetry.count("feature_fetch_total", "error")
+        return call._replace(feature_error=error)
+
+    def count_unfit(self, model_name: str, stored: Mapping[str, Any], defaulted: Sequence[str]) -> None:
+        """Count the features that the store has, and whose default was taken because the stored value does not fit."""
+        for name in defaulted:
+            if name in stored:
+                self._telemetry.count("feature_missing_total", model_name, name)
+
+
+def names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
+    """Return the stored features that the call may need: its version's, and the champion's if that may stand in."""
+    names = route.version.input_schema.stored_names
+    if not falls_back(policy, route):
+        return names
+    return tuple(dict.fromkeys(names + policy.champion.input_schema.stored_names))
