@@ -11,7 +11,8 @@ from rollout_world import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments import PostgresExperimentLog
 from understudy.adapters.postgres.windows import PostgresWindowLog
-from understudy.core.canary.decision import Check, Verdict
+from understudy.core.canary.decision import Verdict
+from understudy.core.canary.outcome_check import OUTCOME
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
@@ -95,7 +96,7 @@ async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict
     assert before.phase is Phase.PROGRESSING
     assert state.phase is Phase.FAILED
     assert "outcome 0.025 vs 0.05 = 0.5x" in state.reason
-    assert [row["state"] for row in verdicts[0].evidence if row["check"] == Check.OUTCOME] == ["fail"]
+    assert [row["state"] for row in verdicts[0].evidence if row["check"] == OUTCOME] == ["fail"]
     again = replayed(verdicts[0])
     assert again is not None
     assert again.agrees

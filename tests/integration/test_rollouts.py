@@ -10,11 +10,10 @@ import pytest
 from understudy.adapters.postgres.lease import PostgresLease
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.canary.decision import Verdict
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import (
     Command,
-    Look,
     Observation,
     Order,
     Phase,
@@ -191,7 +190,7 @@ async def test_a_monitor_whose_lease_is_over_writes_nothing(world, database_url)
 async def test_a_rollback_gives_the_policy_back_its_salt_and_leaves_the_challenger_at_weight_0(world):
     view = await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
 
-    view = await moved_on(world, view, decision=Look(Verdict.ROLL_BACK, "errors"))
+    view = await moved_on(world, view, decision=Decision(Verdict.ROLL_BACK, "errors"))
 
     policy = await policy_of(world)
     assert (policy["challenger"], policy["challenger_weight"], policy["salt"], policy["rollout_id"]) == (
@@ -462,7 +461,7 @@ async def test_an_old_champion_that_is_shown_calls_as_a_shadow_comes_back_all_th
     elif way == "abort":
         await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
     else:
-        await moved_on(world, view, decision_after_promotion=Look(Verdict.ROLL_BACK, "errors"))
+        await moved_on(world, view, decision_after_promotion=Decision(Verdict.ROLL_BACK, "errors"))
 
     policy = await policy_of(world)
     assert (policy["champion"], policy["challenger"], policy["challenger_weight"]) == ("6", "7", 0)

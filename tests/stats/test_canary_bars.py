@@ -24,9 +24,10 @@ from stats.worlds import (
 )
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Check, Verdict
+from understudy.core.canary.decision import Verdict
+from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.reference_rule import evaluate_seed
+from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.histogram import Histogram, merged
 from understudy.core.windows.strata import join_strata, stratify
@@ -254,7 +255,7 @@ def test_the_seeds_rule_rolls_an_identical_model_back():
     outcomes = []
     for seed in runs(short=3, full=100):
         windows = Traffic(world, seed).windows(0, 120, 50.0)
-        looks = [evaluate_seed(windows, stage, 60.0 * minute + 5) for minute in range(1, 31)]
+        looks = [evaluate_reference_rule(windows, stage, 60.0 * minute + 5) for minute in range(1, 31)]
         outcomes.append(any(look.verdict is Verdict.ROLL_BACK for look in looks))
 
     say("the seed's rule on an equal model (bar: it fails)", f"{sum(outcomes)} of {len(outcomes)} in half an hour")
@@ -271,7 +272,7 @@ def test_without_the_second_key_unlike_entities_would_roll_equal_challengers_bac
         strata = stratify(Traffic(world, seed).windows(0, 360, 10.0), ROLLOUT)
         stage = Stage("fraud", "42", ROLLOUT, (0.0,), 5, 10.0, {1: 10.0})
         decision = judge(strata, policy, stage, 360.0 * WINDOW_SECONDS + 5)
-        errors = next(row for row in decision.evidence if row.check is Check.ERROR_RATE)
+        errors = next(row for row in decision.evidence if row.check is ERROR_RATE)
         with_one_key += (errors.evidence or 0) >= (errors.evidence_needed or 0)
         with_both += decision.verdict is Verdict.ROLL_BACK
 

@@ -27,7 +27,7 @@ from drift_traffic import (
 from understudy.core.drift.baseline import CategoricalBaseline
 from understudy.core.drift.detector import judge_drift
 from understudy.core.drift.limits import DriftPolicy
-from understudy.core.drift.reference_rule import judge_drift_as_the_seed
+from understudy.core.drift.reference_rule import judge_by_reference_rule
 from understudy.core.drift.report import DriftState
 from understudy.core.drift.subject_window import SubjectWindow, categorical_window
 from understudy.core.windows.window import ANALYSIS_BUCKETS
@@ -166,7 +166,7 @@ def test_the_rules_that_this_replaces_fail_the_same_bars():
     usual = windows_of(fresh_hour(generator) for _ in range(200))
     shifted = windows_of(fresh_hour(generator, 1.0) for _ in range(200))
 
-    by_the_seed = sum(judge_drift_as_the_seed("p", BASELINE, [window]).state is DriftState.DRIFT for window in shifted)
+    by_the_seed = sum(judge_by_reference_rule("p", BASELINE, [window]).state is DriftState.DRIFT for window in shifted)
     rows = np.array([sum(window.bucket_rows) for window in usual])
     means = np.array([sum(window.bucket_sums) for window in usual]) / 1e6 / rows
     by_plain_error = int((np.abs(means - BASELINE.mean) > 3 * BASELINE.standard_deviation / np.sqrt(rows)).sum())

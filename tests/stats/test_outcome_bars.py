@@ -1,4 +1,4 @@
-"""The bar of a declared outcome in a rollout: an equal challenger is hardly ever taken back for it, at any look.
+"""The bar of a declared outcome in a rollout: an equal challenger is hardly ever taken back for it, at any analysis.
 
 Short by default; ``UNDERSTUDY_STATS=full`` makes more runs. ``pytest -s`` shows each figure beside its bar.
 """
@@ -10,10 +10,11 @@ from statistics import median
 import numpy as np
 import pytest
 
-from understudy.core.canary.check_input import Look
-from understudy.core.canary.decision import Check, CheckState
-from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
-from understudy.core.canary.outcome_check import judge_outcome
+from understudy.core.canary.check_input import CheckInput
+from understudy.core.canary.checks import needed_of
+from understudy.core.canary.decision import CheckState
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.outcome_check import OUTCOME, judge_outcome
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 
@@ -22,8 +23,8 @@ STEPS = (2, 5, 10, 25, 50)
 MINUTES_A_STEP = 60
 ENTITIES_A_MINUTE = 500
 POLICY = CanaryPolicy(outcome="converted")
-NEEDED = needed_of(POLICY)[Check.OUTCOME]
-LOOK = Look(stratify([], 1), POLICY, Stage("fraud", "42", 1, (0.0,), 5, 50.0, {1: 50.0}), (0,), 0)
+NEEDED = needed_of(POLICY)[OUTCOME.name]
+INPUTS = CheckInput(stratify([], 1), POLICY, Stage("fraud", "42", 1, (0.0,), 5, 50.0, {1: 50.0}), (0,), 0)
 
 
 def difference(entities: np.ndarray, converted: np.ndarray) -> Difference:
@@ -54,7 +55,8 @@ def entities_until_rolled_back(ratio: float, change: float, seed: int) -> int | 
             converted += random.binomial(came, [ratio, ratio * change])
             if entities.min() < 2:
                 continue
-            if judge_outcome(LOOK, difference(entities, converted), NEEDED).state is CheckState.FAIL:
+            inputs = INPUTS._replace(outcome=difference(entities, converted))
+            if judge_outcome(inputs, NEEDED).state is CheckState.FAIL:
                 return int(entities[1])
     return None
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from understudy.core.statistics.difference import compare
 from understudy.core.statistics.sample_size import (
     Effect,
-    SeedSampleSize,
+    ReferenceSampleSize,
     entities_per_arm,
+    reference_sample_size,
     relative_change,
     sample_inflation_ratio,
-    seed_sample_size,
     when_known,
 )
 from understudy.errors import NotRegistered
@@ -71,7 +71,7 @@ class AbSizes(NamedTuple):
     """Until the answer is known if half of the entities meet the challenger; ``None`` for never, as things are."""
     days_today: int | None
     """The same at today's weight; ``None`` also when that is 0 or 100."""
-    seed: SeedSampleSize | None
+    seed: ReferenceSampleSize | None
     """What seed 003 says, for a relative change."""
 
 
@@ -98,7 +98,7 @@ async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
         looks=question.looks,
         days_even=_days(effect, baseline, (0.5, 0.5), inflation),
         days_today=_days(effect, baseline, shares, inflation) if all(shares) else None,
-        seed=seed_sample_size(question.wanted.amount) if question.wanted.is_relative else None,
+        seed=reference_sample_size(question.wanted.amount) if question.wanted.is_relative else None,
     )
 
 

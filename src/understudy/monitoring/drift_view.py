@@ -193,7 +193,7 @@ def _recent(drift: Drift, hours: Sequence[SubjectWindow], rule: DriftRule) -> li
     used = [hour for hour in hours if hour.start_seconds in judged]
     if drift.since_seconds is not None:
         return [hour for hour in used if hour.start_seconds >= drift.since_seconds]
-    is_all = rule.is_seed and drift.subject == PREDICTION
+    is_all = rule.is_reference and drift.subject == PREDICTION
     return used if is_all else used[-rule.policy.recent_windows :]
 
 

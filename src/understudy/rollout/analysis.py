@@ -7,7 +7,7 @@ from understudy.core.canary.decision import Decision
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.canary.reference_rule import evaluate_seed
+from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
@@ -29,7 +29,7 @@ def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: D
         outcome: Challenger less champion, where the rollout is to be judged by one.
     """
     if view.record.state.plan.canary_policy == SEED:
-        return evaluate_seed(windows, stage_of(view), now)
+        return evaluate_reference_rule(windows, stage_of(view), now)
     return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
 
 

@@ -13,7 +13,7 @@ from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
-from understudy.core.rollout.state import Look, Observation, Phase, Transition, WarmUpResult
+from understudy.core.rollout.state import Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
 from understudy.core.routing.proxy_liveness import is_confirmed_since, stale_words
@@ -301,16 +301,12 @@ def _observation(view: RolloutView, seen: _Seen) -> Observation:
     return Observation(
         now=view.read_at,
         policy=view.policy,
-        decision=_word(seen.decision),
-        decision_after_promotion=_word(seen.after_promotion),
+        decision=seen.decision,
+        decision_after_promotion=seen.after_promotion,
         requests=seen.requests,
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
     )
-
-
-def _word(decision: Decision | None) -> Look | None:
-    return None if decision is None else Look(decision.verdict, decision.reason)
 
 
 def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
@@ -357,7 +353,7 @@ def _judged(
             "stage": asdict(stage_of(view)),
             **stored,
             "outcome": None if outcome is None else outcome._asdict(),
-            "decision": decision.reason,
+            "decision": decision.sentence,
         },
         policy_of(view).to_json(),
     )

@@ -3,7 +3,9 @@
 from collections.abc import Collection
 from enum import StrEnum
 
-from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.checks import BY_NAME
+from understudy.core.canary.decision import CheckState, Decision, Evidence
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
 from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor
 from understudy.ports.rollout_store import RolloutView
@@ -64,7 +66,7 @@ class RolloutGauges:
             begin_counts(self._telemetry, state.model_name)
         gauges: dict[_Labels, float] = {("rollout_stage_ratio", state.model_name): state.weight_percent / 100}
         for row in () if decision is None else decision.evidence:
-            gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.value))
+            gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.name))
         for (name, *labels), value in gauges.items():
             self._telemetry.set(name, value, *labels)
         self._drop(self._shown.get(view.record.id, set()) - gauges.keys())
@@ -108,7 +110,7 @@ def begin_counts(telemetry: Telemetry, model_name: str) -> None:
     A counter that first appears with 1 has not increased, for Prometheus.
     """
     for trigger in Trigger:
-        for reason in (*(check.value for check in Check), NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
+        for reason in (*BY_NAME, NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
             telemetry.count("rollbacks_total", model_name, trigger.value, reason, by=0)
     for phase, reasons in _TRANSITIONS:
         for reason in reasons:
@@ -121,7 +123,7 @@ def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
         gauges["canary_check_value", *labels] = row.change
     if row.limit is not None:
         gauges["canary_check_limit", *labels] = row.limit
-    if row.check is Check.SAMPLE_RATIO and row.evidence is not None:
+    if row.check is SAMPLE_RATIO and row.evidence is not None:
         # Evidence against the split that may be looked at at any time: its inverse is a p-value that may, too.
         gauges["experiment_srm_p_value", *labels[:2]] = 1 / max(row.evidence, 1.0)
     return gauges
@@ -129,7 +131,7 @@ def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
 
 def _failing(decision: Decision | None) -> list[str]:
     rows = () if decision is None else decision.evidence
-    return [row.check.value for row in rows if row.state is CheckState.FAIL]
+    return [row.check.name for row in rows if row.state is CheckState.FAIL]
 
 
 def _trigger_of(before: RolloutState, transition: Transition) -> Trigger | None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from understudy import __version__
 from understudy.core.canary.analysis import judge
+from understudy.core.canary.checks import evidence_from_json
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.statistics.difference import Difference
@@ -50,7 +51,7 @@ def read_evidence(event: RolloutEventRecord) -> list[Evidence]:
         ValueError: They are not what was written.
     """
     try:
-        rows = [Evidence.from_json(row) for row in event.evidence]
+        rows = [evidence_from_json(row) for row in event.evidence]
     except (LookupError, TypeError, ValueError) as problem:
         raise ValueError(f"its evidence cannot be read: {type(problem).__name__}: {problem}") from problem
     for _, _, *figures in rows:
@@ -86,10 +87,10 @@ def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision
 
 def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:
     """Whether the verdict and the checks that decide are the stored ones; the same code also says the same."""
-    stored = [Evidence.from_json(row) for row in event.evidence]
+    stored = [evidence_from_json(row) for row in event.evidence]
     if decision.verdict is not event.verdict or _deciding(decision.evidence) != _deciding(stored):
         return False
-    return event.code_version != __version__ or decision.reason == event.inputs.get("decision")
+    return event.code_version != __version__ or decision.sentence == event.inputs.get("decision")
 
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:

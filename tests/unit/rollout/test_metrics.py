@@ -6,7 +6,11 @@ import pytest
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
+from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
+from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor, begin
@@ -27,12 +31,12 @@ def a_view(state: RolloutState = STATE, rollout_id: int = 1) -> RolloutView:
     return RolloutView(record, POLICY, {}, 2, 2, {}, 200.0)
 
 
-def a_row(check: Check = Check.ERROR_RATE, state: CheckState = CheckState.FAIL, change: float | None = 2.0) -> Evidence:
+def a_row(check: Check = ERROR_RATE, state: CheckState = CheckState.FAIL, change: float | None = 2.0) -> Evidence:
     return Evidence(check, state, 0.01, 0.02, change, 1.5, 3.0, 1.0, 500.0, 200.0, 30.0, 20.0, 9_000, 1_000)
 
 
 def a_decision(*rows: Evidence) -> Decision:
-    return Decision(Verdict.HOLD, "HOLD: early", rows or (a_row(),))
+    return Decision(Verdict.HOLD, "early", rows or (a_row(),))
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(gauges, te
 
 
 def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauges(gauges, telemetry):
-    gauges.show(a_view(), a_decision(a_row(), a_row(Check.SLOW_TAIL)))
+    gauges.show(a_view(), a_decision(a_row(), a_row(SLOW_TAIL)))
     gauges.show(a_view(), a_decision(a_row(state=CheckState.TOO_EARLY, change=None)))
 
     later = dict(telemetry.gauges)
@@ -73,7 +77,7 @@ def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauge
 
 
 def test_the_evidence_against_the_split_is_a_p_value_that_goes_with_its_rollout(gauges, telemetry):
-    gauges.show(a_view(), a_decision(a_row(Check.SAMPLE_RATIO)))
+    gauges.show(a_view(), a_decision(a_row(SAMPLE_RATIO)))
     shown = telemetry.gauges["experiment_srm_p_value", "churn", "7"]
     gauges.forget(1)
 
@@ -87,7 +91,7 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(gauges, te
     counted = {labels[2:] for labels in telemetry.counts if labels[0] == "rollbacks_total"}
 
     assert set(telemetry.counts.values()) == {0}
-    assert {("canary", check.value) for check in Check} <= counted
+    assert {("canary", name) for name in BY_NAME} <= counted
     transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
     assert {("WAITING", why.value) for why in WaitingFor} <= transitions
     assert {

@@ -27,7 +27,7 @@ DECISION = judge(STRATA, POLICY, STAGE, NOW)
 
 def stored(**changes: Any) -> RolloutEventRecord:
     """Return the event of a decision as it comes back from Postgres."""
-    inputs = {"now": NOW, "stage": asdict(STAGE), "strata": strata_to_text(STRATA), "decision": DECISION.reason}
+    inputs = {"now": NOW, "stage": asdict(STAGE), "strata": strata_to_text(STRATA), "decision": DECISION.sentence}
     event = {
         "evidence": [row.to_json() for row in DECISION.evidence],
         "inputs": inputs,

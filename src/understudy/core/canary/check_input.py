@@ -1,22 +1,33 @@
-"""What a check of a canary analysis is given, and the row of evidence that it comes to."""
+"""Check input: what each check of a canary analysis is given, and the row of evidence that it comes to."""
 
 from collections.abc import Callable
 from math import exp, log
 from typing import NamedTuple
 
-from understudy.core.canary.decision import Check, CheckState, Evidence, is_beyond
+from understudy.core.canary.decision import Check, CheckState, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import Processes, Restarts, processes_of
 from understudy.core.windows.strata import Strata
 
 INTERVAL_ALPHA = 0.05
-"""Intervals hold at all looks together with 95 %."""
+"""Intervals hold at all analyses together with 95 %."""
 _MAX_LOG = 690.0
 """Just below the logarithm of the largest float."""
 
 
-class Look(NamedTuple):
-    """What a check looks at: windows that are closed, and where each stage begins among them."""
+class Keys(NamedTuple):
+    """Logarithms of the evidence against chance, of what it needs, and of the evidence across entities."""
+
+    against_chance: float
+    needed: float
+    across_entities: float
+    leading_restart: int | None = None
+    """First window of the process against chance that says the most, if it began within a stage."""
+
+
+class CheckInput(NamedTuple):
+    """What a check compares: windows that are closed, and where each stage begins among them."""
 
     strata: Strata
     policy: CanaryPolicy
@@ -27,6 +38,12 @@ class Look(NamedTuple):
     """Index of the first window in which latency is judged."""
     restarts: Restarts | None = None
     """Processes that have begun within stages; ``None`` where none ever does."""
+    outcome: Difference | None = None
+    """Challenger less champion of the outcome that the policy names; ``None`` while nothing is known."""
+    is_error_detectable: bool = False
+    """Whether the error ratio that the policy asks about would have been seen by now."""
+    early_failure: Keys | None = None
+    """Evidence that the challenger fails from its first calls on, which then stands for that of the error rate."""
 
     @property
     def requests(self) -> tuple[int, int]:
@@ -45,20 +62,10 @@ class Look(NamedTuple):
     def processes_of_stages(self) -> Processes:
         """Return where evidence about latency and scores begins: with stages alone.
 
-        The pods of one side have a bad few minutes, and of a few windows the variance between them cannot be told:
-        anew every three minutes, equal versions on pods that wander were taken back (ADR 51).
+        The pods of one side have a bad few minutes, and a few windows do not show the variance between them: with a
+        restart every three minutes, equal versions on pods whose latency wanders were rolled back (ADR 51).
         """
         return processes_of(self.firsts, self.stage.planned)
-
-
-class Keys(NamedTuple):
-    """Logarithms of the evidence against chance, of what it needs, and of the evidence across entities."""
-
-    against_chance: float
-    needed: float
-    across_entities: float
-    telling: int | None = None
-    """The first window of the process against chance that says the most, if it began within a stage."""
 
 
 class Comparison(NamedTuple):
@@ -72,12 +79,12 @@ class Comparison(NamedTuple):
 
 
 def evidence_row(
-    look: Look, check: Check, comparison: Comparison, limit: float, keys: Keys, *, is_enough: bool
+    inputs: CheckInput, check: Check, comparison: Comparison, limit: float, keys: Keys, *, is_enough: bool
 ) -> Evidence:
     """Return a row; it fails when both keys say so, and passes only if ``is_enough`` was seen and nothing worse."""
-    second_needed = -log(look.policy.across_entities_alpha)
+    second_needed = -log(inputs.policy.across_entities_alpha)
     state = CheckState.OK if is_enough else CheckState.TOO_EARLY
-    if is_beyond(check, comparison.change_low, comparison.change_high, limit):
+    if check.is_beyond(comparison.change_low, comparison.change_high, limit):
         state = CheckState.UNPROVEN
     if keys.against_chance >= keys.needed:
         state = CheckState.FAIL if keys.across_entities >= second_needed else CheckState.TOO_EARLY
@@ -90,26 +97,28 @@ def evidence_row(
         finite_exp(keys.needed),
         finite_exp(keys.across_entities),
         finite_exp(second_needed),
-        *look.requests,
+        *inputs.requests,
     )
 
 
-def told_since(look: Look, row: Evidence, keys: Keys, comparison: Callable[[int], Comparison]) -> Evidence:
-    """Return a failing row with the figures of the windows that tell, where these are the rollout's last ones.
+def since_leading_restart(
+    inputs: CheckInput, row: Evidence, keys: Keys, comparison: Callable[[int], Comparison]
+) -> Evidence:
+    """Return a failing row with the figures since the leading restart, if one within a stage says the most.
 
     Of a challenger that was fine for days the figures of all its days would say that it is. The windows were chosen by
     what is in them, so no interval holds.
 
     Args:
-        look: What is looked at.
+        inputs: What is compared.
         row: Of all windows.
         keys: Its evidence.
         comparison: Returns what is compared from a window on.
     """
-    if row.state is not CheckState.FAIL or keys.telling is None:
+    if row.state is not CheckState.FAIL or keys.leading_restart is None:
         return row
-    found = comparison(keys.telling)._replace(change_low=None, change_high=None)
-    return row._replace(**found._asdict(), since=float(look.strata.starts[keys.telling]))
+    found = comparison(keys.leading_restart)._replace(change_low=None, change_high=None)
+    return row._replace(**found._asdict(), since=float(inputs.strata.starts[keys.leading_restart]))
 
 
 def finite_exp(logarithm: float) -> float:

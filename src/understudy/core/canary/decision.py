@@ -1,8 +1,8 @@
-"""What one look at a rollout comes to, as values: for people, for tables, and for the executor."""
+"""What a canary analysis comes to, as values: for people, for tables, and for the executor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from math import inf
 from typing import Any, NamedTuple
 
@@ -20,18 +20,50 @@ class Verdict(StrEnum):
     INVALID = "INVALID"
 
 
-class Check(StrEnum):
-    """What is compared."""
+class Unit(Enum):
+    """What the values of a check's two sides are."""
 
-    ERROR_RATE = "error_rate"
-    SLOW_TAIL = "slow_tail"
-    TYPICAL_LATENCY = "typical_latency"
-    SCORE_SHIFT = "score_shift"
-    OUTCOME = "outcome"
-    """Only where one was declared."""
-    SAMPLE_RATIO = "sample_ratio"
-    P99_LATENCY = "p99_latency"
-    """Only of the seed's rule."""
+    RATE = auto()
+    """A share, 0 to 1; where the champion's is 0, the ratio of the two is infinite."""
+    SECONDS = auto()
+    NUMBER = auto()
+    COUNT = auto()
+
+
+class Worse(Enum):
+    """Which side of its limit a change is on when the challenger is worse."""
+
+    ABOVE = auto()
+    EITHER_SIDE = auto()
+    """Above the limit or below its negative: the value may move either way."""
+    BEYOND_LIMIT = auto()
+    """Above a limit above 1, and below one up to 1: what more of it means, the policy says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is compared, and how its values are read."""
+
+    name: str
+    """In JSON and in the labels of metrics."""
+    title: str
+    """In texts."""
+    unit: Unit
+    worse: Worse = Worse.ABOVE
+    is_in_deviations: bool = False
+    """Whether the change is a difference in standard deviations of the champion's; otherwise it is a ratio."""
+    has_interval: bool = False
+    """Whether sentences tell both bounds of the change, not only the lower one."""
+    is_drawn: bool = True
+    """Whether a rollout's page draws its change and its evidence over time."""
+
+    def is_beyond(self, low: float | None, high: float | None, limit: float | None) -> bool:
+        """Return whether an interval of the change lies wholly beyond its limit, on the worse side."""
+        if low is None or limit is None:
+            return False
+        if self.worse is Worse.BEYOND_LIMIT and limit <= 1:
+            return high is not None and high < limit
+        return low > limit or (self.worse is Worse.EITHER_SIDE and high is not None and high < -limit)
 
 
 class CheckState(StrEnum):
@@ -48,10 +80,8 @@ class CheckState(StrEnum):
 class Evidence(NamedTuple):
     """One check, as a row of a table. ``None`` stands for what is not known or does not apply.
 
-    The sides' values and the change are: rates (0 to 1) and their ratio for ``error_rate`` and ``slow_tail``, seconds
-    and their ratio for ``typical_latency`` and ``p99_latency``, scores and the difference in standard deviations of the
-    champion's for ``score_shift``, means by entity and their ratio for ``outcome``, entities and the ratio of the
-    challenger's share to the policy's for ``sample_ratio``.
+    The sides' values are in the check's unit, and their change is a ratio, or a difference in standard deviations of
+    the champion's. Those of ``sample_ratio`` are entities, and its change is the challenger's share over the policy's.
     """
 
     check: Check
@@ -60,7 +90,7 @@ class Evidence(NamedTuple):
     challenger: float | None
     change: float | None
     change_low: float | None
-    """The change is at least this, at all looks of the rollout with 95 % confidence."""
+    """The change is at least this, at all analyses of the rollout together with 95 % confidence."""
     change_high: float | None
     limit: float | None
     """The change that is tolerated."""
@@ -78,44 +108,17 @@ class Evidence(NamedTuple):
     @property
     def is_beyond_limit(self) -> bool:
         """Whether the whole interval of the change lies on the wrong side of the limit."""
-        return is_beyond(self.check, self.change_low, self.change_high, self.limit)
+        return self.check.is_beyond(self.change_low, self.change_high, self.limit)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object; infinity becomes ``null``, and :meth:`from_json` knows it from the unknown.
+        """Return the row as a JSON object.
 
-        ``since`` is there only if it says something.
+        Infinity becomes ``null``, which :func:`understudy.core.canary.checks.evidence_from_json` tells from the
+        unknown; ``since`` is there only if it says something.
         """
         document = {name: None if value == inf else value for name, value in self._asdict().items()}
+        document["check"] = self.check.name
         return {name: value for name, value in document.items() if name != "since" or value is not None}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Evidence":
-        """Return the row that :meth:`to_json` wrote.
-
-        A ``change_high`` of ``null`` beside a ``change_low`` is an interval without an upper bound; a ``change`` of
-        ``null`` is infinite where a rate is compared with none.
-        """
-        row = cls(**{**document, "check": Check(document["check"]), "state": CheckState(document["state"])})
-        if row.change_low is not None and row.change_high is None:
-            row = row._replace(change_high=inf)
-        is_infinite = row.check in RATES and row.change is None and row.champion == 0 and bool(row.challenger)
-        return row._replace(change=inf) if is_infinite else row
-
-
-RATES = (Check.ERROR_RATE, Check.SLOW_TAIL)
-"""Checks of shares, whose change is a ratio that is infinite when the champion has none."""
-
-
-def is_beyond(check: Check, low: float | None, high: float | None, limit: float | None) -> bool:
-    """Return whether an interval lies beyond its limit as a whole.
-
-    A mean score may move either way, and an outcome of which more is better has its limit below.
-    """
-    if low is None or limit is None:
-        return False
-    if check is Check.OUTCOME and limit <= 1:
-        return high is not None and high < limit
-    return low > limit or (check is Check.SCORE_SHIFT and high is not None and high < -limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +127,25 @@ class Decision:
 
     verdict: Verdict
     reason: str
+    """What was found, or what is missing."""
     evidence: tuple[Evidence, ...] = ()
     missing_requests: int | None = None
     """How many more challenger requests, about, an ``ADVANCE`` waits for; ``None`` when it waits for something else."""
     needs_human: bool = False
     """The stage's time is over and it can still not be decided."""
+    place: str = ""
+    """Whom the verdict is about, and when: ``fraud v42 at 10 % (minute 69)``; empty while it is undecided."""
+
+    @property
+    def sentence(self) -> str:
+        """Verdict, place and reason in one sentence."""
+        return f"{self.verdict.replace('_', ' ')}{self.place and f' {self.place}'}: {self.reason}"
 
     def to_json(self) -> Mapping[str, Any]:
         """Return it as a JSON object."""
         return {
             "verdict": self.verdict,
-            "reason": self.reason,
+            "reason": self.sentence,
             "evidence": [row.to_json() for row in self.evidence],
             "missing_requests": self.missing_requests,
             "needs_human": self.needs_human,

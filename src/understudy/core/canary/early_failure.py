@@ -10,36 +10,38 @@ from math import inf, log
 
 import numpy as np
 
-from understudy.core.canary.check_input import Keys, Look
-from understudy.core.canary.rate_checks import FIRST_CALLS_STAKE, RateCheck, by_bucket
+from understudy.core.canary.check_input import CheckInput, Keys
+from understudy.core.canary.rate_checks import RateCheck, by_bucket
 from understudy.core.statistics.sequential_evidence import log_rate_evidence, rate_gains
 
+EARLY_FAILURE_ALPHA_SHARE = 0.05
+"""Early failure's share of the error rate's alpha, fixed before the rollout starts; the windows have the rest."""
 FAILED_RATIO = 0.8
-"""Of the entities that met the challenger, those that it failed: after a quarter of a minute in which it served well it
-takes a minute of failing to get there, and by then the windows tell."""
+"""Share of the entities that met the challenger whose calls it failed. After fifteen seconds in which it served well it
+takes a minute of failures to get there, and by then the windows show them."""
 MIN_BUCKETS = 5
-"""Analysis buckets with failing entities; so there are at least as many of these."""
+"""Analysis buckets with failing entities, and so the least number of these."""
 MIN_SECONDS = 10.0
 """Since its first share. A version that is slow to come up fails its first callers and serves the next ones."""
 
 
-def first_calls(look: Look, errors: RateCheck, log_needed: float, now: float) -> Keys | None:
+def early_failure(inputs: CheckInput, errors: RateCheck, log_needed: float, now: float) -> Keys | None:
     """Return the evidence that the challenger fails from its first calls on, or ``None`` when there is not enough.
 
     Args:
-        look: At all windows that have begun.
+        inputs: Of all windows that have begun.
         errors: Its error rate.
         log_needed: Logarithm of the evidence that is needed.
         now: Seconds since the epoch.
     """
-    rates = errors.rates.cut(look.firsts[0])
+    rates = errors.rates.cut(inputs.firsts[0])
     failing = float(rates.bad_challenger.sum())
-    buckets = int(np.count_nonzero(errors.buckets.value_challenger[look.firsts[0] :].any(axis=0)))
-    has_lasted = now - look.stage.starts[0] >= MIN_SECONDS
+    buckets = int(np.count_nonzero(errors.buckets.value_challenger[inputs.firsts[0] :].any(axis=0)))
+    has_lasted = now - inputs.stage.starts[0] >= MIN_SECONDS
     if not has_lasted or buckets < MIN_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
         return None
     against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
-    across_entities = float(by_bucket(errors, np.array([look.firsts[0]]))[0])
-    keys = Keys(log(FIRST_CALLS_STAKE) + against_chance, log_needed, across_entities)
-    is_enough = keys.against_chance >= log_needed and across_entities >= -log(look.policy.across_entities_alpha)
+    across_entities = float(by_bucket(errors, np.array([inputs.firsts[0]]))[0])
+    keys = Keys(log(EARLY_FAILURE_ALPHA_SHARE) + against_chance, log_needed, across_entities)
+    is_enough = keys.against_chance >= log_needed and across_entities >= -log(inputs.policy.across_entities_alpha)
     return keys if is_enough else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isfinite, log
+from math import isfinite
 from typing import Any, NamedTuple, Self
 
 from understudy.core.windows.window import WINDOW_SECONDS
@@ -54,7 +54,7 @@ class CanaryPolicy:
     """
 
     alpha: float = 0.01
-    """Chance that a whole rollout of an equal version is rolled back, over all its looks and checks."""
+    """Chance that a whole rollout of an equal version is rolled back, over all its analyses and checks."""
     error_rate_share: float = 0.5
     """Of ``alpha``; the shares of the checks in use are scaled to 1."""
     slow_tail_share: float = 0.25
@@ -70,14 +70,14 @@ class CanaryPolicy:
     score_shift_limit: float | None = None
     """In standard deviations of the champion's scores; ``None`` leaves the check out."""
     outcome: str | None = None
-    """Name of the outcome that must not get worse; ``None`` leaves the check out. It only takes back."""
+    """Name of the outcome that must not get worse; ``None`` leaves the check out. It can only roll back."""
     outcome_limit_ratio: float = 0.05
     """How much worse it may be, as a share of the champion's."""
     outcome_within_seconds: float = 3_600.0
     """How long after an entity's first call its outcomes count, and before which it does not count itself."""
     outcome_lower_is_better: bool = False
     across_entities_alpha: float = 0.05
-    """Of the second key, which guards against entities that are unlike each other; the first guards against chance."""
+    """Of the second key, which guards against entities that differ from each other; the first guards against chance."""
     sample_ratio_alpha: float = 1e-4
     min_requests: int = 100
     """Judged challenger requests of the stage."""
@@ -85,10 +85,10 @@ class CanaryPolicy:
     """Entities that met the challenger, in the rollout."""
     dwell_seconds: float = 1_800.0
     maximum_seconds: float = 21_600.0
-    """Time in one stage after which a person is asked."""
+    """Time in one stage after which an operator is asked."""
     detectable_ratio: float = 2.0
     """The error ratio that must have been visible before traffic is added, from ``detectable_weight_percent`` on. At a
-    smaller weight a larger one will do, so that what all callers may have suffered unseen is the same."""
+    smaller weight a larger one will do, so that the harm that callers may have had undetected is the same."""
     detectable_weight_percent: float = 25.0
     error_rate_floor: float = 0.005
     """A champion with fewer errors than this counts as having them when that is asked: of 0.01 % the double would take
@@ -169,28 +169,13 @@ class Stage:
     weights_percent: Mapping[int, float]
     """The challenger's weight under each policy generation of the rollout."""
     split_from: float = 0.0
-    """The split is judged from here on, in seconds since the epoch: a person has seen to what was wrong before."""
+    """The split is judged from here on, in seconds since the epoch: an operator resumed the rollout then."""
     restart_seconds: float | None = None
-    """Evidence also begins anew this often, and a stage's last minute is looked at by itself; ``None``, neither: as it
-    was with verdicts of earlier releases, and is after a promotion."""
+    """Evidence also begins anew this often, and a stage's last minute is checked for a recent regression; ``None``,
+    neither: as in verdicts of earlier releases, and after a promotion."""
 
     def __post_init__(self) -> None:
         if not self.starts:
             raise ValueError("stage: starts: expected at least one")
         if self.restart_seconds is not None and self.restart_seconds < WINDOW_SECONDS:
             raise ValueError(f"stage: restart_seconds: expected {WINDOW_SECONDS} or more, got {self.restart_seconds!r}")
-
-
-def needed_of(policy: CanaryPolicy) -> dict[str, float]:
-    """Return for each check in use the logarithm of the evidence that it needs."""
-    shares = {
-        "error_rate": policy.error_rate_share,
-        "slow_tail": policy.slow_tail_share,
-        "typical_latency": policy.typical_latency_share,
-    }
-    if policy.score_shift_limit is not None:
-        shares["score_shift"] = policy.score_shift_share
-    if policy.outcome is not None:
-        shares["outcome"] = policy.outcome_share
-    total = sum(shares.values())
-    return {check: -log(policy.alpha * share / total) for check, share in shares.items()}

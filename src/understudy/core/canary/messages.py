@@ -1,25 +1,12 @@
-"""What a canary analysis says to people: the verdict first, then the figures it rests on."""
+"""What a canary analysis says to people: the reason of a verdict, and the figures it rests on."""
 
-import re
 from collections.abc import Sequence
 from math import isfinite
 
-from understudy.core.canary.decision import RATES, Check, CheckState, Evidence
+from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.durations import duration_words
 
-NAMES = {
-    Check.ERROR_RATE: "error rate",
-    Check.SLOW_TAIL: "slow answers",
-    Check.TYPICAL_LATENCY: "typical latency",
-    Check.SCORE_SHIFT: "mean score",
-    Check.OUTCOME: "outcome",
-    Check.SAMPLE_RATIO: "sample ratio",
-    Check.P99_LATENCY: "p99 latency",
-}
-_IN_SECONDS = (Check.TYPICAL_LATENCY, Check.P99_LATENCY)
-_PLACE = re.compile(r"(ROLL BACK|ADVANCE|INVALID) .+? at \S+ % \(minute \d+\): |HOLD: ")
-"""The head of a reason, as :func:`place_of` and :func:`hold_reason` write it."""
 _UNCOUNTED = 1e6
 """Evidence beyond it is said to be beyond it."""
 
@@ -30,49 +17,44 @@ def place_of(stage: Stage, now: float) -> str:
     return f"{stage.model_name} v{stage.version} at {stage.weight_percent:g} % (minute {minute})"
 
 
-def without_place(reason: str) -> str:
-    """Return a verdict's reason without verdict, model and weight, for a sentence that names them itself."""
-    return _PLACE.sub("", reason, count=1)
-
-
-def roll_back_reason(stage: Stage, now: float, failing: Sequence[Evidence]) -> str:
+def roll_back_reason(failing: Sequence[Evidence]) -> str:
     """Say which checks failed and by how much."""
     checks = "; ".join(f"{comparison_of(row)}, evidence {_evidence_of(row)} needed" for row in failing)
-    return f"ROLL BACK {place_of(stage, now)}: {checks}, {failing[0].challenger_requests:,} challenger requests"
+    return f"{checks}, {failing[0].challenger_requests:,} challenger requests"
 
 
-def invalid_reason(stage: Stage, now: float, split: Evidence) -> str:
+def invalid_reason(split: Evidence) -> str:
     """Say that the traffic is not split as the policy says."""
     share = "" if split.change is None else f", {split.change:.2f} times the policy's share"
     return (
-        f"INVALID {place_of(stage, now)}: the challenger met {split.challenger or 0:,.0f} of "
+        f"the challenger met {split.challenger or 0:,.0f} of "
         f"{(split.challenger or 0) + (split.champion or 0):,.0f} entities{share}, evidence {_evidence_of(split)} "
         "needed; the versions cannot be compared until the split is what the policy says"
     )
 
 
-def advance_reason(stage: Stage, now: float, checks: Sequence[Evidence], detectable_ratio: float) -> str:
-    """Say what was looked at, what would have been seen, and of which checks nothing can be said."""
-    names = ", ".join(NAMES[row.check] for row in checks if row.state is CheckState.OK)
-    unknown = ", ".join(NAMES[row.check] for row in checks if row.state is CheckState.TOO_EARLY)
+def advance_reason(checks: Sequence[Evidence], detectable_ratio: float) -> str:
+    """Say what was compared, what would have been detected, and of which checks nothing is known."""
+    passed = ", ".join(row.check.title for row in checks if row.state is CheckState.OK)
+    unknown = ", ".join(row.check.title for row in checks if row.state is CheckState.TOO_EARLY)
     not_known = f"; not known yet: {unknown}" if unknown else ""
     unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))
-    found = f"nothing found in {names}; " if names else ""
+    found = f"nothing found in {passed}; " if passed else ""
     return (
-        f"ADVANCE {place_of(stage, now)}: {found}in {checks[0].challenger_requests:,} challenger "
-        f"requests an error rate of {detectable_ratio:.2g}x would have been seen{unproven}{not_known}"
+        f"{found}in {checks[0].challenger_requests:,} challenger requests an error rate of {detectable_ratio:.2g}x "
+        f"would have been seen{unproven}{not_known}"
     )
 
 
 def hold_reason(parts: Sequence[str], *, needs_human: bool) -> str:
     """Say what is missing."""
     asked = "; the stage's time is over: a person has to decide" if needs_human else ""
-    return f"HOLD: {'; '.join(parts)}{asked}"
+    return f"{'; '.join(parts)}{asked}"
 
 
-def traffic_words(look_requests: tuple[int, int], stage: Stage) -> str | None:
+def traffic_words(requests: tuple[int, int], stage: Stage) -> str | None:
     """Say which side has no traffic, if one has none."""
-    champion, challenger = look_requests
+    champion, challenger = requests
     if challenger == 0:
         return f"no challenger requests yet at {stage.weight_percent:g} %"
     return "no champion requests to compare with" if champion == 0 else None
@@ -87,9 +69,9 @@ def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
     return f"{duration_words(int(max(0.0, passed)))} of {asked} at {stage.weight_percent:g} %"
 
 
-def detectable_words(seen_ratio: float, asked_ratio: float, missing_requests: int) -> str:
-    """Say which regression could have been seen, which one is asked for, and how far it is to there."""
-    seen = f"only ≥ {seen_ratio:.2g}x" if isfinite(seen_ratio) else "no regression at all"
+def detectable_words(detectable_ratio: float, asked_ratio: float, missing_requests: int) -> str:
+    """Say which regression could have been seen, which one the policy asks for, and how many requests that takes."""
+    seen = f"only ≥ {detectable_ratio:.2g}x" if isfinite(detectable_ratio) else "no regression at all"
     more = f"about {_rounded(missing_requests):,} more requests"
     return f"could so far have seen {seen}; the policy asks {asked_ratio:.2g}x; {more}"
 
@@ -107,10 +89,10 @@ def unproven_words(row: Evidence) -> str:
     return f"{comparison_of(row)} looks worse; evidence {_evidence_of(row)} needed"
 
 
-def suspicion_words(check: Check, champion: float, challenger: float) -> str:
-    """Say that the last minute looks worse, which is not proven and no moment to go on."""
+def recent_regression_words(check: Check, champion: float, challenger: float) -> str:
+    """Say that the last minute looks worse, which is not proven but holds the step."""
     sides = f"{value_words(check, challenger)} vs {value_words(check, champion)}"
-    return f"{NAMES[check]} {sides} in the last minute: it goes on when that has passed, or back when it is proven"
+    return f"{check.title} {sides} in the last minute: it goes on when that has passed, or back when it is proven"
 
 
 def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
@@ -120,10 +102,11 @@ def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
 
 def comparison_of(row: Evidence) -> str:
     """Return a check's figures: ``error rate 0.854 % vs 0.495 % = 1.73x (at least 1.09x)``, the challenger's first."""
-    sides = f"{NAMES[row.check]} {value_words(row.check, row.challenger)} vs {value_words(row.check, row.champion)}"
-    if row.check is Check.SCORE_SHIFT:
+    check = row.check
+    sides = f"{check.title} {value_words(check, row.challenger)} vs {value_words(check, row.champion)}"
+    if check.is_in_deviations:
         return f"{sides} = {row.change or 0:+.2f} sd (limit {row.limit or 0:.2g} sd)"
-    if row.check is Check.OUTCOME and row.change_low is not None and row.change_high is not None:
+    if check.has_interval and row.change_low is not None and row.change_high is not None:
         return f"{sides} = {row.change or 0:.3g}x ({row.change_low:.3g} to {row.change_high:.3g}x)"
     ratio = f" = {row.change:.3g}x" if row.change is not None and isfinite(row.change) else ""
     least = f" (at least {row.change_low:.3g}x)" if row.change_low else ""
@@ -139,12 +122,14 @@ def since_words(row: Evidence) -> str:
 
 
 def value_words(check: Check, value: float | None) -> str:
-    """Return a side's value in its unit: ``0.854 %``, ``42.2 ms``, ``0.321``; ``unknown`` for ``None``."""
+    """Return a side's value in its unit: ``0.854 %``, ``42.2 ms``, ``0.321``, ``1,413``; ``unknown`` for ``None``."""
     if value is None:
         return "unknown"
-    if check in RATES:
-        return f"{100 * value:.3g} %"
-    return f"{1000 * value:.3g} ms" if check in _IN_SECONDS else f"{value:.3g}"
+    return _IN_UNITS[check.unit].format(value * _SCALES.get(check.unit, 1))
+
+
+_IN_UNITS = {Unit.RATE: "{:.3g} %", Unit.SECONDS: "{:.3g} ms", Unit.NUMBER: "{:.3g}", Unit.COUNT: "{:,.0f}"}
+_SCALES = {Unit.RATE: 100, Unit.SECONDS: 1_000}
 
 
 def _is_unproven(row: Evidence) -> bool:
@@ -158,5 +143,5 @@ def _evidence_of(row: Evidence) -> str:
 
 
 def _rounded(number: int) -> int:
-    """Return a number with two digits that mean something."""
+    """Return a number with two significant digits."""
     return int(float(f"{number:.1e}"))

@@ -1,14 +1,14 @@
-"""The check of what happened after the answers: an outcome that people declared for a rollout, entity by entity.
+"""The check of what happened after the answers: the outcome that an operator named for a rollout, entity by entity.
 
-It only takes back. Outcomes come late, so a rollout that waited for enough of them would stand for days; whether the
-challenger is better is what an experiment says.
+It can only roll back. Outcomes come late, so a rollout that waited for enough of them would take days; whether the
+challenger is better, an experiment says.
 """
 
 from math import hypot, log, sqrt
 from sys import float_info
 
-from understudy.core.canary.check_input import INTERVAL_ALPHA, Comparison, Keys, Look, evidence_row, finite_exp
-from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.check_input import INTERVAL_ALPHA, CheckInput, Comparison, Keys, evidence_row, finite_exp
+from understudy.core.canary.decision import Check, Evidence, Unit, Worse
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sample_size import welch_degrees_of_freedom
@@ -19,22 +19,22 @@ from understudy.core.statistics.sequential_evidence import (
     t_to_z,
 )
 
+OUTCOME = Check("outcome", "outcome", Unit.NUMBER, Worse.BEYOND_LIMIT, has_interval=True, is_drawn=False)
 MIN_ENTITIES = 100
-"""Of each arm, with their time for outcomes over: of fewer the mean is not nearly normal."""
-LARGEST = 1e60
-"""A mean or a variance beyond it is a mistake in the outcomes, and its powers are no numbers any more."""
+"""Of each arm, whose time for outcomes is over: the mean of fewer is not nearly normal."""
+MAX_SIZE = 1e60
+"""A mean or a variance beyond it is a mistake in the outcomes, and its powers overflow a float."""
 TUNED_ENTITIES = 5_000
-"""Of an arm of two equal ones: where the interval is narrowest for what it knows. Fixed, so that looks stay free."""
+"""Of an arm of two equal ones: where the interval is narrowest for what it knows. Fixed beforehand."""
 
 _NOTHING = Comparison(None, None, None, None, None)
 
 
-def judge_outcome(look: Look, difference: Difference | None, log_needed: float) -> Evidence:
+def judge_outcome(inputs: CheckInput, log_needed: float) -> Evidence:
     """Return whether an outcome is worse than tolerated.
 
     Args:
-        look: What is looked at; its policy says how much worse is tolerated.
-        difference: Challenger less champion; ``None`` while nothing is known.
+        inputs: The difference, and the policy that says how much worse is tolerated.
         log_needed: Logarithm of the evidence that it needs.
 
     Returns:
@@ -42,7 +42,7 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
         once the interval of the change is within the limit. There is no interval, and so no ``pass``, while the
         champion's mean may as well be 0: a share of that means nothing.
     """
-    policy = look.policy
+    policy, difference = inputs.policy, inputs.outcome
     is_above = _is_worse_above(policy, difference)
     # Never 1 itself, which does not tell the side that is worse.
     tolerated = max(policy.outcome_limit_ratio, float_info.epsilon)
@@ -52,7 +52,7 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
         or not _is_measurable(difference)
         or min(difference.effective_a, difference.effective_b) < MIN_ENTITIES
     ):
-        return evidence_row(look, Check.OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
+        return evidence_row(inputs, OUTCOME, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
     windows = TUNED_WINDOWS * difference.entities_of_equal_arms / TUNED_ENTITIES
     # Beyond both, as if the champion's mean were above 0 and as if it were below: which it is need not be known.
     z = min(
@@ -66,7 +66,7 @@ def judge_outcome(look: Look, difference: Difference | None, log_needed: float) 
     comparison = _comparison(difference, windows)
     low, high = comparison.change_low, comparison.change_high
     is_within = low is not None and high is not None and (high <= limit if is_above else low >= limit)
-    return evidence_row(look, Check.OUTCOME, comparison, limit, keys, is_enough=is_within)
+    return evidence_row(inputs, OUTCOME, comparison, limit, keys, is_enough=is_within)
 
 
 def _is_worse_above(policy: CanaryPolicy, difference: Difference | None) -> bool:
@@ -78,7 +78,7 @@ def _is_worse_above(policy: CanaryPolicy, difference: Difference | None) -> bool
 def _is_measurable(difference: Difference) -> bool:
     """Whether floats can hold what is made of it: plain SQL may have written outcomes of any size."""
     sizes = (difference.value_a, difference.value_b, difference.variance_a, difference.variance_b)
-    return all(abs(size) <= LARGEST for size in sizes)
+    return all(abs(size) <= MAX_SIZE for size in sizes)
 
 
 def _z_beyond(difference: Difference, limit: float, *, lower_is_better: bool) -> float:
@@ -100,7 +100,7 @@ def _pooled_variance(difference: Difference) -> float:
 
 
 def _comparison(difference: Difference, windows: float) -> Comparison:
-    """Return the ratio of the means with bounds that hold at all looks (delta method, on its logarithm)."""
+    """Return the ratio of the means with bounds that hold at all analyses (delta method, on its logarithm)."""
     value_a, value_b = difference.value_a, difference.value_b
     if value_a == 0 or (value_a < 0 < value_b):
         return Comparison(value_a, value_b, None, None, None)

@@ -1,8 +1,8 @@
-"""Whether a challenger that was fine until now looks as if it had just begun to fail: no moment to give it more.
+"""Recent regression: whether a challenger that was fine until now looks as if it had just begun to fail.
 
-A rollback waits for evidence that no single incident makes. A step that ends need not: it can end a minute later, so a
-suspicion is enough to hold it. Without this a challenger that breaks in the last minute of its step would get the next
-share, or every call, for as long as the evidence takes.
+A rollback waits for evidence that no single incident makes. A step that is about to end can end a minute later instead,
+so a suspicion is enough to hold it. Without this a challenger that breaks in the last minute of its step would get the
+next share of the traffic, or all of it, for as long as the evidence takes.
 """
 
 from math import inf, log
@@ -10,20 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.canary.check_input import Look
+from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check
-from understudy.core.canary.rate_checks import RateCheck, error_rate, slow_tail
+from understudy.core.canary.error_rate import error_rate
+from understudy.core.canary.rate_checks import RateCheck
+from understudy.core.canary.slow_tail import slow_tail
 from understudy.core.statistics.cluster_test import cluster_z, expected_rates
 from understudy.core.statistics.sequential_evidence import log_rate_evidence, rate_gains
 
-LATELY_SECONDS = 60.0
+RECENT_SECONDS = 60.0
 EVIDENCE_NEEDED = 20.0
-"""Of each of two checks equal versions have it at 5 % of looks at most, and are held by it for a minute."""
+"""Equal versions have it in at most 5 % of the analyses of each of two checks, and are held for a minute by it."""
 MIN_Z = 2.33
-"""Across entities; one of them that always fails would hold a rollout for ever."""
+"""Across entities: otherwise one entity whose calls always fail would hold a rollout for ever."""
 
 
-class Suspicion(NamedTuple):
+class RecentRegression(NamedTuple):
     """A rate of the last minute that looks worse."""
 
     check: Check
@@ -31,21 +33,20 @@ class Suspicion(NamedTuple):
     challenger: float
 
 
-def suspicions(look: Look, now: float) -> list[Suspicion]:
+def recent_regressions(inputs: CheckInput, now: float) -> list[RecentRegression]:
     """Return which rates look worse since a minute ago.
 
     Args:
-        look: At all windows that have begun.
+        inputs: Of all windows that have begun.
         now: Seconds since the epoch.
     """
-    first = look.strata.first_at(now - LATELY_SECONDS)
-    found = (
-        _suspicion(compared, max(first, compared.processes.first)) for compared in (error_rate(look), slow_tail(look))
-    )
-    return [suspicion for suspicion in found if suspicion is not None]
+    first = inputs.strata.first_at(now - RECENT_SECONDS)
+    compared = (error_rate(inputs), slow_tail(inputs))
+    found = (_regression(rate, max(first, rate.processes.first)) for rate in compared)
+    return [regression for regression in found if regression is not None]
 
 
-def _suspicion(compared: RateCheck, first: int) -> Suspicion | None:
+def _regression(compared: RateCheck, first: int) -> RecentRegression | None:
     rates = compared.rates.cut(first)
     evidence = log_rate_evidence(rate_gains(rates, compared.tolerated_ratio, inf))
     if evidence < log(EVIDENCE_NEEDED):
@@ -54,4 +55,4 @@ def _suspicion(compared: RateCheck, first: int) -> Suspicion | None:
     if cluster_z(compared.buckets, expected, np.array([first]))[0] < MIN_Z:
         return None
     bad_champion, champion, bad_challenger, challenger = (float(column.sum()) for column in rates)
-    return Suspicion(compared.check, bad_champion / champion, bad_challenger / challenger)
+    return RecentRegression(compared.check, bad_champion / champion, bad_challenger / challenger)

@@ -146,7 +146,9 @@ def baselines_of(metrics: Mapping[str, Any] | None) -> Baselines:
     stored = _object(metrics.get("baseline", {}), "baseline")
     inputs = _object(stored.get("inputs", {}), "baseline.inputs")
     prediction = (
-        baseline_of(stored["prediction"], "baseline.prediction") if "prediction" in stored else _seeds_baseline(metrics)
+        baseline_of(stored["prediction"], "baseline.prediction")
+        if "prediction" in stored
+        else _reference_baseline(metrics)
     )
     return Baselines(
         prediction, {name: baseline_of(entry, f"baseline.inputs.{name}") for name, entry in inputs.items()}
@@ -191,7 +193,7 @@ def with_baselines(metrics: Any, new: Baselines, changed: Mapping[str, Any]) -> 
     return {**(metrics or {}), "baseline": {**kept, **written, "inputs": inputs, "changed": dict(changed)}}
 
 
-def _seeds_baseline(metrics: Mapping[str, Any]) -> NumericBaseline | None:
+def _reference_baseline(metrics: Mapping[str, Any]) -> NumericBaseline | None:
     if "baseline_mean" not in metrics and "baseline_std" not in metrics:
         return None
     return NumericBaseline(

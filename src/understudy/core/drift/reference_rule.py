@@ -13,14 +13,14 @@ from understudy.core.drift.report import Drift, DriftState, Present, Reading, dr
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.windows.window import MICRO
 
-SEED_POLICY = "seed"
-SEED_LIMIT_DEVIATIONS = 3.0
+REFERENCE_POLICY = "seed"
+LIMIT_DEVIATIONS = 3.0
 
 _HALF_A_MILLIONTH = 0.5 / MICRO
 """Sums are that exact per row, and so is "equal"."""
 
 
-def judge_drift_as_the_seed(subject: str, baseline: NumericBaseline | None, windows: Sequence[SubjectWindow]) -> Drift:
+def judge_by_reference_rule(subject: str, baseline: NumericBaseline | None, windows: Sequence[SubjectWindow]) -> Drift:
     """Return what the seed's rule says of the rows of all these windows together.
 
     Without any spread in the baseline every other mean is a drift, and without rows there is none. The rule remembers
@@ -35,7 +35,7 @@ def judge_drift_as_the_seed(subject: str, baseline: NumericBaseline | None, wind
         return too_early(subject, 0, "the seed's rule needs one")
     used = [window for window in windows if _rows(window)]
     present = _present(used, baseline)
-    shown = Reading(Measure.MEAN, abs(present.shift), SEED_LIMIT_DEVIATIONS)
+    shown = Reading(Measure.MEAN, abs(present.shift), LIMIT_DEVIATIONS)
     state = DriftState.DRIFT if shown.distance > shown.limit else DriftState.OK
     before, after, direction = terms(baseline, present, Measure.MEAN)
     return Drift(

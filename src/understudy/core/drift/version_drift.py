@@ -8,11 +8,11 @@ from understudy.core.drift.baseline import Baseline, NumericBaseline, baselines_
 from understudy.core.drift.detector import judge_drift
 from understudy.core.drift.hours import JUDGED_SECONDS, KEPT_SECONDS, MAX_SUBJECT, PREDICTION, input_subject
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
-from understudy.core.drift.reference_rule import SEED_POLICY, judge_drift_as_the_seed
+from understudy.core.drift.reference_rule import REFERENCE_POLICY, judge_by_reference_rule
 from understudy.core.drift.report import Drift, DriftState, same_drift_everywhere
 from understudy.core.drift.subject_window import SubjectWindow
 
-SEED_SECONDS = 86_400.0
+REFERENCE_SECONDS = 86_400.0
 """What "recent" is for the seed's rule, which does not say."""
 MAX_INPUTS = 100
 """Inputs of a version that have baselines and are looked at, the first ones by name: each is a histogram in its row."""
@@ -24,7 +24,7 @@ class DriftRule(NamedTuple):
     """What ``ModelVersion.metrics["drift_policy"]`` asks for."""
 
     policy: DriftPolicy = DEFAULT_POLICY
-    is_seed: bool = False
+    is_reference: bool = False
     """Whether the predictions are judged by the seed's rule, which knows nothing of inputs."""
 
 
@@ -53,8 +53,8 @@ def drift_rule_of(metrics: Mapping[str, Any] | None) -> DriftRule:
     if metrics is not None and not isinstance(metrics, Mapping):
         raise ValueError(f"expected an object, got {metrics!r}")
     asked = (metrics or {}).get("drift_policy", "default")
-    if asked in ("default", SEED_POLICY):
-        return DriftRule(is_seed=asked == SEED_POLICY)
+    if asked in ("default", REFERENCE_POLICY):
+        return DriftRule(is_reference=asked == REFERENCE_POLICY)
     if not isinstance(asked, Mapping):
         raise ValueError(f"drift_policy: expected 'default', 'seed' or an object with limits, got {asked!r}")  # noqa: TRY004 - one kind of error for a bad document
     if unknown := sorted(asked.keys() - set(_LIMITS)):
@@ -120,9 +120,9 @@ def judge_version(
     ]
     if only is not None and PREDICTION not in only:
         return tuple(found)
-    if rule.is_seed and isinstance(baselines.prediction, NumericBaseline):
-        of_today = [hour for hour in predictions if hour.start_seconds >= until - SEED_SECONDS]
-        first = judge_drift_as_the_seed(PREDICTION, baselines.prediction, of_today)
+    if rule.is_reference and isinstance(baselines.prediction, NumericBaseline):
+        of_today = [hour for hour in predictions if hour.start_seconds >= until - REFERENCE_SECONDS]
+        first = judge_by_reference_rule(PREDICTION, baselines.prediction, of_today)
     else:
         first = judge_drift(PREDICTION, baselines.prediction, predictions, rule.policy, judged_from)
     return first, *found

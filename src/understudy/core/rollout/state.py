@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from understudy.core.alerts.alerts import AlertKind
-from understudy.core.canary.decision import Verdict
+from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 
@@ -71,13 +71,6 @@ class Command(NamedTuple):
     reason: str = ""
 
 
-class Look(NamedTuple):
-    """What the canary analysis came to."""
-
-    verdict: Verdict
-    reason: str
-
-
 class WarmUpResult(NamedTuple):
     """What became of the probe calls to the challenger."""
 
@@ -93,9 +86,9 @@ class Observation:
     """Seconds since the epoch."""
     policy: PolicySeen | None
     """``None`` when the model has no policy any more."""
-    decision: Look | None = None
+    decision: Decision | None = None
     """Of the challenger against the champion since the step began."""
-    decision_after_promotion: Look | None = None
+    decision_after_promotion: Decision | None = None
     """Of the new champion; ``ROLL_BACK`` puts the old one back."""
     requests: int = 0
     """Calls of the challenger in this step."""

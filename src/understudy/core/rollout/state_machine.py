@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.messages import without_place
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.plan import Strategy
@@ -80,12 +79,12 @@ def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition
 def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> Transition | None:
     """The guardrail, which also watches while a person is waited for."""
     seen, is_promoted = observation.policy, state.promoted_at is not None
-    look = observation.decision_after_promotion if is_promoted else observation.decision
-    if look is None or look.verdict is not Verdict.ROLL_BACK or not state.step_starts:
+    decision = observation.decision_after_promotion if is_promoted else observation.decision
+    if decision is None or decision.verdict is not Verdict.ROLL_BACK or not state.step_starts:
         return None
     if seen is None or not are_ours(state, seen) or is_news(state, seen):
         return None
-    said = without_place(look.reason)
+    said = decision.reason
     if is_promoted:
         why = f"version {state.champion} is champion again, version {state.challenger} got worse: {said}"
         kind = AlertKind.CHAMPION_REGRESSED
@@ -195,17 +194,17 @@ def _kept_warm(state: RolloutState, observation: Observation) -> Transition | No
 
 
 def _split_refused(state: RolloutState, observation: Observation) -> Transition | None:
-    look = observation.decision
-    if look is None or look.verdict is not Verdict.INVALID:
+    decision = observation.decision
+    if decision is None or decision.verdict is not Verdict.INVALID:
         return None
-    return waiting(state, WaitingFor.SPLIT, f"stops at {state.weight_percent} %: {without_place(look.reason)}")
+    return waiting(state, WaitingFor.SPLIT, f"stops at {state.weight_percent} %: {decision.reason}")
 
 
 def _advanced(state: RolloutState, observation: Observation) -> Transition | None:
     seen = observation.policy
     if seen is None or _missing(state, observation):
         return None
-    why = without_place(observation.decision.reason) if observation.decision is not None else "its time is over"
+    why = observation.decision.reason if observation.decision is not None else "its time is over"
     return entered(state, seen, observation.now, why)
 
 
@@ -236,9 +235,9 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
         missing.append(f"{observation.requests:,} of {step.min_requests:,} requests")
     if not is_confirmed(observation.proxies, observation.proxies_on_generation):
         missing.append(_proxies(observation))
-    look = observation.decision
-    if is_judged and (look is None or look.verdict is not Verdict.ADVANCE):
-        missing.append(without_place(look.reason) if look is not None else "no verdict yet")
+    decision = observation.decision
+    if is_judged and (decision is None or decision.verdict is not Verdict.ADVANCE):
+        missing.append(decision.reason if decision is not None else "no verdict yet")
     return missing
 
 

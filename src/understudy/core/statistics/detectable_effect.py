@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.core.statistics.sequential_evidence import (
     RATIOS,
-    first_stake,
+    first_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
     t_to_z,
@@ -30,36 +30,36 @@ class Exposure(NamedTuple):
     windows: int
 
 
-class Asked(NamedTuple):
+class DetectionThreshold(NamedTuple):
     """What a regression has to overcome, as logarithms of evidence, and the two rates that it is relative to."""
 
     needed: float
     across_entities_alpha: float
     tolerated_ratio: float
     champion_rate: float
-    stake: float = first_stake(has_restarts=True)
-    """Share of the evidence that is staked on the process that would find it."""
+    alpha_share: float = first_alpha_share(has_restarts=True)
+    """Share of alpha that the process which would find it has."""
 
 
-def smallest_detectable(exposure: Exposure, asked: Asked) -> float:
+def smallest_detectable(exposure: Exposure, threshold: DetectionThreshold) -> float:
     """Return the smallest rate ratio whose expected bad events would have been enough for both keys; infinity if none.
 
     That is a regression which is found with a chance of about one half by now, were it there from the start.
     """
-    place = bisect_left(_CANDIDATES, True, key=lambda ratio: _is_detectable(exposure, asked, ratio))
+    place = bisect_left(_CANDIDATES, True, key=lambda ratio: _is_detectable(exposure, threshold, ratio))
     return _CANDIDATES[place] if place < len(_CANDIDATES) else float("inf")
 
 
-def missing_trials(exposure: Exposure, asked: Asked, ratio: float) -> int:
+def missing_trials(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> int:
     """Return how many more challenger trials make a ratio detectable, at the last weight's proportion; 0 if it is."""
-    if _is_detectable(exposure, asked, ratio):
+    if _is_detectable(exposure, threshold, ratio):
         return 0
     low, high = 0.0, 100.0
-    while high < _MAX_TRIALS and not _is_detectable(_with(exposure, high), asked, ratio):
+    while high < _MAX_TRIALS and not _is_detectable(_with(exposure, high), threshold, ratio):
         low, high = high, high * 2
     for _ in range(20):
         middle = (low + high) / 2
-        if _is_detectable(_with(exposure, middle), asked, ratio):
+        if _is_detectable(_with(exposure, middle), threshold, ratio):
             high = middle
         else:
             low = middle
@@ -75,20 +75,20 @@ def _with(exposure: Exposure, more: float) -> Exposure:
     return Exposure(champion, challenger, exposure.windows)
 
 
-def _is_detectable(exposure: Exposure, asked: Asked, ratio: float) -> bool:
+def _is_detectable(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> bool:
     """Whether both keys would say so at the expected numbers of bad events, which need not be whole."""
-    share = exposure.challenger * asked.tolerated_ratio
+    share = exposure.challenger * threshold.tolerated_ratio
     share = np.divide(share, share + exposure.champion, out=np.zeros_like(share), where=share > 0)
-    bad_champion = asked.champion_rate * exposure.champion
-    bad_challenger = min(asked.champion_rate * ratio, 1.0) * exposure.challenger
+    bad_champion = threshold.champion_rate * exposure.champion
+    bad_challenger = min(threshold.champion_rate * ratio, 1.0) * exposure.challenger
     gains = bad_challenger.sum() * np.log(RATIOS) - np.log1p(np.outer(RATIOS - 1, share)) @ (
         bad_champion + bad_challenger
     )
     first_key = float(log_mean_exp(gains))
-    if first_key < asked.needed - log(asked.stake):
+    if first_key < threshold.needed - log(threshold.alpha_share):
         return False
     score = float((1 - share) @ bad_challenger - share @ bad_champion)
     variance = float((1 - share) ** 2 @ bad_challenger + share**2 @ bad_champion)
     z = t_to_z(score / sqrt(variance), ANALYSIS_BUCKETS - 1) if variance > 0 else 0.0
-    second_key = half_normal_log_evidence(z, max(exposure.windows, 1), asked.across_entities_alpha)
-    return second_key >= -log(asked.across_entities_alpha) - log(asked.stake)
+    second_key = half_normal_log_evidence(z, max(exposure.windows, 1), threshold.across_entities_alpha)
+    return second_key >= -log(threshold.across_entities_alpha) - log(threshold.alpha_share)

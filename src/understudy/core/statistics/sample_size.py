@@ -20,7 +20,7 @@ FIVE_LOOKS = (0.2, 0.4, 0.6, 0.8, 1.0)
 MAX_FORECAST_DAYS = 3_650
 MIN_ENTITIES = 2
 """Of an arm, below which it has no variance."""
-SEED_ONE_SAMPLE = {0.01: 78_400, 0.02: 19_600, 0.05: 3_137, 0.10: 785, 0.15: 349, 0.20: 197}
+REFERENCE_ONE_SAMPLE = {0.01: 78_400, 0.02: 19_600, 0.05: 3_137, 0.10: 785, 0.15: 349, 0.20: 197}
 """Seed 003's table by effect: the sample of *one* group that is compared with a known value."""
 
 _CERTAIN = 30.0
@@ -46,7 +46,7 @@ class Forecast(NamedTuple):
     sentence: str
 
 
-class SeedSampleSize(NamedTuple):
+class ReferenceSampleSize(NamedTuple):
     """Seed 003's sample size for an effect, what it is worth with two arms, and the size that two arms need."""
 
     entities_per_arm: int
@@ -131,7 +131,7 @@ def entities_per_arm(effect: Effect, power_ratio: float = POWER_RATIO, alpha: fl
     return entities
 
 
-def seed_sample_size(ratio: float) -> SeedSampleSize:
+def reference_sample_size(ratio: float) -> ReferenceSampleSize:
     """Return seed 003's figure for a relative change, said to be what it is: one-sample.
 
     Source:
@@ -139,10 +139,10 @@ def seed_sample_size(ratio: float) -> SeedSampleSize:
     """
     effect = relative_change(ratio)
     formula = ((normal_quantile(1 - ALPHA / 2) + normal_quantile(POWER_RATIO)) / ratio) ** 2
-    entities = SEED_ONE_SAMPLE.get(ratio, ceil(formula))
+    entities = REFERENCE_ONE_SAMPLE.get(ratio, ceil(formula))
     power = power_of(effect, entities, entities)
     needed = entities_per_arm(effect)
-    return SeedSampleSize(
+    return ReferenceSampleSize(
         entities,
         power,
         needed,

@@ -17,17 +17,17 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 RATIOS: FloatArray = np.geomspace(1.25, 50.0, 24)
-"""Rate ratios that are bet on, each with the same stake (statistics page, §8)."""
+"""The alternatives of the mixture: rate ratios, each with the same share of alpha (statistics page, §8)."""
 TUNED_WINDOWS = 60.0
 """Windows at which the mixtures over z are sharpest; between 10 and 1,000 they lose little (statistics page, §8)."""
-FIRST_STAKE = 0.4
-"""Share of the evidence that is staked on the rollout's first stage."""
-RESTART_STAKE = 0.2
-"""Share that is staked on processes that begin within stages; the later stages share the rest."""
+FIRST_ALPHA_SHARE = 0.4
+"""Share of alpha that the rollout's first stage spends."""
+RESTART_ALPHA_SHARE = 0.2
+"""Share that processes which begin within stages spend; the later stages share the rest."""
 RESTART_SECONDS = 180.0
 """Such a process begins this often."""
 MAX_RESTARTS = 480
-"""Of them so many are looked at, a day; what was staked on older ones is lost, and nothing that old is news."""
+"""Of them so many are looked at, a day; the alpha share of older ones is lost, and nothing that old is news."""
 
 _LOG_RATIOS = np.log(RATIOS)
 _GRID = np.linspace(log(1e-3), log(1e3), 121)
@@ -60,11 +60,11 @@ class Rates(NamedTuple):
 
 
 def rate_gains(rates: Rates, tolerated_ratio: float, cap: float) -> FloatArray:
-    """Return what each window adds to each bet on :data:`RATIOS`, shape (windows, 24).
+    """Return what each window adds to each alternative of :data:`RATIOS`, shape (windows, 24).
 
     Given that a window has k bad events, each is the challenger's with the chance ``q`` that the trials and the
-    tolerated ratio give; a bet says that it is more. Given k the count is hypergeometric, which is less spread than the
-    binomial of the bets, so they gain no more than they should.
+    tolerated ratio give; an alternative says that it is more. Given k the count is hypergeometric, which is less spread
+    than the binomial of the alternatives, so they gain no more than they should.
 
     Args:
         rates: A window in which one side has no trials adds nothing.
@@ -86,7 +86,7 @@ def rate_gains(rates: Rates, tolerated_ratio: float, cap: float) -> FloatArray:
 
 
 def log_rate_evidence(gains: FloatArray) -> float:
-    """Return the evidence of all windows: the mean over the bets."""
+    """Return the evidence of all windows: the mean over the alternatives."""
     return float(log_mean_exp(gains.sum(axis=0)))
 
 
@@ -116,7 +116,7 @@ def sums_since(values: FloatArray, firsts: IntArray) -> FloatArray:
 
 
 class Processes(NamedTuple):
-    """Where the processes of one kind of evidence begin, and what is staked on each.
+    """Where the processes of one kind of evidence begin, and the alpha share of each.
 
     One that ran through healthy windows has lost what it needs to notice a change; a fresh one has not. So one begins
     with each stage, and others within stages, for a challenger that turns bad days after its step began.
@@ -124,9 +124,9 @@ class Processes(NamedTuple):
 
     firsts: IntArray
     """Index of the first window of each: of the stages, then of those within stages."""
-    stakes: FloatArray
+    alpha_shares: FloatArray
     """Their shares, fixed before the rollout starts."""
-    resting: float
+    unspent_alpha: float
     """The share of those that have not begun: it is still there."""
     stages: int
     """How many are of stages."""
@@ -142,15 +142,15 @@ class Processes(NamedTuple):
 
     def together(self, log_evidence: FloatArray) -> float:
         """Return the evidence of all of them, given that of each."""
-        values, stakes = log_evidence, self.stakes
-        if self.resting > 0:
-            values, stakes = np.append(values, 0.0), np.append(stakes, self.resting)
+        values, alpha_shares = log_evidence, self.alpha_shares
+        if self.unspent_alpha > 0:
+            values, alpha_shares = np.append(values, 0.0), np.append(alpha_shares, self.unspent_alpha)
         largest = float(values.max())
-        return largest + log(float(stakes @ np.exp(values - largest)))
+        return largest + log(float(alpha_shares @ np.exp(values - largest)))
 
-    def telling(self, log_evidence: FloatArray) -> int | None:
+    def leading_restart(self, log_evidence: FloatArray) -> int | None:
         """Return the first window of the process within stages that says the most; ``None`` when a stage's does."""
-        most = int(np.argmax(np.log(self.stakes) + log_evidence))
+        most = int(np.argmax(np.log(self.alpha_shares) + log_evidence))
         return int(self.firsts[most]) if most >= self.stages else None
 
 
@@ -163,9 +163,9 @@ class Restarts(NamedTuple):
     """How many have begun in all."""
 
 
-def first_stake(*, has_restarts: bool) -> float:
-    """Return the share that is staked on the first stage."""
-    return FIRST_STAKE if has_restarts else FIRST_STAKE / (1 - RESTART_STAKE)
+def first_alpha_share(*, has_restarts: bool) -> float:
+    """Return the first stage's share of alpha."""
+    return FIRST_ALPHA_SHARE if has_restarts else FIRST_ALPHA_SHARE / (1 - RESTART_ALPHA_SHARE)
 
 
 def processes_of(stages: Sequence[int], planned: int, restarts: Restarts | None = None) -> Processes:
@@ -174,27 +174,27 @@ def processes_of(stages: Sequence[int], planned: int, restarts: Restarts | None 
     Args:
         stages: Index of the first window of each stage begun; stages beyond the planned ones are left out.
         planned: How many stages the rollout has.
-        restarts: Processes begun within stages; ``None`` where none ever does. What was staked on older ones than the
-            newest is lost.
+        restarts: Processes begun within stages; ``None`` where none ever does. The alpha share of older ones than
+            the newest is lost.
 
     Returns:
-        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_STAKE`, which for all k
-        comes to 1: a month after the start a fresh process still has a ten-millionth of the whole.
+        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_ALPHA_SHARE`, which for
+        all k comes to 1: a month after the start a fresh process still has a ten-millionth of the whole.
     """
     planned = max(planned, 1)
     begun = min(len(stages), planned)
-    later = (1 - FIRST_STAKE - RESTART_STAKE) / max(planned - 1, 1)
-    stakes = np.full(begun, later)
-    stakes[0] = FIRST_STAKE if planned > 1 else 1 - RESTART_STAKE
-    resting = later * (planned - begun)
+    later = (1 - FIRST_ALPHA_SHARE - RESTART_ALPHA_SHARE) / max(planned - 1, 1)
+    alpha_shares = np.full(begun, later)
+    alpha_shares[0] = FIRST_ALPHA_SHARE if planned > 1 else 1 - RESTART_ALPHA_SHARE
+    unspent_alpha = later * (planned - begun)
     if restarts is None:
-        share = 1 - RESTART_STAKE
-        return Processes(np.array(stages[:begun], np.int64), stakes / share, resting / share, begun)
+        share = 1 - RESTART_ALPHA_SHARE
+        return Processes(np.array(stages[:begun], np.int64), alpha_shares / share, unspent_alpha / share, begun)
     numbers = np.arange(restarts.begun - len(restarts.newest) + 1, restarts.begun + 1)
     return Processes(
         np.append(np.array(stages[:begun], np.int64), restarts.newest),
-        np.append(stakes, RESTART_STAKE * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))),
-        resting + RESTART_STAKE / float(np.log2(restarts.begun + 2)),
+        np.append(alpha_shares, RESTART_ALPHA_SHARE * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))),
+        unspent_alpha + RESTART_ALPHA_SHARE / float(np.log2(restarts.begun + 2)),
         begun,
     )
 
@@ -267,8 +267,10 @@ def ratio_interval(rates: Rates, alpha: float) -> tuple[float, float]:
 
     def evidence(sign: int) -> FloatArray:
         """Return the evidence against each ratio of the grid, for a higher (1) or a lower (-1) one."""
-        bets = np.interp((_GRID + sign * _LOG_RATIOS[:, None]).ravel(), ratios, likelihood).reshape(-1, len(_GRID))
-        return log_mean_exp(bets - np.interp(_GRID, ratios, likelihood))
+        alternatives = np.interp((_GRID + sign * _LOG_RATIOS[:, None]).ravel(), ratios, likelihood).reshape(
+            -1, len(_GRID)
+        )
+        return log_mean_exp(alternatives - np.interp(_GRID, ratios, likelihood))
 
     return _bound(_GRID, evidence(1), needed, 0.0), _bound(_GRID[::-1], evidence(-1)[::-1], needed, float("inf"))
 

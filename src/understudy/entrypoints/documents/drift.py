@@ -31,7 +31,7 @@ def _version(view: VersionView) -> dict[str, Any]:
         "summed_until": _moment(view.summed_until),
         "verdict": view.verdict.value,
         "policy": "seed"
-        if view.rule.is_seed
+        if view.rule.is_reference
         else {field.name: getattr(policy, field.name) for field in fields(policy)},
         "subjects": [_subject(subject) for subject in view.subjects],
     }

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate, judge
+from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
-from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
-from understudy.core.canary.messages import without_place
+from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.score_shift import SCORE_SHIFT
+from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.strata import Side, Strata, join_strata, stratify
@@ -55,7 +58,7 @@ def test_an_equal_challenger_advances_when_its_time_is_over():
     decision = evaluate(traffic(), POLICY, STAGE, LATER)
 
     assert decision.verdict is Verdict.ADVANCE
-    assert decision.reason.startswith("ADVANCE fraud v42 at 25 % (minute 12): nothing found in error rate, slow")
+    assert decision.sentence.startswith("ADVANCE fraud v42 at 25 % (minute 12): nothing found in error rate, slow")
     assert {row.state for row in decision.evidence} == {CheckState.OK}
     assert decision.missing_requests is None
 
@@ -72,9 +75,9 @@ def test_before_its_time_is_over_it_holds_however_often_one_looks():
 @pytest.mark.parametrize(
     ("windows", "reason"),
     [
-        ([], "HOLD: no challenger requests yet at 25 %"),
-        (without(traffic(4), Role.CHALLENGER), "HOLD: no challenger requests yet at 25 %"),
-        (without(traffic(4), Role.CHAMPION), "HOLD: no champion requests to compare with"),
+        ([], "no challenger requests yet at 25 %"),
+        (without(traffic(4), Role.CHALLENGER), "no challenger requests yet at 25 %"),
+        (without(traffic(4), Role.CHAMPION), "no champion requests to compare with"),
     ],
 )
 def test_no_traffic_is_a_hold_and_no_error(windows, reason):
@@ -86,10 +89,10 @@ def test_no_traffic_is_a_hold_and_no_error(windows, reason):
 def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
     decision = evaluate(traffic(error_factor=4.0), POLICY, STAGE, LATER)
 
-    errors = row_of(decision, Check.ERROR_RATE)
+    errors = row_of(decision, ERROR_RATE)
     assert decision.verdict is Verdict.ROLL_BACK
     assert errors.state is CheckState.FAIL
-    assert decision.reason == (
+    assert decision.sentence == (
         f"ROLL BACK fraud v42 at 25 % (minute 12): error rate {100 * (errors.challenger or 0):.3g} % vs "
         f"{100 * (errors.champion or 0):.3g} % = {errors.change:.3g}x (at least {errors.change_low:.3g}x), "
         f"evidence over a million of 200 needed, {errors.challenger_requests:,} challenger requests"
@@ -133,9 +136,9 @@ def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_before_i
 
     assert before.verdict is Verdict.HOLD
     assert then.verdict is Verdict.ROLL_BACK
-    errors = row_of(then, Check.ERROR_RATE)
+    errors = row_of(then, ERROR_RATE)
     assert (errors.challenger, errors.state) == (1.0, CheckState.FAIL)
-    assert then.reason.startswith("ROLL BACK fraud v42 at 2 % (minute 0): error rate 100 % vs 0.")
+    assert then.sentence.startswith("ROLL BACK fraud v42 at 2 % (minute 0): error rate 100 % vs 0.")
     assert f"evidence over a million of 200 needed, {errors.challenger_requests} challenger requests" in then.reason
 
 
@@ -177,14 +180,14 @@ def test_errors_of_one_entity_alone_hold_and_say_so():
 
     assert decision.verdict is Verdict.HOLD
     assert "but across entities only" in decision.reason
-    assert row_of(decision, Check.ERROR_RATE).state is CheckState.TOO_EARLY
+    assert row_of(decision, ERROR_RATE).state is CheckState.TOO_EARLY
 
 
 def test_half_as_long_again_is_rolled_back_and_a_fifth_as_long_again_only_holds():
     slower = evaluate(traffic(latency_factor=1.5), POLICY, STAGE, LATER)
     a_little = evaluate(traffic(latency_factor=1.2), POLICY, STAGE, LATER)
 
-    typical = row_of(slower, Check.TYPICAL_LATENCY)
+    typical = row_of(slower, TYPICAL_LATENCY)
     assert slower.verdict is Verdict.ROLL_BACK
     assert typical.champion == pytest.approx(0.010, rel=0.05)  # a lognormal around 10 ms
     assert typical.change == pytest.approx(1.5, rel=0.05)
@@ -199,7 +202,7 @@ def test_a_slower_tail_is_rolled_back_although_the_typical_call_is_as_fast():
 
     assert decision.verdict is Verdict.ROLL_BACK
     assert "slow answers" in decision.reason
-    assert row_of(decision, Check.TYPICAL_LATENCY).state is CheckState.OK
+    assert row_of(decision, TYPICAL_LATENCY).state is CheckState.OK
 
 
 def test_latency_in_the_warm_up_is_not_judged_and_errors_are():
@@ -216,7 +219,7 @@ def test_scores_that_move_either_way_are_rolled_back_if_a_limit_is_set(shift):
     decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
 
     assert decision.verdict is Verdict.ROLL_BACK
-    assert row_of(decision, Check.SCORE_SHIFT).change == pytest.approx(10 * shift, abs=0.05)
+    assert row_of(decision, SCORE_SHIFT).change == pytest.approx(10 * shift, abs=0.05)
     assert f"= {10 * shift:+.1f}"[:4] in decision.reason
     assert evaluate(windows, POLICY, STAGE, LATER).verdict is Verdict.ADVANCE
 
@@ -226,7 +229,7 @@ def test_scores_that_move_less_than_the_limit_pass():
 
     decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
 
-    scores = row_of(decision, Check.SCORE_SHIFT)
+    scores = row_of(decision, SCORE_SHIFT)
     assert scores.state is CheckState.OK
     # A fifth of one percent, once for each direction.
     assert scores.evidence_needed == pytest.approx(2 / 0.002)
@@ -247,12 +250,12 @@ def test_too_little_traffic_holds_with_what_could_have_been_seen_and_what_is_mis
 
     decision = evaluate(traffic(), policy, STAGE, LATER)
     # What is missing is in the traffic of as many minutes more.
-    requests = row_of(decision, Check.ERROR_RATE).challenger_requests
+    requests = row_of(decision, ERROR_RATE).challenger_requests
     needed_windows = int(COUNT * (1 + (decision.missing_requests or 0) / requests) * 1.2)
     later = evaluate(traffic(needed_windows), policy, STAGE, needed_windows * WINDOW_SECONDS + 5.0)
 
     assert decision.verdict is Verdict.HOLD
-    assert decision.reason.startswith("HOLD: could so far have seen only ≥ ")
+    assert decision.sentence.startswith("HOLD: could so far have seen only ≥ ")
     assert "the policy asks 1.3x; about " in decision.reason
     assert later.verdict is Verdict.ADVANCE
 
@@ -279,8 +282,8 @@ def test_a_window_counts_when_its_rows_are_in():
 
     early, late = (evaluate(windows, POLICY, STAGE, WINDOW_SECONDS + lag) for lag in (4.9, 5.0))
 
-    assert row_of(early, Check.ERROR_RATE).challenger_requests == 0
-    assert row_of(late, Check.ERROR_RATE).challenger_requests > 0
+    assert row_of(early, ERROR_RATE).challenger_requests == 0
+    assert row_of(late, ERROR_RATE).challenger_requests > 0
 
 
 def test_other_rollouts_and_shadows_are_left_out():
@@ -311,7 +314,7 @@ def test_windows_of_several_shippers_are_one_window():
     windows = traffic(error_factor=2.0)
     doubled = [w for window in windows for w in (window, replace(window, key=window.key._replace(shipper="worker-2")))]
 
-    once, twice = (row_of(evaluate(seen, POLICY, STAGE, LATER), Check.ERROR_RATE) for seen in (windows, doubled))
+    once, twice = (row_of(evaluate(seen, POLICY, STAGE, LATER), ERROR_RATE) for seen in (windows, doubled))
 
     assert twice.challenger_requests == 2 * once.challenger_requests
     assert twice.change == once.change
@@ -326,7 +329,7 @@ def test_a_late_regression_is_found_by_the_process_that_began_with_its_stage():
     since_start = evaluate(windows, POLICY, STAGE, now)
     restarted = evaluate(windows, POLICY, replace(STAGE, starts=(0.0, count / 2 * WINDOW_SECONDS)), now)
 
-    evidence = [row_of(decision, Check.ERROR_RATE).evidence or 0 for decision in (since_start, restarted)]
+    evidence = [row_of(decision, ERROR_RATE).evidence or 0 for decision in (since_start, restarted)]
     assert evidence[1] > 10 * evidence[0]
 
 
@@ -348,7 +351,7 @@ def after_a_day(minutes: int, **changes) -> Strata:
 
 
 def minutes_until_taken_back(strata: Strata, stage: Stage, step: int = 1) -> tuple[float, Decision]:
-    """Look after each window, or each of several, that comes after the day; infinite if it stays."""
+    """Analyse after each window, or each of several, that comes after the day; infinite if it stays."""
     for start in strata.starts[DAY::step].tolist():
         decision = judge(strata, POLICY, stage, start + WINDOW_SECONDS + POLICY.watermark_seconds)
         if decision.verdict is Verdict.ROLL_BACK:
@@ -359,14 +362,14 @@ def minutes_until_taken_back(strata: Strata, stage: Stage, step: int = 1) -> tup
 def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minutes_after_it_begins_to_fail():
     minutes, decision = minutes_until_taken_back(after_a_day(10, error_factor=1e6), ONE_STEP)
 
-    errors = row_of(decision, Check.ERROR_RATE)
+    errors = row_of(decision, ERROR_RATE)
     assert minutes <= 7
     assert errors.state is CheckState.FAIL
     # The figures are of the windows that tell: of the whole day hardly anybody failed.
     assert (errors.challenger or 0) > 0.5
     assert (errors.since or 0) >= (DAY - 2 * RESTART_SECONDS // WINDOW_SECONDS) * WINDOW_SECONDS
     assert (errors.change_low, errors.change_high) == (None, None)
-    assert re.search(r": error rate [\d.]+ % vs [\d.]+ % = [\d.]+x since \d\d:\d\d UTC, evidence", decision.reason)
+    assert re.search(r"^error rate [\d.]+ % vs [\d.]+ % = [\d.]+x since \d\d:\d\d UTC, evidence", decision.reason)
 
 
 def test_without_processes_that_begin_within_a_step_it_would_stay():
@@ -419,8 +422,8 @@ def test_evidence_begins_anew_by_the_clock_and_not_more_often_than_there_are_win
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"error_factor": 1e6}, r"^HOLD: error rate [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
-        ({"latency_factor": 3.0}, r"^HOLD: slow answers [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
+        ({"error_factor": 1e6}, r"^error rate [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
+        ({"latency_factor": 3.0}, r"^slow answers [\d.]+ % vs [\d.]+ % in the last minute: it goes on when"),
     ],
 )
 def test_a_step_does_not_end_in_the_minute_in_which_the_challenger_begins_to_fail(changes, words):
@@ -450,12 +453,12 @@ def test_errors_of_one_entity_in_the_last_minute_hold_nothing_up():
 
 
 def test_a_row_says_since_when_only_if_it_is_not_all_windows():
-    row = row_of(evaluate(traffic(), POLICY, STAGE, LATER), Check.ERROR_RATE)
+    row = row_of(evaluate(traffic(), POLICY, STAGE, LATER), ERROR_RATE)
 
     assert "since" not in row.to_json()
-    assert Evidence.from_json(row.to_json()) == row
+    assert evidence_from_json(row.to_json()) == row
     later = row._replace(since=120.0)
-    assert Evidence.from_json(orjson.loads(orjson.dumps(later.to_json()))) == later
+    assert evidence_from_json(orjson.loads(orjson.dumps(later.to_json()))) == later
 
 
 def test_a_decision_is_json_infinity_included():
@@ -466,7 +469,7 @@ def test_a_decision_is_json_infinity_included():
 
     assert document["verdict"] == "ROLL_BACK"
     assert document["evidence"][0]["check"] == "error_rate"
-    assert row_of(failing, Check.ERROR_RATE)._replace(change=inf).to_json()["change"] is None
+    assert row_of(failing, ERROR_RATE)._replace(change=inf).to_json()["change"] is None
     assert orjson.loads(orjson.dumps(nothing.to_json()))["verdict"] == "HOLD"
 
 
@@ -496,13 +499,13 @@ def test_scores_that_are_all_the_same_and_small_keep_no_check_from_its_verdict(s
     decision = evaluate(windows, replace(POLICY, score_shift_limit=0.2), STAGE, LATER)
 
     assert decision.verdict is Verdict.ROLL_BACK
-    assert row_of(decision, Check.SCORE_SHIFT).state in (CheckState.OK, CheckState.TOO_EARLY)
+    assert row_of(decision, SCORE_SHIFT).state in (CheckState.OK, CheckState.TOO_EARLY)
 
 
 def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():
     decision = evaluate(with_a_burst(2), POLICY, STAGE, LATER)
 
-    errors = row_of(decision, Check.ERROR_RATE)
+    errors = row_of(decision, ERROR_RATE)
     # Two windows may add half of what is needed, however bad they are.
     assert (errors.evidence or 0) < (errors.evidence_needed or 0)
     assert (errors.change_low or 0) > (errors.limit or 0)
@@ -514,7 +517,7 @@ def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():
 def test_what_looks_worse_for_one_entity_alone_is_said_and_holds_nothing_up():
     decision = evaluate([of_one_entity(window) for window in with_a_burst(2)], POLICY, STAGE, LATER)
 
-    errors = row_of(decision, Check.ERROR_RATE)
+    errors = row_of(decision, ERROR_RATE)
     assert errors.state is CheckState.UNPROVEN
     assert decision.verdict is Verdict.ADVANCE
     assert "nothing found in slow answers, typical latency, sample ratio" in decision.reason
@@ -524,11 +527,11 @@ def test_what_looks_worse_for_one_entity_alone_is_said_and_holds_nothing_up():
 @pytest.mark.parametrize(
     ("check", "low", "high", "is_beyond_limit"),
     [
-        (Check.ERROR_RATE, 1.6, inf, True),
-        (Check.ERROR_RATE, 1.5, inf, False),
-        (Check.ERROR_RATE, None, None, False),
-        (Check.SCORE_SHIFT, -2.0, -1.6, True),
-        (Check.TYPICAL_LATENCY, -2.0, -1.6, False),
+        (ERROR_RATE, 1.6, inf, True),
+        (ERROR_RATE, 1.5, inf, False),
+        (ERROR_RATE, None, None, False),
+        (SCORE_SHIFT, -2.0, -1.6, True),
+        (TYPICAL_LATENCY, -2.0, -1.6, False),
     ],
 )
 def test_an_interval_is_beyond_its_limit_as_a_whole_or_not_at_all(check, low, high, is_beyond_limit):
@@ -540,29 +543,30 @@ def test_an_interval_is_beyond_its_limit_as_a_whole_or_not_at_all(check, low, hi
 
 
 def test_a_row_is_read_back_with_its_missing_bound_and_an_unknown_one_stays_unknown():
-    endless = row_of(evaluate(traffic(error_rate=0.0005), POLICY, STAGE, LATER), Check.ERROR_RATE)
+    endless = row_of(evaluate(traffic(error_rate=0.0005), POLICY, STAGE, LATER), ERROR_RATE)
     against_none = endless._replace(champion=0.0, challenger=0.2, change=inf, change_low=3.0, change_high=inf)
-    unknown = row_of(evaluate([], POLICY, STAGE, LATER), Check.TYPICAL_LATENCY)
+    unknown = row_of(evaluate([], POLICY, STAGE, LATER), TYPICAL_LATENCY)
 
     for row in (endless, against_none, unknown):
         stored = orjson.loads(orjson.dumps(row.to_json()))
-        assert Evidence.from_json(stored) == row
+        assert evidence_from_json(stored) == row
     assert against_none.to_json()["change_high"] is None
 
 
-def test_a_reason_without_its_place_is_what_was_found():
+def test_a_reason_is_what_was_found_and_the_place_stands_apart():
     worse = evaluate(traffic(error_factor=4.0), POLICY, STAGE, LATER)
     invalid = evaluate(traffic(lost_ratio=0.4), POLICY, STAGE, LATER)
     equal = evaluate(traffic(), POLICY, STAGE, LATER)
     early = evaluate(traffic(), POLICY, STAGE, 300.0)
 
-    found = [without_place(decision.reason) for decision in (worse, invalid, equal, early)]
+    found = [decision.reason for decision in (worse, invalid, equal, early)]
 
     starts = ["error rate ", "the challenger met ", "nothing found in error rate, ", "5 m of 10 m"]
     assert [text[: len(start)] for text, start in zip(found, starts, strict=True)] == starts
-    told = f"version 42 rolled back at 25 %: {worse.reason}"
-    assert without_place(told) == f"version 42 rolled back at 25 %: {found[0]}"
-    assert without_place(found[0]) == found[0]
+    place = "fraud v42 at 25 % (minute 12)"
+    assert [decision.place for decision in (worse, invalid, equal, early)] == [place, place, place, ""]
+    assert worse.sentence == f"ROLL BACK {place}: {found[0]}"
+    assert early.sentence == f"HOLD: {found[3]}"
 
 
 def test_a_policy_is_read_back_from_its_json_and_what_is_left_out_has_its_default():

@@ -5,8 +5,10 @@ import pytest
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate
-from understudy.core.canary.decision import Check, CheckState, Verdict
-from understudy.core.canary.limits import CanaryPolicy, Stage, needed_of
+from understudy.core.canary.checks import needed_of
+from understudy.core.canary.decision import CheckState, Verdict
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.outcome_check import OUTCOME
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.core.windows.window import WINDOW_SECONDS
 
@@ -28,7 +30,7 @@ def converting(entities_a: int, ratio_a: float, entities_b: int, ratio_b: float)
 
 def judged(outcome: Difference | None, **changes):
     decision = evaluate(WINDOWS, replace(POLICY, **changes), STAGE, LATER, outcome)
-    return decision, next(row for row in decision.evidence if row.check is Check.OUTCOME)
+    return decision, next(row for row in decision.evidence if row.check is OUTCOME)
 
 
 def test_a_challenger_whose_callers_convert_less_is_rolled_back():

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
-from understudy.core.canary.decision import Check, CheckState
+from understudy.core.canary.decision import CheckState
+from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.post_promotion import REMEMBERED_WINDOWS, judge_after_promotion, past_of
+from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window
 
@@ -50,8 +52,8 @@ def test_a_past_without_a_threshold_says_nothing_of_slow_answers(windows):
 
     assert found is not None
     states = {row.check: (row.state, row.champion) for row in found.evidence}
-    assert states[Check.SLOW_TAIL] == (CheckState.TOO_EARLY, 0.0)
-    assert states[Check.ERROR_RATE][0] is CheckState.OK
+    assert states[SLOW_TAIL] == (CheckState.TOO_EARLY, 0.0)
+    assert states[ERROR_RATE][0] is CheckState.OK
 
 
 def test_a_champion_that_nobody_called_before_says_nothing(windows):

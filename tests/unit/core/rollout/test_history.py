@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate, judge
-from understudy.core.canary.decision import Check, Verdict
+from understudy.core.canary.decision import Verdict
+from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.rollout.history import (
     MAX_LOOKS,
     SCORE_CELLS,
@@ -80,11 +82,11 @@ def test_a_look_at_the_moment_of_a_step_is_still_of_the_step_before():
 def test_a_check_over_time_has_one_row_a_look_and_an_absent_one_none():
     looks = look_back(STRATA, COURSE, [100.0, 200.0])
 
-    rows = rows_of(looks, Check.ERROR_RATE)
+    rows = rows_of(looks, ERROR_RATE)
 
     assert [at for at, _ in rows] == [100.0, 200.0]
     assert rows[1][1] in judge(STRATA, *stage_at(COURSE, 200.0), 200.0).evidence
-    assert rows_of(looks, Check.SCORE_SHIFT) == []
+    assert rows_of(looks, SCORE_SHIFT) == []
 
 
 def test_requests_are_counted_in_the_stage_that_they_came_in():

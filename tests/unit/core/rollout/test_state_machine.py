@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
-from understudy.core.canary.decision import Verdict
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.actions import (
     Alert,
     PolicyAction,
@@ -24,7 +24,6 @@ from understudy.core.rollout.actions import (
 from understudy.core.rollout.plan import LADDER, NAMED_PLANS, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
-    Look,
     Observation,
     Order,
     Phase,
@@ -46,9 +45,9 @@ PLAN = RolloutPlan(
 )
 POLICY_ACTIONS = (SetWeight, Promote, RollBack)
 PASSED = WarmUpResult(passed=True)
-FINE = Look(Verdict.ADVANCE, "nothing got worse")
-BAD = Look(Verdict.ROLL_BACK, "error rate 3.1x")
-EARLY = Look(Verdict.HOLD, "could so far have seen only 2.3x")
+FINE = Decision(Verdict.ADVANCE, "nothing got worse")
+BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
+EARLY = Decision(Verdict.HOLD, "could so far have seen only 2.3x")
 
 
 @dataclass
@@ -264,7 +263,7 @@ def test_a_step_that_stays_undecided_asks_for_a_person_and_goes_on_for_as_long_a
 def test_a_split_that_is_not_the_policys_asks_for_a_person():
     world = on_the_way(10)
 
-    refused = world.tick(5, decision=Look(Verdict.INVALID, "13 % of new entities instead of 10 %"))
+    refused = world.tick(5, decision=Decision(Verdict.INVALID, "13 % of new entities instead of 10 %"))
 
     assert refused.state.waiting_for is WaitingFor.SPLIT
     assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.SAMPLE_RATIO_MISMATCH]
@@ -272,7 +271,7 @@ def test_a_split_that_is_not_the_policys_asks_for_a_person():
 
 def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_on():
     world = on_the_way(10)
-    world.tick(5, decision=Look(Verdict.INVALID, "13 % of new entities instead of 10 %"))
+    world.tick(5, decision=Decision(Verdict.INVALID, "13 % of new entities instead of 10 %"))
 
     resumed = world.tick(60, command=RESUME)
 
@@ -281,13 +280,13 @@ def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_
 
 
 def test_a_verdict_is_told_once_in_the_words_of_what_was_found():
-    place = "visits v2 at 10 % (minute 3): "
+    place = "visits v2 at 10 % (minute 3)"
     worse, off = on_the_way(10), on_the_way(10)
 
-    ended = worse.tick(1, decision=Look(Verdict.ROLL_BACK, f"ROLL BACK {place}error rate 3.1x"))
-    stopped = off.tick(1, decision=Look(Verdict.INVALID, f"INVALID {place}the challenger met 13 of 100 entities"))
+    ended = worse.tick(1, decision=Decision(Verdict.ROLL_BACK, "error rate 3.1x", place=place))
+    stopped = off.tick(1, decision=Decision(Verdict.INVALID, "the challenger met 13 of 100 entities", place=place))
     off.tick(1, command=Command(Order.RESUME, "dana"))
-    advanced = off.tick(400, decision=Look(Verdict.ADVANCE, f"ADVANCE {place}nothing found in error rate"))
+    advanced = off.tick(400, decision=Decision(Verdict.ADVANCE, "nothing found in error rate", place=place))
 
     assert ended.event == "version 2 rolled back at 10 %: error rate 3.1x"
     assert stopped.event == "stops at 10 %: the challenger met 13 of 100 entities"
@@ -645,7 +644,7 @@ RESUME = Command(Order.RESUME, "dana")
 # Mostly calm: of 1,000 random lives of 25 ticks 278 promote the challenger, 436 meet a conflict, 759 end in a rollback.
 CHOICES: dict[str, list[Any]] = {
     "after_seconds": [350.0, 350.0, 250.0, 150.0, 60.0, 1.0, 0.0, 700.0],
-    "decision": [*[FINE] * 20, EARLY, EARLY, None, BAD, Look(Verdict.INVALID, "split")],
+    "decision": [*[FINE] * 20, EARLY, EARLY, None, BAD, Decision(Verdict.INVALID, "split")],
     "decision_after_promotion": [None, FINE, EARLY, FINE, BAD],
     "requests": [*[10_000] * 5, 0, 60, 150],
     "proxies_on_generation": [*[6] * 6, 5],

@@ -6,7 +6,7 @@ from understudy.core.statistics.sample_size import (
     ALPHA,
     FIVE_LOOKS,
     POWER_RATIO,
-    SEED_ONE_SAMPLE,
+    REFERENCE_ONE_SAMPLE,
     Effect,
     always_valid_boundary,
     detectable_difference,
@@ -14,9 +14,9 @@ from understudy.core.statistics.sample_size import (
     look_boundaries,
     normal_quantile,
     power_of,
+    reference_sample_size,
     relative_change,
     sample_inflation_ratio,
-    seed_sample_size,
     share_change,
     spent_alpha,
     when_known,
@@ -34,9 +34,9 @@ def test_two_arms_need_the_two_sample_size(ratio, entities):
     assert entities_per_arm(relative_change(ratio)) == entities
 
 
-@pytest.mark.parametrize(("ratio", "entities"), SEED_ONE_SAMPLE.items())
+@pytest.mark.parametrize(("ratio", "entities"), REFERENCE_ONE_SAMPLE.items())
 def test_the_seeds_figure_is_given_with_the_half_power_that_it_has(ratio, entities):
-    asked = seed_sample_size(ratio)
+    asked = reference_sample_size(ratio)
 
     assert asked.entities_per_arm == entities
     assert asked.power_ratio == pytest.approx(0.508, abs=5e-4)
@@ -48,7 +48,7 @@ def test_the_seeds_figure_is_given_with_the_half_power_that_it_has(ratio, entiti
 
 def test_an_effect_that_the_seeds_table_lacks_gets_the_seeds_formula():
     # ((1.959964 + 0.841621) / 0.03)² = 8,720.98
-    assert seed_sample_size(0.03).entities_per_arm == 8_721
+    assert reference_sample_size(0.03).entities_per_arm == 8_721
 
 
 def test_shares_need_what_the_textbook_says_and_one_more_for_students_t():

@@ -8,14 +8,19 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom, norm, t
 
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means, expected_rates
-from understudy.core.statistics.detectable_effect import Asked, Exposure, missing_trials, smallest_detectable
+from understudy.core.statistics.detectable_effect import (
+    DetectionThreshold,
+    Exposure,
+    missing_trials,
+    smallest_detectable,
+)
 from understudy.core.statistics.mean_shift import Moments, mean_shift, shift_z
 from understudy.core.statistics.sequential_evidence import (
     RATIOS,
     IntArray,
     Rates,
     Restarts,
-    first_stake,
+    first_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
     log_rate_evidence,
@@ -94,7 +99,7 @@ def at(*indices: int) -> IntArray:
     st.one_of(st.none(), st.integers(0, 400)),
     st.integers(0, 60),
 )
-def test_what_is_staked_was_fixed_beforehand_and_comes_to_one(planned, begun, restarts, most):
+def test_alpha_shares_are_fixed_beforehand_and_add_up_to_one(planned, begun, restarts, most):
     stages = list(range(begun))
     begun_anew = np.arange(1, (restarts or 0) + 1)
     newest_ones = begun_anew[max(0, len(begun_anew) - most) :]
@@ -105,46 +110,48 @@ def test_what_is_staked_was_fixed_beforehand_and_comes_to_one(planned, begun, re
     expected = [1.0] if planned == 1 else [0.5] + [0.5 / (planned - 1)] * (planned - 1)
     share = 1.0 if restarts is None else 0.8
     number = min(begun, planned)
-    assert processes.stakes[:number] == pytest.approx([share * stake for stake in expected[:number]])
+    assert processes.alpha_shares[:number] == pytest.approx([share * alpha_share for alpha_share in expected[:number]])
     assert processes.firsts[:number].tolist() == stages[:number]
-    # What was staked on processes that are not looked at is lost, which only lowers the evidence.
-    assert all_of_them.stakes.sum() + all_of_them.resting == pytest.approx(1.0)
+    # The alpha share of processes that are not looked at is lost, which only lowers the evidence.
+    assert all_of_them.alpha_shares.sum() + all_of_them.unspent_alpha == pytest.approx(1.0)
     assert all_of_them.firsts[number:].tolist() == list(range(1, (restarts or 0) + 1))
-    newest = max(number, len(all_of_them.stakes) - most)
-    assert processes.resting == pytest.approx(all_of_them.resting)
-    assert processes.stakes[number:].tolist() == pytest.approx(all_of_them.stakes[newest:].tolist())
+    newest = max(number, len(all_of_them.alpha_shares) - most)
+    assert processes.unspent_alpha == pytest.approx(all_of_them.unspent_alpha)
+    assert processes.alpha_shares[number:].tolist() == pytest.approx(all_of_them.alpha_shares[newest:].tolist())
     assert processes.firsts[number:].tolist() == all_of_them.firsts[newest:].tolist()
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-800, 50), min_size=1, max_size=8), st.integers(0, 3))
-def test_processes_are_averaged_over_their_stakes_and_those_that_have_not_begun_are_worth_theirs(evidence, more):
+def test_processes_are_averaged_over_their_alpha_shares_and_unspent_alpha_keeps_its_worth(evidence, more):
     processes = processes_of(range(len(evidence)), len(evidence) + more)
 
     together = processes.together(np.array(evidence))
 
-    expected = processes.resting + sum(s * exp(v) for s, v in zip(processes.stakes, evidence, strict=True))
-    assert together >= max(evidence) + log(processes.stakes.min()) - 1e-9
+    expected = processes.unspent_alpha + sum(s * exp(v) for s, v in zip(processes.alpha_shares, evidence, strict=True))
+    assert together >= max(evidence) + log(processes.alpha_shares.min()) - 1e-9
     assert expected == 0 or together == pytest.approx(log(expected), abs=1e-9)
 
 
-def test_the_telling_process_is_the_one_that_says_the_most_for_its_stake_if_it_began_within_a_stage():
+def test_the_leading_restart_has_the_most_evidence_for_its_alpha_share_and_began_within_a_stage():
     processes = processes_of([0], 1, Restarts(at(12, 24), 2))
 
-    assert processes.telling(np.array([0.0, 1.0, 9.0])) == 24
-    assert processes.telling(np.array([0.0, 9.0, 9.0])) == 12
-    assert processes.telling(np.array([8.0, 9.0, 9.0])) is None
+    assert processes.leading_restart(np.array([0.0, 1.0, 9.0])) == 24
+    assert processes.leading_restart(np.array([0.0, 9.0, 9.0])) == 12
+    assert processes.leading_restart(np.array([8.0, 9.0, 9.0])) is None
 
 
 def test_a_month_later_a_fresh_process_still_has_a_ten_millionth():
     month = processes_of([0], 5, Restarts(at(99), 30 * 480))
 
-    assert month.stakes[-1] > 1e-7
+    assert month.alpha_shares[-1] > 1e-7
 
 
 def test_without_restarts_their_share_is_on_the_stages():
     for restarts in (None, Restarts(at(), 0)):
-        assert processes_of([0], 5, restarts).stakes[0] == pytest.approx(first_stake(has_restarts=restarts is not None))
+        assert processes_of([0], 5, restarts).alpha_shares[0] == pytest.approx(
+            first_alpha_share(has_restarts=restarts is not None)
+        )
 
 
 @settings(max_examples=25)
@@ -343,7 +350,7 @@ def an_exposure(challenger=1_000.0, champion=9_000.0) -> Exposure:
     return Exposure(np.array([champion]), np.array([challenger]), 100)
 
 
-ASKED = Asked(log(200), 0.05, 1.0, 0.005)
+ASKED = DetectionThreshold(log(200), 0.05, 1.0, 0.005)
 
 
 @settings(max_examples=15)
@@ -374,7 +381,7 @@ def test_each_key_and_a_lower_rate_alone_can_keep_a_regression_from_sight(harshe
     )
 
 
-def test_a_process_is_charged_for_the_stake_that_it_starts_with():
+def test_a_process_is_charged_for_the_alpha_share_that_it_starts_with():
     lenient = ASKED._replace(across_entities_alpha=0.4)
     rate = lenient.champion_rate
 
@@ -382,7 +389,7 @@ def test_a_process_is_charged_for_the_stake_that_it_starts_with():
 
     rates = one_window(rate * 9_000, 9_000, rate * ratio * 1_000, 1_000)
     evidence = log_rate_evidence(rate_gains(rates, 1.0, NO_CAP))
-    assert log(200 / lenient.stake) <= evidence < log(200 / lenient.stake) + 1.5
+    assert log(200 / lenient.alpha_share) <= evidence < log(200 / lenient.alpha_share) + 1.5
 
 
 def test_the_smallest_visible_regression_is_about_what_simulations_find():
@@ -391,5 +398,5 @@ def test_the_smallest_visible_regression_is_about_what_simulations_find():
     assert 2.4 < smallest_detectable(an_exposure(1_717, 40_000), ASKED) < 3.8
 
 
-def test_the_bets_are_the_ones_on_the_statistics_page():
+def test_the_alternatives_are_the_ones_on_the_statistics_page():
     assert (len(RATIOS), RATIOS[0], RATIOS[-1]) == (24, 1.25, pytest.approx(50))

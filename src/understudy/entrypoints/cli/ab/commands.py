@@ -9,7 +9,7 @@ import typer
 
 from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import report_texts, seed_texts, sizes_texts
+from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
@@ -56,7 +56,9 @@ def plan(
     per_call: PerCall = False,
     looks: Annotated[int, typer.Option(min=1, max=MAX_LOOKS, help="How often one may look and decide.")] = LOOKS,
     version: Version = None,
-    seed_figures: Annotated[bool, typer.Option("--seed-figures", help="Show seed 003's one-sample sizes too.")] = False,
+    reference_figures: Annotated[
+        bool, typer.Option("--seed-figures", help="Show seed 003's one-sample sizes too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say how many entities a test needs, and how many days that takes at today's traffic. Changes nothing."""
@@ -65,7 +67,7 @@ def plan(
     question = PlanQuestion(model, metric, wanted, choice, looks, time.time())
     sizes = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
     document = {"plan": {**document_of(sizes), "model": model, "metric": metric}}
-    texts = [*(seed_texts(wanted) if seed_figures else []), *sizes_texts(sizes, question)]
+    texts = [*(reference_texts(wanted) if reference_figures else []), *sizes_texts(sizes, question)]
     show(document, *texts, as_json=as_json)
 
 

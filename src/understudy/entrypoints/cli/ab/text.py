@@ -7,7 +7,7 @@ from rich.text import Text
 
 from understudy.core.durations import duration_words
 from understudy.core.experiments.ab import AbState
-from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, SEED_ONE_SAMPLE, seed_sample_size
+from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts
 from understudy.entrypoints.cli.shared.times import day_of
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
@@ -139,10 +139,10 @@ def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
     return [head, "", Text(verdict, "bold"), facts(pairs), "", Text(then, "cyan")]
 
 
-def seed_texts(wanted: Wanted) -> list[Any]:
+def reference_texts(wanted: Wanted) -> list[Any]:
     """Return seed 003's figures, and what they are worth with two arms."""
-    ratios = sorted({*SEED_ONE_SAMPLE, *([wanted.amount] if wanted.is_relative else [])})
-    figures = [(ratio, seed_sample_size(ratio)) for ratio in ratios]
+    ratios = sorted({*REFERENCE_ONE_SAMPLE, *([wanted.amount] if wanted.is_relative else [])})
+    figures = [(ratio, reference_sample_size(ratio)) for ratio in ratios]
     rows = [
         (
             f"{100 * ratio:.3g} %",

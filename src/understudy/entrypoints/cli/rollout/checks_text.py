@@ -6,8 +6,9 @@ from math import isinf, log
 from rich.table import Table
 from rich.text import Text
 
-from understudy.core.canary.decision import Check, Evidence
-from understudy.core.canary.messages import NAMES, since_words, value_words
+from understudy.core.canary.decision import Evidence
+from understudy.core.canary.messages import since_words, value_words
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import Looked, rows_of
 from understudy.entrypoints.cli.rollout.event_text import evidence_words, state_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
@@ -57,18 +58,15 @@ def checks_table(
 
 def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
     """Return a check's name, both sides, the change, its limit and the evidence."""
-    champion, challenger = (
-        f"{value:,.0f}" if row.check is Check.SAMPLE_RATIO and value is not None else value_words(row.check, value)
-        for value in (row.champion, row.challenger)
-    )
-    return NAMES[row.check], champion, challenger, change_words(row), limit_words(row), _evidence(row)
+    champion, challenger = (value_words(row.check, value) for value in (row.champion, row.challenger))
+    return row.check.title, champion, challenger, change_words(row), limit_words(row), _evidence(row)
 
 
 def change_words(row: Evidence) -> str:
     """Return a change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
     if row.change is None:
         return _DASH
-    if row.check is Check.SCORE_SHIFT:
+    if row.check.is_in_deviations:
         change, low, high = (
             "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
             for value in (row.change, row.change_low, row.change_high)
@@ -80,9 +78,9 @@ def change_words(row: Evidence) -> str:
 
 def limit_words(row: Evidence) -> str:
     """Return the change that is tolerated."""
-    if row.limit is None or row.check is Check.SAMPLE_RATIO:
+    if row.limit is None or row.check is SAMPLE_RATIO:
         return _DASH
-    return f"{row.limit:.2g} sd" if row.check is Check.SCORE_SHIFT else f"{row.limit:.3g}x"
+    return f"{row.limit:.2g} sd" if row.check.is_in_deviations else f"{row.limit:.3g}x"
 
 
 def sparkline(rows: Sequence[Evidence]) -> str:

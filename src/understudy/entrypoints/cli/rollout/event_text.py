@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from understudy.core.canary.checks import evidence_from_json
 from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
@@ -52,7 +53,7 @@ def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> 
 
 def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
     """Return the checks of a verdict, as its event stores them."""
-    rows = [Evidence.from_json(row) for row in evidence]
+    rows = [evidence_from_json(row) for row in evidence]
     columns = [Column("check: challenger vs champion"), Column("evidence", right=True), Column("verdict")]
     cells = [(comparison_of(row), evidence_words(row), state_words(row)) for row in rows]
     return a_table(columns, cells, WIDTH - INDENT)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from understudy import __version__
+from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, Evidence
-from understudy.core.canary.messages import NAMES, without_place
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts
@@ -20,7 +20,7 @@ from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import Past
 from understudy.rollout.status import RolloutStatus
 
-_PICTURED = (Check.ERROR_RATE, Check.SLOW_TAIL, Check.TYPICAL_LATENCY, Check.SCORE_SHIFT)
+_DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)
 _RATIO_SPAN = (0.5, 2.0)
 """What a chart of a ratio shows at least, and how far it goes at most."""
 _WIDEST_RATIO_SPAN = (0.02, 1_000.0)
@@ -43,7 +43,7 @@ def rollout_page(status: RolloutStatus, past: Past) -> str:
     parts = []
     if rows := evidence_of(status):
         parts.append(_checks(rows, state))
-    parts += [_pictures(past, check, state) for check in _PICTURED if rows_of(past.looks, check)]
+    parts += [_pictures(past, check, state) for check in _DRAWN if rows_of(past.looks, check)]
     if past.scores is not None:
         arms = [
             Distribution(f"champion {state.champion}", Tone.CHAMPION, past.scores.champion),
@@ -100,11 +100,11 @@ def _change_picture(
     moments: Sequence[Mark],
 ) -> str:
     points = [Point(at, row.change, *_whisker(row, row.change)) for at, row in rows if row.change is not None]
-    name, last = NAMES[check], rows[-1][1]
+    name, last = check.title, rows[-1][1]
     if not points or last.limit is None:
         return charts.heading(f"{name}: nothing to compare yet")
     limit = f"limit {limit_words(last)}"
-    if check is Check.SCORE_SHIFT:
+    if check.is_in_deviations:
         return charts.course_over_time(
             f"{name}: challenger − champion, in standard deviations",  # noqa: RUF001  # a minus
             points,
@@ -145,7 +145,7 @@ def _evidence_picture(
     low, high = _EVIDENCE_SPAN
     span = (max(low, min(0.1, *(point.value for point in points))), max(high, 10 * needed))
     level = Mark(needed, f"fails from {needed:,.0f} on, if other entities say the same")
-    title = f"{NAMES[check]}: evidence that it is worse than its limit"
+    title = f"{check.title}: evidence that it is worse than its limit"
     return charts.course_over_time(
         title, points, times, span=span, levels=[level], moments=moments, is_logarithmic=True
     )
@@ -189,6 +189,6 @@ def _told(events: Sequence[RolloutEventRecord]) -> list[tuple[str, str]]:
         mark = _MARKS_OF_PHASES.get(event.phase, "") if event.phase != phase else ""
         by = "" if event.actor == MONITOR else f" ({event.actor})"
         when = f"{datetime.fromtimestamp(event.at, UTC):%m-%d %H:%M:%S}"
-        lines.append((when, f"{mark} {without_place(event.reason)}{by}".strip()))
+        lines.append((when, f"{mark} {event.reason}{by}".strip()))
         phase = event.phase
     return lines

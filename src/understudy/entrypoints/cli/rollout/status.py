@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.core.canary.decision import Check, Evidence
-from understudy.core.canary.messages import without_place
+from understudy.core.canary.decision import Evidence
 from understudy.core.canary.post_promotion import LIMITS
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import duration_words
 from understudy.core.rollout.plan import Step
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
@@ -80,8 +80,8 @@ def sentence_of(status: RolloutStatus) -> str:
     if state.reason:
         return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
     if decision is not None:
-        return f"{decision.verdict.replace('_', ' ')}: {without_place(decision.reason)}"
-    return without_place(status.events[-1].reason) if status.events else "has not begun"
+        return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
+    return status.events[-1].reason if status.events else "has not begun"
 
 
 def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
@@ -90,7 +90,7 @@ def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
         return status.decision.evidence
     if status.decision is not None:
         # Nothing is split any more, and before its first calls nothing is known of the new champion.
-        rows = [row for row in status.decision.evidence if row.check is not Check.SAMPLE_RATIO]
+        rows = [row for row in status.decision.evidence if row.check is not SAMPLE_RATIO]
         return rows if any(row.challenger is not None for row in rows) else []
     last = next((event for event in reversed(status.events) if event.evidence), None)
     try:
@@ -194,7 +194,7 @@ def _warm_sentence(status: RolloutStatus) -> str:
         f"its own last hour, {state.challenger} has proven more than {LIMITS.tolerated_error_ratio:g}x the errors or "
         f"slow answers, or a typical latency of {LIMITS.lone_latency_ratio:g}x."
     )
-    return words if status.decision is None else f"{words} So far: {without_place(status.decision.reason)}"
+    return words if status.decision is None else f"{words} So far: {status.decision.reason}"
 
 
 def _taken_words(status: RolloutStatus, index: int, seconds: float) -> str:
@@ -234,9 +234,7 @@ def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Te
     """Return what happened; the first event of a phase has the phase's mark."""
     before = [None, *(event.phase for event in events)]
     return [
-        event_text(
-            event._replace(reason=without_place(event.reason)), state.started_at, is_news=event.phase != phase_before
-        )
+        event_text(event, state.started_at, is_news=event.phase != phase_before)
         for event, phase_before in zip(events, before, strict=False)
     ]
 

@@ -127,4 +127,4 @@ def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: f
     line.append(f"{mark} ", style).append(f"{event.verdict}  ")
     if replay.agrees:
         return line.append("the same verdict", "dim")
-    return line.append(f"now {replay.decision.verdict}: {replay.decision.reason}", "bold red")
+    return line.append(f"now {replay.decision.sentence}", "bold red")

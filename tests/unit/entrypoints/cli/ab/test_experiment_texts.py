@@ -13,9 +13,9 @@ from understudy.core.experiments.shadow_comparison import ShadowPairs, compare_s
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.rank_tests import RankComparison
 from understudy.core.statistics.sample_ratio import SampleRatio
-from understudy.core.statistics.sample_size import Forecast, seed_sample_size
+from understudy.core.statistics.sample_size import Forecast, reference_sample_size
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import decimals_for, report_texts, seed_texts, sizes_texts
+from understudy.entrypoints.cli.ab.text import decimals_for, reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shadow.text import examples_texts, sparkline
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import marks_between
@@ -205,7 +205,7 @@ def test_a_shadow_report_leads_with_failures_and_shows_scores_that_are_no_probab
 
 
 def test_seed_003s_sizes_stand_beside_what_two_arms_need():
-    assert screen(seed_texts(Wanted(0.05)), 80) == SEED
+    assert screen(reference_texts(Wanted(0.05)), 80) == SEED
 
 
 SEED = """\
@@ -237,7 +237,7 @@ def test_a_plan_says_the_size_the_days_and_where_both_come_from():
 
 def test_a_plan_without_figures_says_what_it_takes_for_granted():
     baseline = Baseline("no metric was named", 0, 0.0, 0.0, True, 0.0, 0.0, 1.0)
-    sizes = AbSizes(baseline, Wanted(0.05), 0.05, 6_281, 6_281, 1, None, None, seed_sample_size(0.05))
+    sizes = AbSizes(baseline, Wanted(0.05), 0.05, 6_281, 6_281, 1, None, None, reference_sample_size(0.05))
 
     shown = screen(sizes_texts(sizes, PlanQuestion("churn", None, Wanted(0.05), WEEK, 1, NOW)), 80)
 

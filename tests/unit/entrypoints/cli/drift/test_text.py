@@ -207,7 +207,7 @@ def test_a_drift_of_today_has_its_hour_and_the_seeds_rule_no_beginning():
     today = replace(moved(), since_seconds=UNTIL - 2 * HOUR)
     seed = replace(moved(), subject="prediction", since_seconds=None, history=(inf,), history_seconds=(UNTIL - HOUR,))
 
-    shown = screen(report_texts(a_view(a_version("7", seed, today, rule=DriftRule(is_seed=True)))))
+    shown = screen(report_texts(a_view(a_version("7", seed, today, rule=DriftRule(is_reference=True)))))
 
     assert "✖ since 11:00" in shown
     assert "✖ drifts" in shown

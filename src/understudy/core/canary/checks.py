@@ -1,0 +1,76 @@
+"""The checks of a canary analysis, one row each: what is compared, how it is judged, and its share of alpha."""
+
+from collections.abc import Callable, Mapping
+from math import inf, log
+from typing import Any, NamedTuple
+
+from understudy.core.canary.check_input import CheckInput
+from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
+from understudy.core.canary.error_rate import ERROR_RATE, judge_error_rate
+from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.outcome_check import OUTCOME, judge_outcome
+from understudy.core.canary.reference_rule import P99_LATENCY
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
+from understudy.core.canary.score_shift import SCORE_SHIFT, judge_score_shift
+from understudy.core.canary.slow_tail import SLOW_TAIL, judge_slow_tail
+from understudy.core.canary.typical_latency import TYPICAL_LATENCY, judge_typical_latency
+
+
+class CheckSpec(NamedTuple):
+    """A check that can roll a challenger back."""
+
+    check: Check
+    judge: Callable[[CheckInput, float], Evidence]
+    """From what is compared and the logarithm of the evidence that the check needs."""
+    alpha_share: Callable[[CanaryPolicy], float | None]
+    """Its share of the policy's alpha, before the shares of all checks in use are scaled to 1; ``None`` leaves the
+    check out."""
+
+
+CHECKS = (
+    CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
+    CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),
+    CheckSpec(TYPICAL_LATENCY, judge_typical_latency, lambda policy: policy.typical_latency_share),
+    CheckSpec(
+        SCORE_SHIFT,
+        judge_score_shift,
+        lambda policy: None if policy.score_shift_limit is None else policy.score_shift_share,
+    ),
+    CheckSpec(OUTCOME, judge_outcome, lambda policy: None if policy.outcome is None else policy.outcome_share),
+)
+"""In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others
+mean anything."""
+BY_NAME: Mapping[str, Check] = {
+    check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, P99_LATENCY)
+}
+"""Every check that a row of evidence may name, that of the reference rule included."""
+
+
+def needed_of(policy: CanaryPolicy) -> dict[str, float]:
+    """Return for the name of each check in use the logarithm of the evidence that it needs."""
+    shares = {spec.check.name: share for spec in CHECKS if (share := spec.alpha_share(policy)) is not None}
+    total = sum(shares.values())
+    return {name: -log(policy.alpha * share / total) for name, share in shares.items()}
+
+
+def judged_checks(inputs: CheckInput, needed: Mapping[str, float]) -> list[Evidence]:
+    """Return the row of each check in use, given what each of them needs."""
+    return [spec.judge(inputs, needed[spec.check.name]) for spec in CHECKS if spec.check.name in needed]
+
+
+def evidence_from_json(document: Mapping[str, Any]) -> Evidence:
+    """Return the row that :meth:`understudy.core.canary.decision.Evidence.to_json` wrote.
+
+    A ``change_high`` of ``null`` beside a ``change_low`` is an interval without an upper bound; a ``change`` of
+    ``null`` is infinite where a rate is compared with none.
+
+    Raises:
+        LookupError: No check has that name, or a key is missing.
+        TypeError: Other keys are there.
+        ValueError: No state has that name.
+    """
+    row = Evidence(**{**document, "check": BY_NAME[document["check"]], "state": CheckState(document["state"])})
+    if row.change_low is not None and row.change_high is None:
+        row = row._replace(change_high=inf)
+    has_none = row.check.unit is Unit.RATE and row.champion == 0 and bool(row.challenger)
+    return row._replace(change=inf) if has_none and row.change is None else row

@@ -1,0 +1,36 @@
+"""The check of typical latency: the geometric mean of the answered calls."""
+
+from math import exp, log
+
+from understudy.core.canary.check_input import CheckInput, evidence_row, finite_exp
+from understudy.core.canary.decision import Check, Evidence, Unit
+from understudy.core.canary.mean_checks import MeanCheck, comparison_of_means, mean_keys
+from understudy.core.statistics.cluster_test import BucketSums
+from understudy.core.statistics.mean_shift import Moments, mean_shift
+from understudy.core.windows.window import BucketColumn
+
+TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS)
+
+
+def judge_typical_latency(inputs: CheckInput, log_needed: float) -> Evidence:
+    """Return whether the geometric mean of the latency is higher than tolerated."""
+    compared = _latency(inputs)
+    limit_ratio = inputs.policy.tolerated_latency_ratio
+    keys = mean_keys(inputs, compared, log(limit_ratio), 1, log_needed)
+    shift = mean_shift(compared.moments.cut(compared.processes.first))
+    comparison = comparison_of_means(shift, lambda mean: exp(mean) / 1e6, finite_exp)
+    is_enough = shift is not None and inputs.has_enough_requests
+    return evidence_row(inputs, TYPICAL_LATENCY, comparison, limit_ratio, keys, is_enough=is_enough)
+
+
+def _latency(inputs: CheckInput) -> MeanCheck:
+    sides = (inputs.strata.champion, inputs.strata.challenger)
+    return MeanCheck(
+        Moments(
+            *(column for side in sides for column in (side.answered, side["log_latency"], side["log_latency_squares"]))
+        ),
+        BucketSums(
+            *(column for side in sides for column in (side.bucket(BucketColumn.LOG_LATENCY), side.bucket_answered))
+        ),
+        inputs.processes_of_stages().after(inputs.warm),
+    )
