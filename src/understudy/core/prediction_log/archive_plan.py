@@ -1,4 +1,4 @@
-"""The way of a month of the log into files: which one is due, what comes next, what must agree, where a file lies."""
+"""Archiving a month of the log: which one is due, the next step, the figures to compare, and where its files lie."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import NamedTuple, Self
 
 ROWS_ROOT = "predictionlog"
-"""The folder of the layout: what Spark, Trino and DuckDB are pointed at."""
+"""The root folder of the Hive layout that Spark, Trino and DuckDB read."""
 MANIFESTS_ROOT = "manifests"
 MAX_ATTEMPTS = 3
-"""Of writing one month's files anew in one run; then somebody has to look."""
-# What Hive and Spark write in a partition's value as %XX; they leave everything else as it is, and so do readers.
+"""Of writing one month's files in one run; then the run fails, and an operator has to act."""
+# What Hive and Spark write as %XX in a partition's value; they leave all else as it is, and so do readers.
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
@@ -23,23 +23,23 @@ class LogPartition(NamedTuple):
     """The first moment that is not in it."""
     has_rows: bool
     has_inputs: bool
-    """Whether logged inputs are left in it, which are erased by an age of their own and never archived."""
+    """Whether it still has logged inputs, which are erased by an age of their own and never archived."""
 
 
 class ArchiveState(StrEnum):
-    """How far a month has come."""
+    """How far archiving a month has come."""
 
     EXPORTING = "exporting"
-    """Its files are being written, or were when somebody was killed."""
+    """Its files are being written, or were when the archiver was killed."""
     EXPORTED = "exported"
     VERIFIED = "verified"
     DETACHED = "detached"
-    """Readers go to the files; its table is still there."""
+    """Readers read the files; its table still exists."""
     ARCHIVED = "archived"
 
 
 class Step(StrEnum):
-    """What is done with a month next."""
+    """The next step of archiving a month."""
 
     EXPORT = "export"
     VERIFY = "verify"
@@ -48,10 +48,10 @@ class Step(StrEnum):
 
 
 class Fingerprint(NamedTuple):
-    """Figures that a table and the files made of it must agree on; added up in any order.
+    """Figures in which a table and its files must agree; sums that do not depend on the order.
 
     ``understudy_archive_fingerprint`` (migration 0010) has the same ones in SQL, so that Postgres and the reader of
-    Parquet files come to them independently.
+    Parquet files compute them independently.
     """
 
     rows: int = 0
@@ -77,7 +77,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As Postgres has it."""
+        """In Postgres' form."""
         return ":".join(map(str, self))
 
     @classmethod
@@ -85,7 +85,7 @@ class Fingerprint(NamedTuple):
         """Read what :attr:`text` wrote.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The text is no fingerprint.
         """
         return cls(*map(int, text.split(":")))
 
@@ -101,14 +101,15 @@ def together(parts: Iterable[Fingerprint]) -> Fingerprint:
 def due(
     partitions: Sequence[LogPartition], now: float, after_seconds: float, inputs_seconds: float
 ) -> list[LogPartition]:
-    """Return the months that have to go, the oldest first.
+    """Return the months to be archived, the oldest first.
 
-    A month with logged inputs stays until they have reached the age at which they are erased: files would keep what was
-    promised to be erased, and dropping it would erase what was promised to be kept. An empty month stays while it is so
-    young that it would be made again (``understudy_ensure_partitions`` begins with the month before this one).
+    A month with logged inputs stays until they have reached the age at which they are erased: archiving them would keep
+    what was promised to be erased, and dropping them would erase what was promised to be kept. An empty month stays
+    while it is so young that it would be created again (``understudy_ensure_partitions`` begins with the month before
+    this one).
 
     Args:
-        partitions: All there are.
+        partitions: All of them.
         now: In seconds since the epoch.
         after_seconds: How long after a month's end it goes.
         inputs_seconds: How long logged inputs are kept.
@@ -128,12 +129,12 @@ _MADE_AGAIN_SECONDS = 31 * 86_400.0
 
 
 def next_step(state: ArchiveState, *, is_read_back: bool) -> Step | None:
-    """Return what is to be done next, ``None`` when nothing is left.
+    """Return the next step, ``None`` when nothing is left.
 
     Args:
         state: How far the month has come.
-        is_read_back: Whether this very run has read the files back. What an earlier one saw may be gone by now, and the
-            table is the only other copy, so nothing is detached or dropped on its word.
+        is_read_back: Whether this very run has read the files back. Files that an earlier run saw may be gone by now,
+            and the table is the only other copy, so an earlier run's check allows no detach and no drop.
     """
     if state is ArchiveState.ARCHIVED:
         return None
@@ -150,7 +151,7 @@ def is_in_files(state: ArchiveState) -> bool:
 
 
 def escaped(value: str) -> str:
-    """Return a value as Hive has it in the name of a folder: ``a/b`` is ``a%2Fb``."""
+    """Return a value as Hive writes it in a folder's name: ``a/b`` is ``a%2Fb``."""
     return _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", value)
 
 
@@ -165,5 +166,5 @@ def file_key(model_name: str, day: str, archive_id: int, attempt: int, number: i
 
 
 def manifest_key(partition_name: str, archive_id: int) -> str:
-    """Return where the list of a month's files lies, for whoever has the archive and not the database."""
+    """Return where the list of a month's files lies, for readers that have the archive and not the database."""
     return f"{MANIFESTS_ROOT}/{partition_name}-{archive_id}.json"

@@ -1,7 +1,7 @@
 """Identifiers that sort by time."""
 
 RANDOM_BITS = 74
-"""What a UUID version 7 has room for beside its time."""
+"""Random bits of a UUID version 7."""
 
 
 def prediction_id(unix_ms: int, random_bits: int) -> str:

@@ -1,4 +1,4 @@
-"""One row of ``PredictionLog``: what happened to one call at one version."""
+"""One row of ``PredictionLog``: one call at one version."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -46,10 +46,10 @@ COLUMNS = (
 class PredictionRow(NamedTuple):
     """A row to be logged, in the order of :data:`COLUMNS`.
 
-    ``model_version_id`` is who answered (or failed last), ``assigned_version_id`` is whom the route named; they differ
-    after a fallback. ``prediction`` is JSON text, ``null`` when there is none. ``predicted_at`` is seconds since the
-    epoch, UTC. ``defaulted`` names the features that took their declared default. ``inputs`` is JSON text too, ``None``
-    for an entity that is not sampled.
+    ``model_version_id`` is the version that answered (or failed last), ``assigned_version_id`` the one of the route;
+    they differ after a fallback. ``prediction`` is JSON text, ``null`` when there is none. ``predicted_at`` is seconds
+    since the epoch, UTC. ``defaulted`` names the features that took their declared default. ``inputs`` is JSON text
+    too, ``None`` for an entity that is not sampled.
     """
 
     prediction_id: str

@@ -1,11 +1,11 @@
-"""How a row of ``PredictionLog`` lies on local disk.
+"""The format of the write-ahead spool: rows of ``PredictionLog`` on local disk.
 
 A segment is a sequence of frames: ``length`` and ``crc32`` (u32 each, little-endian), then ``length`` bytes of
 payload. The first payload is the segment's header; every other one is a line of Postgres' COPY text format, line feed
 included, so that shipping a batch is joining bytes.
 
 A payload ends with a line feed and holds no other. Every frame behind a whole one therefore follows a line feed, which
-is how the reader finds its way again after a damaged place without any further mark.
+is how a reader resynchronises after damage without any further mark.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 FORMAT = 1
 FRAME_BYTES = 8
 MAX_PAYLOAD_BYTES = 4 * 1_048_576
-"""Longest payload; a longer ``length`` on disk is damage. A body is at most 1 MiB, and its answer is of that order."""
+"""Longest payload; a longer ``length`` on disk is damage. A body is at most 1 MiB, and its answer about as long."""
 
 _FRAME = Struct("<II")
 _pack_frame = _FRAME.pack
@@ -33,29 +33,29 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class SegmentHeader(NamedTuple):
-    """What the first frame of a segment says about the others."""
+    """The first frame of a segment, which describes the others."""
 
     format: int
     columns: tuple[str, ...]
 
 
 class Records(NamedTuple):
-    """What a piece of a segment holds; all offsets count from the piece's beginning."""
+    """The rows of a piece of a segment; offsets count from the piece's beginning."""
 
     payloads: list[bytes]
     ends: list[int]
     """Offset behind each payload's frame."""
     consumed: int
-    """Everything before this offset is in ``payloads`` or ``damaged``; what follows is not (yet) a whole frame."""
+    """Bytes before this offset are in ``payloads`` or ``damaged``; what follows is not (yet) a whole frame."""
     damaged: list[tuple[int, int]]
-    """Start and end of each place that had to be skipped."""
+    """Start and end of each damaged place that was skipped."""
 
 
 def encode_row(row: PredictionRow) -> bytes:
     """Return the frame of one row (2.1 µs, measured with a frame of 250 bytes: it is on the request path).
 
     ``latency_ms`` is ``latency_us`` cut to whole milliseconds. What is not Unicode (lone surrogates, invalid UTF-8)
-    becomes ``?`` or U+FFFD, because a row must never fail the request that it describes.
+    becomes ``?`` or U+FFFD, because logging must never fail the request.
     """
     (
         prediction_id,
@@ -80,7 +80,7 @@ def encode_row(row: PredictionRow) -> bytes:
     ) = row
     second, microsecond = divmod(round(predicted_at * 1_000_000), 1_000_000)
     answer = prediction.decode(errors="replace")
-    # One search for all four: escaping each for itself would cost more than the rest of this function.
+    # One search for all four: escaping each separately would cost more than the rest of this function.
     text = f"{prediction_id}{entity_id}{input_hash}{answer}"
     if "\\" in text or "\t" in text or "\n" in text or "\r" in text:
         prediction_id, entity_id, input_hash, answer = map(_escape, (prediction_id, entity_id, input_hash, answer))
@@ -126,8 +126,8 @@ def read_header(segment: bytes) -> tuple[SegmentHeader, int] | None:
 def read_records(piece: bytes, offset: int = 0, max_rows: int | None = None) -> Records:
     """Return the rows of a piece of a segment from ``offset`` (a frame's start) on, at most ``max_rows`` of them.
 
-    An incomplete frame at the end is not there yet. A damaged place is skipped up to the next whole frame; when none
-    follows, reading stops before it, because it cannot be told from a frame that is still being written.
+    An incomplete frame at the end is left for later. Damage is skipped up to the next whole frame; when none follows,
+    reading stops before it, because it may be a frame that is still being written.
     """
     payloads: list[bytes] = []
     ends: list[int] = []
@@ -152,9 +152,9 @@ def read_records(piece: bytes, offset: int = 0, max_rows: int | None = None) -> 
 
 
 def is_damage(rest: bytes) -> bool:
-    """Whether the last bytes of a segment that nobody writes any more are more than a frame that was never finished.
+    """Whether the last bytes of a final segment are more than an unfinished frame.
 
-    A process killed inside a write leaves the beginning of a frame, a power cut also zeros; neither row was promised.
+    A process killed inside a write leaves the beginning of a frame, a power cut also zeros; neither row was answered.
     """
     if len(rest) <= FRAME_BYTES or not rest.strip(b"\0"):
         return False
@@ -172,7 +172,7 @@ def row_starts(rows: Sequence[bytes], end: int) -> list[int]:
 def follows(committed: tuple[int, int], start: tuple[int, int]) -> bool:
     """Whether rows from ``start`` (segment, offset) are the next ones behind ``committed``.
 
-    The beginning of a later segment counts: whoever reads it has seen the end of the one before.
+    The beginning of a later segment counts: its reader has seen the end of the one before.
     """
     return start == committed or (start[0] > committed[0] and start[1] == 0)
 
@@ -215,7 +215,7 @@ def _frame_end(piece: bytes, start: int) -> int | None:
 
 def _next_frame(piece: bytes, damaged: int) -> int | None:
     """Return the first start of a whole frame behind the damaged frame at ``damaged``."""
-    # The damaged byte may be the line feed itself: then only the frame's own length leads to its neighbour.
+    # The damaged byte may be the line feed itself: then only the frame's own length leads to the next one.
     claimed: int = damaged + FRAME_BYTES + _unpack_frame(piece, damaged)[0]
     candidate = piece.find(b"\n", damaged) + 1
     while candidate:

@@ -1,10 +1,10 @@
-"""What orjson lets pass in a JSON text and we do not: found by arithmetic on all of its bytes at once.
+"""Finds what orjson accepts in a JSON text and a request may not have, by arithmetic on all of its bytes at once.
 
-A loop over tokens took up to 0.7 s for 1 MiB that somebody wrote for that purpose, and held the interpreter meanwhile.
-Here only the keys are looked at one by one, in a hundredth of that for most texts and a tenth for the worst.
+A loop over tokens took up to 0.7 s for a hostile body of 1 MiB, and held the interpreter (GIL) meanwhile. Here only
+keys are compared one by one, in a hundredth of that time for most texts and a tenth for the worst (ADR 30).
 
 Every function expects a text that orjson has accepted: strings are closed, brackets match, and a backslash is in a
-string. Of any other text they tell nothing, but in the same time.
+string. For any other text the result means nothing, but takes no longer.
 """
 
 from collections.abc import Sequence
@@ -19,37 +19,37 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Positions: TypeAlias = NDArray[np.intp]
 
 LONG_NUMBER = 19
-"""Digits that an integer of more than 64 bits has at least."""
-_GREATEST = b"18446744073709551615"
-_LEAST = b"9223372036854775808"
+"""Fewest digits of an integer of more than 64 bits."""
+_MAX = b"18446744073709551615"
+_MIN = b"9223372036854775808"
 """2**64 - 1, and the digits of -2**63."""
 _LOWER = 0x20
-"""What makes ``[`` the same as ``{``, ``]`` as ``}``, and ``E`` as ``e``."""
+"""The bit that turns ``[`` into ``{``, ``]`` into ``}``, and ``E`` into ``e``."""
 _OPENS, _CLOSES = ord("{"), ord("}")
 
 
 class Problem(NamedTuple):
-    """What may not be in a request, and the byte at which it begins."""
+    """What a request may not have, and the byte at which it begins."""
 
     position: int
     message: str
 
 
 class _Structure(NamedTuple):
-    """Where a text's strings and brackets are, each in the order of the text."""
+    """Where a text's strings and brackets are, in the order of the text."""
 
     text: Bytes
     escaped: Positions
-    """Of characters that a backslash stands before; inside strings alone."""
+    """Of characters behind a backslash, which are inside strings only."""
     opening: Positions
     closing: Positions
-    """Of the quotes around each string."""
+    """Of the quotes around each string, as ``opening`` is."""
     outside: NDArray[np.bool_]
-    """For each byte whether it is in no string; a closing quote is in none."""
+    """Whether each byte is outside of strings; a closing quote is."""
 
 
 def find_problem(body: bytes, max_depth: int) -> Problem | None:
-    """Return the first of: too deep, U+0000 in a string, an integer of more than 64 bits, a key that came twice."""
+    """Return the first of: too deep, U+0000 in a string, an integer of more than 64 bits, a repeated key."""
     structure = _structure_of(body)
     brackets, depth = _depth(structure)
     found = [
@@ -58,21 +58,21 @@ def find_problem(body: bytes, max_depth: int) -> Problem | None:
         *_first(_too_large_integers(structure), "an integer has more than 64 bits"),
     ]
     end = min((problem.position for problem in found), default=len(body))
-    known = np.searchsorted(brackets, end)  # so that no deeper level than permitted is looked at
-    twice = _key_that_came_twice(body, structure, brackets[:known], depth[:known])
-    if twice is not None and twice < end:
-        return Problem(twice, "the key stands twice in one object")
+    known = np.searchsorted(brackets, end)  # so that no level deeper than permitted is scanned
+    repeated = _repeated_key(body, structure, brackets[:known], depth[:known])
+    if repeated is not None and repeated < end:
+        return Problem(repeated, "the key stands twice in one object")
     return min(found, default=None)
 
 
 def count_colons(body: bytes) -> int:
-    """Return how many colons are outside of strings: one for each key, however often it stands there."""
+    """Return how many colons are outside of strings: one for each key, repeated ones included."""
     structure = _structure_of(body)
     return int(np.count_nonzero((structure.text == ord(":")) & structure.outside))
 
 
 def count_containers(body: bytes, enough: int) -> int:
-    """Return how many arrays and objects are opened, strings left out; anything up to ``enough`` may be too many."""
+    """Return how many arrays and objects a text opens; a result up to ``enough`` may count brackets in strings."""
     count = body.count(b"[") + body.count(b"{")
     if count <= enough:
         return count
@@ -81,7 +81,7 @@ def count_containers(body: bytes, enough: int) -> int:
 
 
 def has_long_number(text: Bytes) -> bool:
-    """Whether 19 digits follow each other anywhere, as in every integer over 64 bits."""
+    """Whether there are 19 digits in a row anywhere, as in every integer over 64 bits."""
     digits = (text - np.uint8(ord("0"))) < 10  # noqa: PLR2004 - what is less than "0" has turned round to 208 and more
     pairs = digits[:-1] & digits[1:]
     fours = pairs[:-2] & pairs[2:]
@@ -105,7 +105,7 @@ def _structure_of(body: bytes) -> _Structure:
 
 
 def _escaped(text: Bytes) -> Positions:
-    """Return what each backslash stands before that is none itself: of those in a row, every other one."""
+    """Return the place behind each backslash that escapes: of a run of backslashes, every other one."""
     backslashes = np.flatnonzero(text == ord("\\"))
     order = np.arange(len(backslashes))
     begins = np.ones(len(backslashes), bool)
@@ -142,29 +142,29 @@ def _too_large_integers(structure: _Structure) -> Positions:
     begins, ends = edges[::2], edges[1::2]
     is_long = ends - begins >= LONG_NUMBER
     begins, ends = begins[is_long], ends[is_long]
-    # Two bytes before and one behind are always there to look at.
+    # Padded, so that two bytes before and one behind always exist.
     padded = np.concatenate((np.zeros(2, np.uint8), text, np.zeros(1, np.uint8)))
     sign, before, behind = padded[begins + 1], padded[begins] | _LOWER, padded[ends + 2]
     negative = (sign == ord("-")) & (before != ord("e"))
     is_part = np.isin(sign, list(b".eE+")) | ((sign == ord("-")) & ~negative) | np.isin(behind, list(b".eE"))
     length = ends - begins
-    too_large = length > len(_GREATEST)
-    too_large |= negative & (length == len(_GREATEST))
-    too_large |= ~negative & _is_greater(text, begins, length, _GREATEST)
-    too_large |= negative & _is_greater(text, begins, length, _LEAST)
+    too_large = length > len(_MAX)
+    too_large |= negative & (length == len(_MAX))
+    too_large |= ~negative & _is_greater(text, begins, length, _MAX)
+    too_large |= negative & _is_greater(text, begins, length, _MIN)
     found: Positions = np.asarray(begins - negative, np.intp)[too_large & ~is_part]
     return found
 
 
 def _is_greater(text: Bytes, begins: Positions, lengths: Positions, bound: bytes) -> NDArray[np.bool_]:
-    """Whether the digits from each place on are as many as the bound's and a greater number."""
+    """Whether the digits from each place on are as many as the bound's, and the number is greater."""
     greater: NDArray[np.bool_] = lengths == len(bound)
     digits = text[begins[greater, None] + np.arange(len(bound))]
     greater[greater] = np.frombuffer(digits.tobytes(), f"S{len(bound)}") > bound
     return greater
 
 
-def _key_that_came_twice(body: bytes, structure: _Structure, brackets: Positions, depth: Positions) -> int | None:
+def _repeated_key(body: bytes, structure: _Structure, brackets: Positions, depth: Positions) -> int | None:
     colons = np.flatnonzero((structure.text == ord(":")) & structure.outside)
     if not len(colons) or not len(brackets):
         return None
@@ -189,17 +189,17 @@ def _key_that_came_twice(body: bytes, structure: _Structure, brackets: Positions
 
 
 def _second_of(keys: Sequence[bytes]) -> int:
-    """Return the index of the first key that was there before."""
+    """Return the index of the first key that repeats another."""
     seen: set[bytes] = set()
     for index, key in enumerate(keys):
         if key in seen:
             return index
         seen.add(key)
-    raise ValueError("no key came twice")
+    raise ValueError("no key is repeated")
 
 
 def _innermost(structure: _Structure, brackets: Positions, depth: Positions) -> Positions:
-    """Return for each bracket which one, itself or before it, opened what is open innermost after it."""
+    """Return for each bracket the one that opened the innermost container that is open after it."""
     order = np.arange(len(brackets))
     opens = (structure.text[brackets] | _LOWER) == _OPENS
     innermost = np.zeros(len(brackets), np.intp)

@@ -17,14 +17,14 @@ _FIELDS = frozenset({"entity_id", "inputs", "category"})
 
 
 class PredictRequest(NamedTuple):
-    """What a caller asks: who it is about, the inputs at hand, and the category that may override the bucket."""
+    """A caller's request: the entity, its inputs, and the category that may override the bucket."""
 
     entity_id: str
     inputs: Mapping[str, Any]
     category: str | None = None
 
     def is_large(self, _version: ModelVersion) -> bool:
-        """Whether assembling takes so long that other callers would wait for it."""
+        """Whether assembling takes so long that it belongs into a thread, beside the event loop."""
         return False
 
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
@@ -32,14 +32,14 @@ class PredictRequest(NamedTuple):
         return version.input_schema.assemble(self.inputs, stored)
 
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what may be logged of the inputs."""
+        """Return the inputs that may be logged."""
         return single_values(version.input_schema.features, self.inputs, stored)
 
 
 class TypedRequest:
-    """A predict request that was read in one pass by the decoder of a version's inputs.
+    """A predict request that the typed decoder of a version's inputs read in one pass.
 
-    Versions that take the same inputs have its row at once; for any other it is read again.
+    Versions with the same inputs use its row as it is; for any other the body is parsed again.
     """
 
     __slots__ = ("_body", "_decoder", "_inputs", "_row", "category", "entity_id")
@@ -54,7 +54,7 @@ class TypedRequest:
 
     @property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs at hand."""
+        """The caller's inputs."""
         if self._inputs is None:
             self._inputs = parse_predict(self._body).inputs
         return self._inputs
@@ -74,7 +74,7 @@ class TypedRequest:
 
 
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:
-    """Read the body of one predict call in one pass where that can be; raises as :func:`parse_predict`."""
+    """Read the body of one predict call, in one pass if the decoder accepts it; raises as :func:`parse_predict`."""
     typed = decoder.read(body) if decoder is not None else None
     return parse_predict(body) if decoder is None or typed is None else TypedRequest(typed, decoder, body)
 
@@ -135,7 +135,7 @@ def predict_request_of(document: Any) -> PredictRequest:
 
 
 def envelope_violations(document: dict[str, Any], fields: AbstractSet[str], kind: str) -> list[Violation]:
-    """Return everything that is wrong with entity id, inputs and category, and with the names of the fields."""
+    """Return all problems of entity id, inputs and category, and of the fields' names."""
     entity_problem = _entity_problem(document)
     violations = [Violation("/entity_id", entity_problem)] if entity_problem else []
     if "inputs" not in document:
@@ -154,7 +154,7 @@ def envelope_violations(document: dict[str, Any], fields: AbstractSet[str], kind
 
 
 def refuse(document: dict[str, Any], violations: list[Violation]) -> NoReturn:
-    """Raise with these violations, of which the entity id's comes first."""
+    """Raise an error with these violations, the entity id's first."""
     count = f"{len(violations)} problem{'s' if len(violations) > 1 else ''}"
     raise (EntityIdInvalid if _entity_problem(document) else InputInvalid)(count, tuple(violations))
 

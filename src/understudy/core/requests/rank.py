@@ -20,21 +20,21 @@ from understudy.errors import MalformedBody, NotRankable, Violation
 MAX_TREATMENTS = 2_000
 MAX_TREATMENT_ID = 255
 LARGE_BYTES = 524_288
-"""Of a body; the tensors of a longer one take more than a millisecond to make."""
+"""Of a body; making the tensors of a longer one takes more than a millisecond."""
 LARGE_ELEMENTS = 200_000
-"""Of a call's tensors: a short body has many when an entity's long feature is repeated for each treatment."""
+"""Of a call's tensors: a short body has many when each treatment repeats a long feature of the entity."""
 LOGGED_TREATMENTS = 10
-"""The best of a ranking that its log row names: a row of a thousand would crowd out a hundred others."""
+"""The best treatments that a log row names: a row of a thousand would take the space of a hundred others."""
 _FIELDS = frozenset({"entity_id", "inputs", "category", "treatments", "top_k"})
 _TREATMENT = frozenset({"id", "inputs"})
 _COLUMNS = frozenset({"ids", "inputs"})
 
 
 class Ranking(NamedTuple):
-    """What a rank call gets: JSON text of an object, the best score, and the JSON text for the log.
+    """The answer of a rank call: JSON text of an object, the best score, and the JSON text for the log.
 
     The object is ``{"treatments": 3, "scores": [0.2, 0.9, 0.4]}`` in the order of the request; with ``top_k`` it is
-    ``{"treatments": 3, "best": [{"id": "b", "score": 0.9}]}``, the best first. The log has the latter form always.
+    ``{"treatments": 3, "best": [{"id": "b", "score": 0.9}]}``, the best first. The log always has the latter form.
     """
 
     json: bytes
@@ -43,7 +43,7 @@ class Ranking(NamedTuple):
 
 
 class AssembledTreatments(NamedTuple):
-    """One entity's validated treatments as the tensors of one call, and what it takes to read their answer."""
+    """One entity's validated treatments as the tensors of one call, and what reading the answer needs."""
 
     block: Block
     digest: str
@@ -56,7 +56,7 @@ class AssembledTreatments(NamedTuple):
         """Return the ranking in a model server's answer.
 
         Raises:
-            BadAnswer: If it is not one usable score for each treatment; one bad score spoils the ranking.
+            BadAnswer: If it is not one valid score for each treatment; one bad score refuses the ranking.
         """
         count = len(self.ids)
         if self.nested and tensor.shape[:2] == (1, count):
@@ -65,7 +65,7 @@ class AssembledTreatments(NamedTuple):
 
 
 class RankRequest(NamedTuple):
-    """What a caller asks: who it is about, the entity's inputs, the treatments, and how many of the best it wants."""
+    """A caller's request: the entity, its inputs, the treatments, and how many of the best are wanted."""
 
     entity_id: str
     inputs: Mapping[str, Any]
@@ -75,7 +75,7 @@ class RankRequest(NamedTuple):
     has_long_body: bool
 
     def is_large(self, version: ModelVersion) -> bool:
-        """Whether assembling takes so long that other callers would wait for it."""
+        """Whether assembling takes so long that it belongs into a thread, beside the event loop."""
         row = sum(spec.size for spec in version.input_schema.tensors)
         return self.has_long_body or row * len(self.treatments.ids) > LARGE_ELEMENTS
 
@@ -93,7 +93,7 @@ class RankRequest(NamedTuple):
         return AssembledTreatments(block, digest, defaulted, layout.nested, self.treatments.ids, self.top_k)
 
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return what may be logged of the inputs: the entity's alone, a thousand treatments' would fill the log."""
+        """Return the inputs that may be logged: only the entity's, since a thousand treatments' would fill the log."""
         layout = version.input_schema.treatments
         return single_values(layout.entity_features if layout is not None else (), self.inputs, stored)
 
@@ -183,7 +183,7 @@ def _counts(count: int, pointer: str, violations: list[Violation]) -> bool:
 
 
 def _check_ids(ids: list[Any], pointer: str, violations: list[Violation]) -> None:
-    """Each id is a string, and stands once: an answer names a treatment by it."""
+    """Check that ids are strings without repeats: an answer names a treatment by its id."""
     strings = set(map(type, ids)) == {str}
     if strings and "" not in ids and max(map(len, ids)) <= MAX_TREATMENT_ID and len(set(ids)) == len(ids):
         return
@@ -215,7 +215,7 @@ def ranking_of(scores: NDArray[Any], ids: Sequence[str], top_k: int | None) -> R
 def _descending(scores: NDArray[Any]) -> NDArray[np.intp]:
     """Return the indices from the greatest score down, equal ones in their order.
 
-    Not by the scores negated: that turns unsigned numbers round.
+    Not by negated scores: unsigned numbers would wrap around.
     """
     ascending = np.argsort(scores[::-1], kind="stable")
     descending: NDArray[np.intp] = len(scores) - 1 - ascending[::-1]

@@ -1,8 +1,8 @@
-"""JSON as a request may carry it: orjson's rules, and three that it does not have.
+"""JSON as a request may have it: orjson's rules, and three stricter ones.
 
 orjson refuses NaN, infinities, lone surrogates, a byte order mark and broken UTF-8. It accepts U+0000 (which JSONB
-cannot store), integers over 64 bits (silently as floats) and duplicate keys (the last one wins): each would let two
-readers of one body see two different requests.
+cannot store), integers over 64 bits (as floats, without an error) and duplicate keys (the last one wins): with each of
+these two readers of one body could see two different requests.
 """
 
 import re
@@ -17,22 +17,22 @@ from understudy.errors import MalformedBody
 
 MAX_DEPTH = 32
 LONG_BYTES = 16_384
-"""A longer text may be columns of numbers, which are looked at another way."""
+"""A longer text may be columns of numbers, which have a check of their own."""
 MAX_COLUMNS = 1_024
-"""Containers that columns of numbers open at most."""
+"""Most containers of columns of numbers."""
 CLEAN_CONTAINERS = 8_192
-"""A long text that opens more is not walked through, which would take longer than :func:`find_problem`; 2,000
+"""A long text that opens more is scanned at once: walking its values would take longer than :func:`find_problem`. 2,000
 treatments in rows open 4,003."""
 MAX_CONTAINERS = 65_536
 """Arrays and objects in one text: 2,000 treatments with 30 vectors each. Without a bound orjson alone took 53 ms for
-1 MiB of empty arrays, during which nobody else is served."""
+1 MiB of empty arrays, which blocks the event loop (GIL) from whatever thread."""
 _BIG = 9.2e18
 """Just under 2**63: a float this large may be an integer that did not fit."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
-class Doubtful(Exception):
-    """The text must be looked at as a whole, which takes a while."""
+class Suspect(Exception):
+    """The whole text must be scanned, which belongs into a thread."""
 
 
 class _Suspicious(Exception):
@@ -45,27 +45,27 @@ def parse(body: bytes) -> Any:
     Raises:
         MalformedBody: With line, column and byte of the first problem; the text itself is never repeated.
     """
-    value, is_clean = _look_at(body)
+    value, is_clean = _quick_check(body)
     if not is_clean:
         _check(body)
     return value
 
 
 def parse_clean(body: bytes) -> Any:
-    """Return the value of a JSON text that is good at the first look.
+    """Return the value of a JSON text that the quick check finds clean.
 
     Raises:
         MalformedBody: As :func:`parse`.
-        Doubtful: Only :func:`parse` can tell.
+        Suspect: Only :func:`parse` can decide.
     """
-    value, is_clean = _look_at(body)
+    value, is_clean = _quick_check(body)
     if not is_clean:
-        raise Doubtful
+        raise Suspect
     return value
 
 
-def _look_at(body: bytes) -> tuple[Any, bool]:
-    """Return the value of a JSON text, and whether it is good at the first look; raises as :func:`parse`."""
+def _quick_check(body: bytes) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether it is clean for certain; raises as :func:`parse`."""
     is_long = len(body) > LONG_BYTES
     containers = count_containers(body, MAX_CONTAINERS) if is_long else 0
     if containers > MAX_CONTAINERS:
@@ -80,9 +80,9 @@ def _look_at(body: bytes) -> tuple[Any, bool]:
         keys = _keys_of_columns(value, body) if is_long else None
         if keys is None:
             keys = _keys_of(value, 0)
-        # As many colons as keys: none came twice. Colons inside strings count only after that first, cheap look.
+        # As many colons as keys: none is repeated. Only if they differ are colons inside of strings left out.
         suspicious = (keys != body.count(b":") and keys != _colons_outside_strings(body, is_long=is_long)) or (
-            b"\\" in body and b"\\u0000" in body  # one byte is found 40 times as fast
+            b"\\" in body and b"\\u0000" in body  # one byte is found 40 times faster
         )
     except _Suspicious:
         suspicious = True
@@ -94,7 +94,7 @@ def _colons_outside_strings(body: bytes, *, is_long: bool) -> int:
 
 
 def _keys_of(value: Any, depth: int) -> int:
-    """Count the keys of all objects; as many as there are colons, unless a string holds one or a key came twice."""
+    """Count the keys of all objects: as many as colons, unless a string holds a colon or a key is repeated."""
     if depth >= MAX_DEPTH:
         raise _Suspicious
     keys = 0
@@ -114,10 +114,10 @@ def _keys_of(value: Any, depth: int) -> int:
 
 
 def _keys_of_columns(value: Any, body: bytes) -> int | None:
-    """Count the keys as :func:`_keys_of`, without a look at the elements of long lists of numbers or of strings.
+    """Count the keys as :func:`_keys_of`, without walking the elements of long lists of numbers or of strings.
 
-    Lists that begin with an element that is no container are taken to have none. That was right when as many containers
-    were met as the text opens; otherwise the answer is ``None``, as when a number may be an integer that did not fit.
+    A list whose first element is no container is taken to have none. That is right when as many containers are met as
+    the text opens; otherwise the result is ``None``, as when a number may be an integer over 64 bits.
     """
     text = np.frombuffer(body, np.uint8)
     opened = np.count_nonzero(text == ord("{")) + np.count_nonzero(text == ord("["))
@@ -145,14 +145,14 @@ def _keys_and_containers(value: dict[str, Any] | list[Any], depth: int) -> tuple
 
 
 def _check(body: bytes) -> None:
-    """Look at the whole of a text that orjson accepts, and refuse what it should not have accepted."""
+    """Scan the whole of a text that orjson accepts, and refuse what a request may not have."""
     problem = find_problem(body, MAX_DEPTH)
     if problem is not None:
         _refuse(body, *problem)
 
 
 def _refuse_undecodable(body: bytes, problem: orjson.JSONDecodeError) -> NoReturn:
-    # orjson counts characters; a text that is no UTF-8 has none to count.
+    # orjson counts characters, and text that is not UTF-8 has none.
     position = len(problem.doc[: problem.pos].encode(errors="surrogatepass"))
     message = problem.msg
     if "memory" in message or "recursion" in message:

@@ -14,7 +14,7 @@ import orjson
 
 from understudy.core.requests.predict import PredictRequest, parse_batch, parse_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
-from understudy.core.requests.strict_json import Doubtful, parse_clean
+from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import Scope, admit, key_of
 from understudy.core.routing.policy import PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
@@ -191,7 +191,7 @@ class PredictHandler:
 
     async def _parse_long(self, parse: Parse, body: bytes) -> PredictRequest | RankRequest:
         if len(body) <= CLEAN_INLINE_BYTES:
-            with suppress(Doubtful):
+            with suppress(Suspect):
                 return parse(body, parse_clean)
         return await self.body_pool.read(parse, body)
 
