@@ -1,4 +1,4 @@
-"""How a store of features is read: nobody waits long for it, and a dead one is left alone."""
+"""Reads of a feature store: each with a deadline, behind a circuit breaker."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,22 +8,22 @@ from understudy.core.upstream.circuit_breaker import CLOSED
 from understudy.errors import FeaturesUnavailable
 
 PATIENCE_SECONDS = 2.0
-"""How long a read may run on when its caller has gone, mostly to open a connection."""
+"""How long a read may go on after its caller gave up, mostly to open a connection."""
 
 _Answer = TypeVar("_Answer")
 
 
 class FeatureReads:
-    """Runs each read of a store as a task of its own, behind a breaker.
+    """Runs each read of a store as a task of its own, behind a circuit breaker.
 
-    A caller that goes away takes nothing with it: where connecting takes longer than any caller waits, the connection
-    is opened all the same, and the next caller finds it.
+    A caller that gives up cancels nothing: where connecting takes longer than any caller waits, the connection is
+    opened all the same, and the next caller uses it.
 
     Args:
-        late_seconds: When a read that has no answer counts as failed. Not the caller's own wait, or an impatient one
-            could take the features from the others.
-        failures: What the vendor raises when the store is away.
-        refusals: What it raises when a store that lives refuses one read; looked at first.
+        late_seconds: When a read without an answer counts as failed. Not the caller's own timeout, or one short timeout
+            could open the breaker for all callers.
+        failures: What the vendor raises when the store is unavailable.
+        refusals: What it raises when an available store refuses one read; checked first.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class FeatureReads:
         """Return what ``read`` returns, if it does so within ``timeout_seconds``.
 
         Raises:
-            FeaturesUnavailable: It does not, it failed, or the store is being left alone.
+            FeaturesUnavailable: It does not, it failed, or the circuit breaker is open.
         """
         loop = asyncio.get_running_loop()
         if self._breaker.is_open(loop.time()):
-            raise FeaturesUnavailable("the feature store failed again and again and is left alone for a moment")
+            raise FeaturesUnavailable("the feature store failed repeatedly; its circuit breaker is open")
         self._breaker = self._breaker.after_asking(loop.time())
         task = loop.create_task(self._judged(read))
         self._tasks.add(task)
@@ -61,14 +61,14 @@ class FeatureReads:
         return outcome
 
     async def close(self) -> None:
-        """End the reads that still run."""
+        """Cancel the reads that still run."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _judged(self, read: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | FeaturesUnavailable:
-        """Return the answer, or what went wrong: not raised, since perhaps nobody is left to see it."""
+        """Return the answer, or the error: not raised, since the caller may have given up."""
         loop = asyncio.get_running_loop()
         late = loop.call_later(self._late_seconds, self._failed)
         outcome: _Answer | FeaturesUnavailable

@@ -1,4 +1,4 @@
-"""Answers in the process: the proxy's first level of cache, and the twin of the one in Redis."""
+"""A cache in the process: the first level of the prediction cache, and the twin of the one in Redis."""
 
 import time
 from collections import OrderedDict
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 ENTRY_OVERHEAD_BYTES = 300
-"""What an entry costs beside its key and value: the objects' headers, its tuple and its place in the dictionary.
+"""Memory of an entry beside its key and value: object headers, its tuple and its slot in the dictionary.
 
 Source:
-    tracemalloc over 100,000 entries on CPython 3.11: 261 bytes; the rest is for a dictionary that just grew.
+    tracemalloc over 100,000 entries on CPython 3.11: 261 bytes; the rest allows for a dictionary that just grew.
 """
 
 
@@ -19,14 +19,14 @@ class _Entry(NamedTuple):
 
 
 class MemoryCache:
-    """A :class:`understudy.ports.prediction_cache.LocalCache`: least recently used goes first, bounded in bytes."""
+    """A :class:`understudy.ports.prediction_cache.LocalCache`: LRU, bounded in bytes."""
 
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
         self._now = now
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.size_bytes = 0
-        """Bytes that the entries take, expired ones included until they are met."""
+        """Bytes of the entries, expired ones included until they are read or evicted."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -47,7 +47,7 @@ class MemoryCache:
         return entry.value
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
-        """Store a value unless it alone is over the limit; the ones used longest ago make room."""
+        """Store a value unless it alone is over the limit; the least recently used ones are evicted."""
         self._drop(key)
         size = _size_of(key, value)
         if ttl_seconds <= 0 or size > self._limit_bytes:
@@ -58,7 +58,7 @@ class MemoryCache:
         self.size_bytes += size
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._entries.clear()
         self.size_bytes = 0
 

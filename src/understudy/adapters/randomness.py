@@ -1,30 +1,30 @@
-"""Random bytes from the operating system, fetched in large pieces."""
+"""Random bytes from the operating system, fetched in blocks."""
 
 import os
 
-_PIECE_BYTES = 4_096
+_BLOCK_BYTES = 4_096
 
 
 class RandomBytes:
-    """Gives random bytes that nobody can guess, each of them once.
+    """Cryptographically random bytes, each used once.
 
-    A system call for each request costs 2 µs twice; one for 4 KiB serves 150 requests. Made after a fork, since two
-    processes with one piece would give the same bytes.
+    Two system calls for each request cost 4 µs; one for 4 KiB serves 150 requests. Create it after a fork: two
+    processes with one block would return the same bytes.
     """
 
     def __init__(self) -> None:
-        self._piece = b""
+        self._block = b""
         self._used = 0
 
     def take(self, count: int) -> bytes:
         """Return ``count`` bytes, at most 4,096."""
         start = self._used
         self._used = end = start + count
-        if end > len(self._piece):
-            self._piece = os.urandom(_PIECE_BYTES)
+        if end > len(self._block):
+            self._block = os.urandom(_BLOCK_BYTES)
             self._used = end = count
             start = 0
-        return self._piece[start:end]
+        return self._block[start:end]
 
     def bits(self, count: int) -> int:
         """Return a number of ``count`` random bits."""

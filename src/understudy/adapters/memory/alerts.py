@@ -8,17 +8,17 @@ ACCEPTED = Delivery(202)
 
 
 class MemoryAlertChannel:
-    """Takes every event, unless told otherwise.
+    """Accepts every event, unless told otherwise.
 
     Args:
         name: Which events of the outbox are for it.
-        answers: What it answers to the next events, in this order; only after that it takes them.
+        answers: Its answers to the next events, in this order; it accepts the events after those.
     """
 
     def __init__(self, name: str = "pagerduty", answers: Iterable[Delivery] = ()) -> None:
         self.name = name
         self.taken: list[AlertEvent] = []
-        """Every event it took, in order."""
+        """Every accepted event, in order."""
         self.open: set[str] = set()
         """Keys of the incidents that are open."""
         self.opened = 0
@@ -26,7 +26,7 @@ class MemoryAlertChannel:
         self._answers = list(answers)
 
     async def send(self, event: AlertEvent) -> Delivery:
-        """Give the next answer; an event that is taken opens, keeps or ends the incident with its key."""
+        """Return the next answer; an accepted event opens, keeps or resolves the incident with its key."""
         if self._answers:
             return self._answers.pop(0)
         self.taken.append(event)

@@ -1,4 +1,4 @@
-"""``ArchiveStore`` in memory: what a test sees as an archive."""
+"""The in-memory twin of ``ports.ArchiveStore``."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

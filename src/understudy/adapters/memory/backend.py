@@ -38,7 +38,7 @@ class MemoryBackend:
         return await self._answer(rows, timeout_seconds)
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`; the function gets the rows that lie in the block.
+        """See :class:`understudy.ports.model_backend.ModelBackend`; the function gets the rows of the block.
 
         Each tensor's first dimension must be the rows', and its elements must not be strings.
         """
@@ -68,7 +68,7 @@ class MemoryBackend:
         return self.is_ready and not self._closed and self.delay_seconds < timeout_seconds
 
     async def close(self) -> None:
-        """Refuse calls to come."""
+        """Refuse further calls."""
         self._closed = True
 
 

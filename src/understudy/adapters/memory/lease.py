@@ -1,4 +1,4 @@
-"""The in-memory twin of ``adapters/postgres/lease.py``: one object is the row that all holders ask for."""
+"""The in-memory twin of ``adapters/postgres/lease.py``: one object is the row that all holders compete for."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from understudy.ports.lease import LEASE_SECONDS, Epoch
 
 
 class MemoryLease:
-    """A :class:`understudy.ports.lease.Lease` in this process, judged by the clock ``now``."""
+    """A :class:`understudy.ports.lease.Lease` in this process, which expires by the clock ``now``."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.available = True

@@ -8,7 +8,7 @@ from understudy.core.alerts.alerts import AlertAction, AlertEvent, event_from_js
 from understudy.ports.alerts import QueuedAlert
 
 TAKEN_SECONDS = 60.0
-"""How long an event that was taken is left alone: longer than a send may take."""
+"""How long a taken event is reserved for its sender: longer than a send may take."""
 _NEVER = float("inf")
 
 
@@ -31,7 +31,7 @@ class MemoryAlertOutbox:
     """Events in a list.
 
     Args:
-        channels: Names of those who are to be told; with none, events are given up at once.
+        channels: Names of the channels; with none, events are dropped at once.
     """
 
     def __init__(self, channels: Sequence[str]) -> None:
@@ -59,11 +59,11 @@ class MemoryAlertOutbox:
         return [QueuedAlert(row.id, row.channel, row.event, row.attempts) for row in taken]
 
     async def delivered(self, alert_id: int) -> None:
-        """Take an event out."""
+        """Mark an event as delivered."""
         self._row(alert_id).is_delivered = True
 
     async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
-        """Keep an event until a later time, or for people to look at only."""
+        """Keep an event for a later attempt; ``None``: only for an operator to read."""
         row = self._row(alert_id)
         if not row.is_delivered:
             row.last_error = error

@@ -15,9 +15,9 @@ class MemoryOutcomeStore:
         self.available = True
 
     async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
-        """Keep what is not known yet."""
+        """Keep the events that are not known yet."""
         if not self.available:
-            raise RegistryUnavailable("outcome events: this twin was told to be away")
+            raise RegistryUnavailable("outcome events: this twin is switched off")
         results = []
         for outcome in outcomes:
             results.append(OutcomeResult.KNOWN if outcome.event_id in self.kept else OutcomeResult.NEW)

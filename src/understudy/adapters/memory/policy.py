@@ -13,9 +13,8 @@ from understudy.ports.policy import PolicyChange
 class MemoryPolicySource:
     """A :class:`understudy.ports.policy.PolicySource` that holds the document itself.
 
-    ``available`` may be set to ``False`` at any time: every call then fails as with a Postgres that is away, and
-    whoever listens is told so. ``reported`` and ``in_flight`` hold what each instance reported last that has not signed
-    off.
+    ``available`` may be set to ``False`` at any time: every call then fails as with an unavailable Postgres, and
+    each listener ends. ``reported`` and ``in_flight`` hold the last report of each instance that has not signed off.
     """
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
@@ -103,7 +102,7 @@ class MemoryPolicySource:
         self.in_flight.pop(instance, None)
 
     async def close(self) -> None:
-        """End what listens."""
+        """End every listener."""
         self.available = False
 
     def _tell(self, model_name: str) -> None:

@@ -32,12 +32,12 @@ class MemorySpool:
 
     @property
     def unshipped_bytes(self) -> int:
-        """Bytes that nobody has called :meth:`forget` for."""
+        """Bytes that :meth:`forget` was not called for."""
         return max(0, sum(map(len, self._segments.values())) - self._forgotten[1])
 
     @property
     def orphans_left(self) -> int:
-        """How many spools of dead workers still have rows, or were not looked at yet."""
+        """Orphaned spools (of dead workers) that still have rows, or were not read yet."""
         return len(self._orphans)
 
     @property
@@ -85,7 +85,7 @@ class MemorySpool:
             self._segments = {number: stored for number, stored in self._segments.items() if number >= segment}
 
     def orphans(self) -> Generator[SpoolReader, None, None]:
-        """Yield the orphans given; those without rows are gone afterwards."""
+        """Yield the given orphans; those without rows are removed afterwards."""
         for orphan in list(self._orphans):
             yield orphan
             if orphan.is_drained:
@@ -106,7 +106,7 @@ class MemoryPredictionStore:
     """Rows in a list.
 
     Args:
-        refuse: Says why the "database" refuses a row, or ``None`` when it takes it.
+        refuse: Returns why the "database" refuses a row, ``None`` when it accepts the row.
     """
 
     def __init__(self, refuse: Callable[[bytes], str | None] = lambda _row: None) -> None:
@@ -133,7 +133,7 @@ class MemoryPredictionStore:
         return WriteResult(WriteOutcome.WRITTEN)
 
     async def reject(self, batch: SpooledBatch, why: str) -> WriteOutcome:
-        """Keep one poison row apart and move the offset past it."""
+        """Keep one poison row as a dead letter and move the offset past it."""
         if not self._is_next(batch):
             return WriteOutcome.OFFSET_MOVED
         self.dead_letters.append(DeadLetter(batch.spool_id, batch.segment, batch.start, batch.rows[0], why))

@@ -1,4 +1,4 @@
-"""The in-memory twin of ``ports.Telemetry``: what was counted, for tests to look at."""
+"""The in-memory twin of ``ports.Telemetry``: its counts, for tests to read."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The in-memory twin of ``ports.Tracer``: the spans that ended, for tests to look at."""
+"""The in-memory twin of ``ports.Tracer``: the ended spans, for tests to read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class MemorySpan:
 
 
 class MemoryTracer:
-    """See :class:`understudy.ports.tracing.Tracer`; a call whose caller does not say so is recorded."""
+    """See :class:`understudy.ports.tracing.Tracer`; records a call unless its caller says otherwise."""
 
     def __init__(self) -> None:
         self.ended: list[MemorySpan] = []
@@ -111,7 +111,7 @@ class MemoryTracer:
         """See the port."""
 
     def place(self, parent: TraceContext | None, *, sampled: bool) -> TraceContext:
-        """Return where a new span is."""
+        """Return the context of a new span."""
         number = next(self._numbers)
         state = parent.state if parent is not None else ""
         return TraceContext(

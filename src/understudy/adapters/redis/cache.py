@@ -1,7 +1,7 @@
 """The shared prediction cache in Redis or Valkey: one MGET and one pipeline of SETs a turn of the event loop.
 
-A cache that is down, slow or full only misses. A breaker (``core.breaker``) leaves it alone after failures in a row, so
-that a dead Redis costs one short time-out now and then rather than one for each request.
+A cache that is down, slow or full only misses. A circuit breaker (``core.upstream.circuit_breaker``) opens after
+failures in a row, so that a dead Redis costs one short time-out now and then rather than one for each request.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from understudy.core.upstream.circuit_breaker import CLOSED
 
 CONNECTIONS = 8
 MAX_PENDING = 4_096
-"""Keys that may wait for the next turn, and values that may wait to be written; more miss, or are let go."""
+"""Most keys and most values that wait for the next turn (backpressure); further reads miss, writes are dropped."""
 
 
 class RedisCache:
@@ -53,7 +53,7 @@ class RedisCache:
             answer = asyncio.get_running_loop().create_future()
             self._waiting[key] = answer
             self._schedule()
-        # Shielded: a caller that goes away must not take the answer from the others, nor leave a reply unread.
+        # Shielded: a cancelled caller must not cancel the read of the others, nor leave a reply unread.
         return await asyncio.shield(answer)
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
@@ -63,7 +63,7 @@ class RedisCache:
             self._schedule()
 
     async def close(self) -> None:
-        """Close the pool; what waits to be written is let go."""
+        """Close the pool; values that wait to be written are dropped."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -108,7 +108,7 @@ class RedisCache:
                     pipe.set(key, value, ex=ttl_seconds)
                 replies = await pipe.execute(raise_on_error=False)
             for reply in replies:
-                if isinstance(reply, RedisError):  # such as OOM: the server is well and has no room
+                if isinstance(reply, RedisError):  # such as OOM: the server is available, its memory is full
                     self._on_error()
         except LOST:
             self._failed()

@@ -1,4 +1,4 @@
-"""What ``understudy doctor`` asks a Redis: whether it answers, how fast, and what it forgets first when it is full."""
+"""What ``understudy doctor`` asks a Redis: whether it answers, how fast, and what it evicts when it is full."""
 
 import asyncio
 import time
@@ -19,12 +19,12 @@ class RedisCheckup(NamedTuple):
     round_trip_seconds: float = 0.0
     eviction_policy: str = ""
     is_refusal: bool = False
-    """Whether the problem is that the server was reached, and refused the login."""
+    """Whether the server answered, and refused the login."""
 
 
 async def examine_redis(redis_url: str, *, timeout_seconds: float = 2.0) -> RedisCheckup:
-    """Ask a Redis or Valkey; never raises for one that is away."""
-    once = Retry(NoBackoff(), 0)  # the vendor's own retries, of a wrong password too, take longer than we wait
+    """Ask a Redis or Valkey; one that is unavailable raises nothing."""
+    once = Retry(NoBackoff(), 0)  # the vendor's own retries, even of a wrong password, take longer than the time-out
     try:
         async with asyncio.timeout(timeout_seconds), Redis.from_url(redis_url, retry=once) as client:
             await client.ping()
@@ -41,7 +41,7 @@ async def examine_redis(redis_url: str, *, timeout_seconds: float = 2.0) -> Redi
 
 
 def _server_of(redis_url: str) -> str:
-    """Return who was reached, and as whom; the password is nobody's to read."""
+    """Return the server and the user of the URL, without the password."""
     parts = urlsplit(redis_url)
     account, _, place = parts.netloc.rpartition("@")
     user = unquote(account.partition(":")[0])

@@ -7,8 +7,8 @@ from redis.exceptions import RedisError
 
 CONNECT_SECONDS = 1.0
 LOST = (RedisError, OSError, TimeoutError, RuntimeError)
-"""What a read or write raises when the server is away; ``RuntimeError`` is uvloop's word for a connection that broke a
-moment ago and is written to."""
+"""What a read or write raises when the server is unavailable; uvloop raises ``RuntimeError`` when a connection is
+written to that has just broken."""
 
 
 def redis_client(url: str, *, connections: int, turn_seconds: float, answer_seconds: float) -> Redis:
@@ -16,8 +16,8 @@ def redis_client(url: str, *, connections: int, turn_seconds: float, answer_seco
 
     Args:
         url: ``redis://`` or ``rediss://``.
-        connections: The most that are open at once.
-        turn_seconds: Longest wait for one of them to be free.
+        connections: Most that are open at once.
+        turn_seconds: Longest wait for a free one.
         answer_seconds: Longest wait for an answer, those of the handshake included.
     """
     pool = BlockingConnectionPool.from_url(

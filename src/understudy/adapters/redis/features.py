@@ -18,7 +18,8 @@ class RedisFeatureStore:
 
     Args:
         url: ``redis://`` or ``rediss://``.
-        timeout_seconds: When a read counts as failed, whoever waits for it; also the longest wait for a connection.
+        timeout_seconds: When a read counts as failed, whatever its caller's timeout; also the longest wait for a
+            connection.
     """
 
     def __init__(self, url: str, *, timeout_seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""Metrics for Prometheus, traces for OpenTelemetry, and what the process uses."""
+"""Metrics for Prometheus, traces for OpenTelemetry, and the resources of the process."""

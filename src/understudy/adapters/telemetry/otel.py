@@ -1,7 +1,7 @@
 """Traces by OpenTelemetry. Its import fails where the extra ``otel`` is not installed; only traces need it.
 
-Spans wait in a bounded queue for a thread that sends them: nothing here waits for the collector, and nothing that it
-does or fails to do reaches a call.
+Spans wait in a bounded queue for a thread that sends them: no call waits for the collector, and no failure of the
+collector reaches a call.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from understudy.ports.tracing import NO_ATTRIBUTES, Attributes, Headers, Span
 _log = structlog.get_logger(__name__)
 
 BATCH_SPANS = 512
-"""Most spans of one request to the collector."""
+"""Most spans in one request to the collector."""
 WARNING_SECONDS = 60.0
-"""Least time between two lines of the log about spans that were lost."""
+"""Shortest time between two log lines about lost spans."""
 MAX_REASON = 300
 Count = Callable[[str, int], None]
-"""Takes what became of spans (``sent``, ``failed``, ``dropped``) and how many they were; from any thread."""
+"""Takes an outcome of spans (``sent``, ``failed``, ``dropped``) and their number; from any thread."""
 
 
 def check_environment() -> None:
-    """Read what the library reads by itself, as it will when the tracer is made.
+    """Check the environment variables that the library reads itself when the tracer is created.
 
     Raises:
-        ValueError: It cannot use one of its variables.
+        ValueError: The library cannot use one of them.
     """
     SpanLimits()
     delay = 1.0
-    with suppress(ValueError):  # what is no number at all it does without
+    with suppress(ValueError):  # a value that is no number it ignores
         delay = float(os.environ.get(OTEL_BSP_SCHEDULE_DELAY) or 1)
     if delay <= 0:
         raise ValueError(f"{OTEL_BSP_SCHEDULE_DELAY} must be above 0")
@@ -58,10 +58,10 @@ class Collector(NamedTuple):
     """Where spans go, over OTLP (protobuf over HTTP)."""
 
     url: str
-    """All of it, with the path."""
+    """With its path."""
     headers: Mapping[str, str]
     timeout_seconds: float
-    """Longest time of one batch, attempts again included."""
+    """Longest time of one batch, retries included."""
 
 
 class OtelSpan:
@@ -112,7 +112,7 @@ class OtelSpan:
     def attempt(self, method: str, endpoint: str) -> Span:
         """See the port."""
         if not self.is_recorded:
-            return self._silent()
+            return self._unrecorded()
         service, _, name = method.removeprefix("/").partition("/")
         host, _, port = endpoint.rpartition(":")
         attributes: Attributes = {
@@ -152,44 +152,44 @@ class OtelSpan:
 
     @property
     def otel_context(self) -> SpanContext:
-        """Where it is, in the library's own words."""
+        """The span's context, as the library's type."""
         return self._span.get_span_context()
 
     def link_to(self, other: "OtelSpan") -> None:
         """Link it to a span of another trace."""
         self._span.add_link(other.otel_context)
 
-    def _silent(self) -> "OtelSpan":
-        """Return a step of a span that is not recorded: it is where that is, and ends by itself."""
+    def _unrecorded(self) -> "OtelSpan":
+        """Return a step of an unrecorded span: in the same place, with an end of its own."""
         return OtelSpan(self._tracer, self._span, self._caller)
 
     def _begin(
         self, name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, links: Sequence[Link] = ()
     ) -> "OtelSpan":
         if not self.is_recorded:
-            return self._silent()
+            return self._unrecorded()
         return self._tracer.begin(name, kind, self._span, attributes, links)
 
 
 class OtelTracer:
-    """Makes spans and sends them off.
+    """Creates spans and exports them.
 
     Args:
-        exporter: Takes spans to where they are kept.
-        count: Told what became of spans.
+        exporter: Sends spans to the collector.
+        count: Counts spans by outcome.
         sampler: Decides which calls are recorded.
-        resource: What this process is called.
+        resource: Attributes of this process.
         queue_spans: Most spans that wait or are being sent; further ones are dropped.
     """
 
     def __init__(
         self, exporter: SpanExporter, count: Count, *, sampler: Sampler, resource: Attributes, queue_spans: int
     ) -> None:
-        _quieten()
+        _silence_library()
         self._sending = _Sending(exporter, count, queue_spans)
         self._asks_caller = isinstance(sampler, ParentBased)
         self._tracer = self._tracer_with(sampler, resource)
-        # Whether a call is recorded was decided before its shadow's trace began.
+        # The trace of a shadow call begins after it was decided that the call is recorded.
         self._always = self._tracer_with(ALWAYS_ON, resource)
 
     def _tracer_with(self, sampler: Sampler, resource: Attributes) -> trace.Tracer:
@@ -200,7 +200,7 @@ class OtelTracer:
     def receive(self, name: str, caller: TraceContext | None, attributes: Attributes) -> OtelSpan:
         """See :class:`understudy.ports.tracing.Tracer`."""
         if caller is not None and not caller.is_sampled and self._asks_caller:
-            # What the library would decide, at a third of its processor time.
+            # The library's decision, at a third of its processor time.
             return OtelSpan(self, _beside(caller), caller)
         parent = Context() if caller is None else trace.set_span_in_context(_remote(caller), Context())
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, attributes)
@@ -223,10 +223,10 @@ class OtelTracer:
 
         def finish() -> None:
             self._sending.shutdown()
-            with suppress(RuntimeError):  # the loop may have gone on without waiting, and be closed
+            with suppress(RuntimeError):  # the loop may have given up waiting, and be closed
                 loop.call_soon_threadsafe(is_done.set)
 
-        # Not one of the loop's own threads: Python waits for those when it ends, for as long as it takes.
+        # Not one of the loop's own threads: at its exit Python waits for those without a limit.
         Thread(target=finish, name="last-spans", daemon=True).start()
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -236,83 +236,83 @@ class OtelTracer:
 
 
 class _Sending(SpanProcessor):
-    """The way of ended spans to the exporter: the library's queue and thread, with a bound of our own that counts.
+    """Queues ended spans for the exporter: the library's queue and thread, with a bound of our own that counts drops.
 
-    The library's queue drops its oldest spans without a word when it is full; this one never lets it come to that. Two
-    threads write here, each its own figures: the one that ends spans, and the one that sends them.
+    The library's queue drops its oldest spans silently when it is full; this bound is reached first. Two threads write
+    here, each its own figures: the one that ends spans, and the one that sends them.
     """
 
     def __init__(self, exporter: SpanExporter, count: Count, queue_spans: int) -> None:
         self._exporter = _Counting(exporter, count, self._warn)
         self._count = count
         self._queue_spans = queue_spans
-        self._taken = 0
+        self._queued = 0
         self._warned_at = -WARNING_SECONDS
-        self._unsaid = 0
-        self._saying = Lock()
+        self._unreported = 0
+        self._warning_lock = Lock()
         self._is_closed = False
         self._batches = BatchSpanProcessor(
             self._exporter, max_queue_size=queue_spans, max_export_batch_size=min(BATCH_SPANS, queue_spans)
         )
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span, or drop and count it; both providers hand theirs here."""
+        """Queue a span, or drop and count it; both providers call this."""
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return
-        if self._is_closed or self._taken - self._exporter.settled >= self._queue_spans:
+        if self._is_closed or self._queued - self._exporter.settled >= self._queue_spans:
             self._count("dropped", 1)
             self._warn(1, "more spans than the queue holds")
             return
-        self._taken += 1
+        self._queued += 1
         self._batches.on_end(span)
 
     def shutdown(self) -> None:
-        """Send what waits, and end."""
+        """Send the queued spans, and end."""
         self._is_closed = True
-        self._batches.shutdown()  # type: ignore[no-untyped-call]  # the library left it without
+        self._batches.shutdown()  # type: ignore[no-untyped-call]  # the library has no type here
 
     def give_up(self) -> None:
-        """Break off what is being sent, and count what is left."""
+        """Cancel the export, and count the spans that are left as dropped."""
         self._exporter.is_over = True
-        left = self._taken - self._exporter.settled
+        left = self._queued - self._exporter.settled
         self._exporter.shutdown()
         if left:
             self._count("dropped", left)
             _log.warning("traces.lost", spans=left, why="the process ended before they were sent")
 
     def _warn(self, spans: int, why: str) -> None:
-        """Say that spans were lost; once a minute, with how many they were since it was said last."""
+        """Log lost spans once a minute, with their number since the last line."""
         now = time.monotonic()
-        with self._saying:
-            self._unsaid += spans
+        with self._warning_lock:
+            self._unreported += spans
             if self._is_closed or now - self._warned_at < WARNING_SECONDS:
                 return
             self._warned_at = now
-            unsaid, self._unsaid = self._unsaid, 0
-        _log.warning("traces.lost", spans=unsaid, why=why)
+            unreported, self._unreported = self._unreported, 0
+        _log.warning("traces.lost", spans=unreported, why=why)
 
 
 class _Counting(SpanExporter):
-    """Counts what becomes of the spans that an exporter is given."""
+    """Counts the spans of an exporter by outcome."""
 
     def __init__(self, exporter: SpanExporter, count: Count, warn: Callable[[int, str], None]) -> None:
         self._exporter = exporter
         self._count = count
         self._warn = warn
         self.settled = 0
-        """Spans whose fate is known."""
+        """Spans whose outcome is known."""
         self.is_over = False
-        """Whether what is still being sent was counted as dropped."""
+        """Whether the spans that are still being sent were counted as dropped."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans; never raises."""
         try:
             result = self._exporter.export(spans)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the next batch may go well
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the next batch may succeed
             result, why = SpanExportResult.FAILURE, type(problem).__name__
         else:
-            why = _words.last or "the exporter did not say why"
+            why = _last_message.last or "the exporter did not say why"
         if self.is_over:
             return result
         self.settled += len(spans)
@@ -324,12 +324,12 @@ class _Counting(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """End the exporter, and break off what it waits for."""
+        """End the exporter, and cancel its retries."""
         self._exporter.shutdown()
 
 
-class _LastWords(logging.Handler):
-    """Keeps what the exporter said last: it has a line for each attempt, of which we make one a minute."""
+class _LastMessage(logging.Handler):
+    """Keeps the exporter's last log message: it logs each attempt, of which we log one a minute."""
 
     last = ""
 
@@ -337,15 +337,15 @@ class _LastWords(logging.Handler):
         self.last = record.getMessage()[:MAX_REASON]
 
 
-_words = _LastWords()
+_last_message = _LastMessage()
 _ids = RandomIdGenerator()
 
 
-def _quieten() -> None:
+def _silence_library() -> None:
     library = logging.getLogger("opentelemetry")
     library.propagate = False
     library.handlers = [logging.NullHandler()]
-    logging.getLogger("opentelemetry.exporter").handlers = [_words]
+    logging.getLogger("opentelemetry.exporter").handlers = [_last_message]
 
 
 def _remote(caller: TraceContext) -> trace.Span:
@@ -361,7 +361,7 @@ def _remote(caller: TraceContext) -> trace.Span:
 
 
 def _beside(caller: TraceContext) -> trace.Span:
-    """Return a span of a caller's trace that nobody will see."""
+    """Return an unrecorded span of a caller's trace."""
     return NonRecordingSpan(SpanContext(int(caller.trace_id, 16), _ids.generate_span_id(), is_remote=False))
 
 
@@ -372,8 +372,8 @@ def sampler_of(name: str, ratio: float) -> Sampler:
 
 
 def exporter_of(collector: Collector | None) -> SpanExporter:
-    """Return what sends spans to a collector; ``None``: to standard output, a line each."""
-    _quieten()  # it reads its own variables too, and repeats a header that it cannot use
+    """Return the exporter to a collector; ``None``: to standard output, a line each."""
+    _silence_library()  # it reads its own variables too, and logs a header that it cannot use
     if collector is None:
         return ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
     return OTLPSpanExporter(endpoint=collector.url, headers=dict(collector.headers), timeout=collector.timeout_seconds)

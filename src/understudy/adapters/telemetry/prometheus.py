@@ -18,17 +18,17 @@ from understudy.adapters.telemetry.prometheus_slots import CounterSlot, Histogra
 from understudy.core.routing.policy import ModelVersion
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable of the environment that names the folder; the library reads it, too."""
+"""Environment variable of the shared folder; the library reads it, too."""
 EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 JOB_EDGES_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 LAG_EDGES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 ROLLBACK_EDGES = (0.5, 1, 2.5, 5, 10, 15, 20, 30, 60)
 SCORE_EDGES = tuple(edge / 20 for edge in range(1, 21))
 _LINES_TOGETHER = 50
-"""Lines of the page that are made in one go, some half a millisecond's work."""
+"""Lines of the page between two pauses, about half a millisecond's work."""
 _REST_SECONDS = 0.001
-"""Pause after that. The page of 10,000 models has 40,000 lines, and a thread that makes them without a pause takes the
-interpreter from the event loop after each of its system calls."""
+"""A pause. The page of 10,000 models has 40,000 lines, and a thread that renders them without pauses takes the GIL from
+the event loop after each of its system calls."""
 _CALL = ("model", "version", "role")
 _CHECK = ("model", "version", "check")
 
@@ -100,10 +100,10 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
 
 
 class PrometheusTelemetry:
-    """Implements ``ports.Telemetry``: counts in slots, of which the library learns when a page is made.
+    """Implements ``ports.Telemetry``: counts in slots, which are copied to the library at a scrape.
 
-    With several workers the page is made of files that they share. What this one counted gets there by :meth:`share`,
-    which somebody has to call now and then and at the end.
+    With several workers a scrape reads files that they share. :meth:`share` writes this worker's counts there; the
+    worker calls it once a second and at its end.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class PrometheusTelemetry:
     def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
         """Count one call of a version, its duration and its score."""
         requests, durations, scores = self._calls.get((version.id, role, outcome)) or self._bind(version, role, outcome)
-        # Twice the body of HistogramSlot.observe, without the calls: every predict call passes here.
+        # Twice the body of HistogramSlot.observe, without the calls: this is on the path of every predict call.
         requests.total += 1
         durations.total += seconds
         if seconds == seconds:  # noqa: PLR0124
@@ -163,8 +163,8 @@ class PrometheusTelemetry:
             self._gauges[name].remove(*labels)
 
     def share(self) -> None:
-        """Let the pages of all workers have what this one counted; any thread may."""
-        # One at a time: an older number written last would be a counter that went down.
+        """Copy the counts to the library, and so to the shared files; any thread may call it."""
+        # One at a time: an older number written last would make a counter go down.
         with self._sharing:
             for counter in self._counters.values():
                 counter.share()
@@ -174,7 +174,7 @@ class PrometheusTelemetry:
     def exposition(self) -> tuple[bytes, str]:
         """Return the page for a scrape and its content type; in multiprocess mode of all workers together.
 
-        For a thread beside the event loop: it takes its time, so that the loop has it.
+        Call it in a thread: it pauses often, so that the event loop gets the GIL.
         """
         self.share()
         if _is_multiprocess():
@@ -200,7 +200,7 @@ class PrometheusTelemetry:
 
 
 class _Paced:
-    """A registry whose samples are handed out with pauses.
+    """A registry whose samples are iterated with pauses.
 
     Args:
         registry: What is collected from.
@@ -210,9 +210,9 @@ class _Paced:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics; whoever goes through their samples does so slowly."""
+        """Yield the metrics, with pauses while their samples are iterated."""
         for metric in self._registry.collect():
-            samples: Any = _with_pauses(metric.samples)  # the library goes through them once, whatever they are
+            samples: Any = _with_pauses(metric.samples)  # the library iterates them once, whatever they are
             metric.samples = samples
             yield metric
 

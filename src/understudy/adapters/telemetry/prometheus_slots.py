@@ -1,11 +1,11 @@
-"""Counters and histograms as plain numbers, which prometheus_client's own take over before somebody reads them.
+"""Counters and histograms as plain numbers, copied to prometheus_client before a scrape reads them (ADR 23).
 
 A child of prometheus_client takes a lock for every number that it changes, searches its buckets one by one, and with
-several workers writes each into a shared file. A slot is what the request path adds to instead; :meth:`share` brings
-the child up to date. Names, labels, texts, ``_created`` and the page itself stay the library's.
+several workers writes each into a shared file. The request path adds to a slot instead; :meth:`share` brings the child
+up to date. Names, labels, texts, ``_created`` and the page itself stay the library's.
 
-Each slot is added to by one thread. Sharing may be another one's: it only reads the slot, and two of them at once are
-the caller's to keep apart.
+One thread adds to a slot. Another may share it, since sharing only reads the slot; callers must not share twice at
+once.
 """
 
 from bisect import bisect_left
@@ -34,8 +34,8 @@ class CounterSlot:
     __slots__ = ("_shared", "_value", "total")
 
     def __init__(self, child: Counter) -> None:
-        # Not 0 where the file of an earlier process with this process' id goes on.
-        self._value = child._value  # noqa: SLF001 - inc() takes differences, whose sum is another one in the last bit
+        # Not 0 where an earlier process with this process' id left its file.
+        self._value = child._value  # noqa: SLF001 - inc() takes differences, whose sum differs in the last bit
         self.total: float = self._value.get()
         self._shared = self.total
 
@@ -48,12 +48,12 @@ class CounterSlot:
 
 
 class HistogramSlot:
-    """The sum of one histogram's values, and how many lie in each bucket: up to its edge and above the one before."""
+    """The sum of one histogram's values, and their number in each bucket: up to its edge and above the previous one."""
 
     __slots__ = ("_buckets", "_shared", "_sum", "counts", "edges", "total")
 
     def __init__(self, child: Histogram) -> None:
-        # The library has no way to add what was already counted.
+        # The library has no method that adds counts to a bucket.
         self._sum = child._sum  # noqa: SLF001
         self._buckets = child._buckets  # noqa: SLF001
         self.edges: tuple[float, ...] = tuple(child._upper_bounds)  # noqa: SLF001
@@ -62,9 +62,9 @@ class HistogramSlot:
         self._shared = self.counts.copy()
 
     def observe(self, value: float) -> None:
-        """Add a value. One that is no number is in no bucket, but the sum is none any more either."""
+        """Add a value. NaN is in no bucket, and makes the sum NaN."""
         self.total += value
-        if value == value:  # noqa: PLR0124 - what isnan() says, at half of its price
+        if value == value:  # noqa: PLR0124 - as isnan(), at half its cost
             self.counts[bisect_left(self.edges, value)] += 1
 
     def share(self) -> None:
@@ -78,7 +78,7 @@ class HistogramSlot:
 
 
 class Slots(Generic[MetricT, SlotT]):
-    """The slots of one metric, bound once per label set, which the registry's rows bound."""
+    """The slots of one metric, one for each label set; registered versions bound their number (cardinality)."""
 
     def __init__(self, metric: MetricT, make: Callable[[MetricT], SlotT]) -> None:
         self._metric = metric
@@ -88,13 +88,13 @@ class Slots(Generic[MetricT, SlotT]):
         """The slot of some labels, if it is bound."""
 
     def bind(self, labels: tuple[str, ...]) -> SlotT:
-        """Return the slot of some labels; from now on the page has their series.
+        """Return the slot of some labels; from now on the metrics page has their series.
 
         Raises:
             ValueError: The metric has another number of labels.
         """
         child = self._metric.labels(*labels) if labels else self._metric
-        # The library's types lose which of the two it is.
+        # The library's types do not say which of the two it is.
         return self._bound.setdefault(labels, self._make(cast("MetricT", child)))
 
     def share(self) -> None:

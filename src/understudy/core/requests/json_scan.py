@@ -82,7 +82,7 @@ def count_containers(body: bytes, enough: int) -> int:
 
 def has_long_number(text: Bytes) -> bool:
     """Whether there are 19 digits in a row anywhere, as in every integer over 64 bits."""
-    digits = (text - np.uint8(ord("0"))) < 10  # noqa: PLR2004 - what is less than "0" has turned round to 208 and more
+    digits = (text - np.uint8(ord("0"))) < 10  # noqa: PLR2004 - bytes below "0" wrap around to 208 and more
     pairs = digits[:-1] & digits[1:]
     fours = pairs[:-2] & pairs[2:]
     eights = fours[:-4] & fours[4:]
