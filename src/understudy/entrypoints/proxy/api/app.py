@@ -64,7 +64,6 @@ class Proxy:
 
     parts: Parts
     handler: PredictHandler
-    control: ControlHandler
 
     def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
         self.settings = settings
@@ -73,7 +72,7 @@ class Proxy:
         self.new_id = partial(RandomBytes().hex, 16)
 
     @asynccontextmanager
-    async def lifespan(self, _app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         """Open the parts before the first request, close them after the last; yield what connections need of them."""
         settings = self.settings
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="beside")
@@ -97,7 +96,7 @@ class Proxy:
             )
             parts.in_flight = lambda: handler.in_flight
             self.parts, self.handler = parts, handler
-            with closing(ControlHandler(parts.control)) as self.control:
+            with closing(ControlHandler(parts.control)) as app.state.control:
                 self._on_open()
                 yield {FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes)}
                 await _last_calls(handler)
@@ -155,7 +154,8 @@ def create_api(proxy: Proxy) -> FastAPI:
     )
     _add_call_routes(api, proxy)
     _add_read_routes(api, proxy)
-    add_control_routes(api, lambda: proxy.control, settings)
+    api.state.settings = settings
+    add_control_routes(api)
     _add_health_routes(api, proxy)
     if settings.shows_docs:
         _add_docs_routes(api)

@@ -1,7 +1,6 @@
-"""The control plane's routes: FastAPI reads queries and headers, the handler does the rest."""
+"""The control plane's routes: FastAPI reads queries and headers, the functions of the control plane do the rest."""
 
 import time
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
@@ -11,8 +10,9 @@ from understudy.core.rollout.state import Order
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
+from understudy.entrypoints.proxy.control import policies, reports, rollouts
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
-from understudy.entrypoints.proxy.control.handler import Caller, ControlHandler
+from understudy.entrypoints.proxy.control.handler import Call, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.times import duration_seconds, moment_seconds
 from understudy.errors import QueryInvalid, Violation
@@ -33,47 +33,47 @@ DryRun = Annotated[bool, Query(description="Say what would happen; change nothin
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
 
 
-def add_control_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
-    """Add the control plane to the application; ``handler`` returns it once the lifespan has begun."""
-    _add_rollout_routes(api, handler, settings)
-    _add_policy_routes(api, handler, settings)
-    _add_report_routes(api, handler)
+def add_control_routes(api: FastAPI) -> None:
+    """Add the control plane's routes. The application's state has ``settings``, and in its lifespan ``control``."""
+    _add_rollout_routes(api)
+    for order in Order:
+        _add_command_route(api, order)
+    _add_policy_routes(api)
+    _add_report_routes(api)
 
 
-def _add_rollout_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
+def _add_rollout_routes(api: FastAPI) -> None:
     @api.post("/v1/models/{model}/rollouts", **CONTROL["start_rollout"])
     async def start_rollout(model: Name, request: Request, *, dry_run: DryRun = False) -> Response:
-        body = await _body_of(request, settings)
-        return response_of(await handler().start_rollout(model, body, _caller_of(request), dry_run=dry_run))
+        return response_of(
+            await rollouts.start_rollout(_call(request, model), await _body_of(request), dry_run=dry_run)
+        )
 
     @api.get("/v1/models/{model}/rollouts", **CONTROL["list_rollouts"])
     async def list_rollouts(model: Name, request: Request, limit: Limit = 20) -> Response:
-        return response_of(await handler().list_rollouts(model, limit, _caller_of(request)))
+        return response_of(await rollouts.list_rollouts(_call(request, model), limit))
 
     @api.get("/v1/models/{model}/rollouts/{rollout_id}", **CONTROL["get_rollout"])
-    async def get_rollout(model: Name, rollout_id: str, request: Request) -> Response:
-        return response_of(await handler().show_rollout(model, rollout_id, _caller_of(request)))
-
-    for order in Order:
-        _add_order_route(api, handler, settings, order)
+    async def get_rollout(model: Name, request: Request, rollout_id: str) -> Response:
+        return response_of(await rollouts.show_rollout(_call(request, model), rollout_id))
 
     @api.post("/v1/models/{model}:rollback", **CONTROL["roll_back"])
     async def roll_back(model: Name, request: Request) -> Response:
-        body = await _body_of(request, settings)
-        return response_of(await handler().roll_back(model, body, _caller_of(request)))
+        return response_of(await rollouts.roll_back(_call(request, model), await _body_of(request)))
 
 
-def _add_order_route(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings, order: Order) -> None:
+def _add_command_route(api: FastAPI, order: Order) -> None:
     @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{order}", **CONTROL[order])
-    async def give_order(model: Name, rollout_id: str, request: Request) -> Response:
-        body = await _body_of(request, settings)
-        return response_of(await handler().order(model, rollout_id, order, body, _caller_of(request)))
+    async def command_rollout(model: Name, rollout_id: str, request: Request) -> Response:
+        return response_of(
+            await rollouts.command_rollout(_call(request, model), rollout_id, order, await _body_of(request))
+        )
 
 
-def _add_policy_routes(api: FastAPI, handler: Callable[[], ControlHandler], settings: Settings) -> None:
+def _add_policy_routes(api: FastAPI) -> None:
     @api.get("/v1/models/{model}/policy", **CONTROL["get_policy"])
     async def get_policy(model: Name, request: Request) -> Response:
-        return response_of(await handler().show_policy(model, _caller_of(request)))
+        return response_of(await policies.show_policy(_call(request, model)))
 
     @api.patch("/v1/models/{model}/policy", **CONTROL["change_policy"])
     async def change_policy(
@@ -84,19 +84,19 @@ def _add_policy_routes(api: FastAPI, handler: Callable[[], ControlHandler], sett
         dry_run: DryRun = False,
     ) -> Response:
         generation = read_generation(if_match)
-        body = await _body_of(request, settings)
+        body = await _body_of(request)
         return response_of(
-            await handler().change_policy(model, body, _caller_of(request), generation=generation, dry_run=dry_run)
+            await policies.change_policy(_call(request, model), body, generation=generation, dry_run=dry_run)
         )
 
     @api.get("/v1/audit", **CONTROL["list_audit"])
     async def list_audit(
         request: Request, model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: Limit = 20
     ) -> Response:
-        return response_of(await handler().list_audit(model, limit, _caller_of(request)))
+        return response_of(await policies.list_audit(_call(request, model or ""), limit))
 
 
-def _add_report_routes(api: FastAPI, handler: Callable[[], ControlHandler]) -> None:
+def _add_report_routes(api: FastAPI) -> None:
     @api.get("/v1/models/{model}/reports/ab", **CONTROL["report_ab"])
     async def report_ab(
         model: Name,
@@ -114,7 +114,7 @@ def _add_report_routes(api: FastAPI, handler: Callable[[], ControlHandler]) -> N
         began = None if since is None else _moment("since", since, now)
         question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice)
         try:
-            return response_of(await handler().report_ab(question, version, _caller_of(request)))
+            return response_of(await reports.report_ab(_call(request, model), question, version))
         except ValueError as problem:
             raise _unusable("version", f"{problem}; name another one") from None
 
@@ -127,7 +127,7 @@ def _add_report_routes(api: FastAPI, handler: Callable[[], ControlHandler]) -> N
     ) -> Response:
         now = time.time()
         question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
-        return response_of(await handler().report_shadow(question, _caller_of(request)))
+        return response_of(await reports.report_shadow(_call(request, model), question))
 
     @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
     async def report_drift(
@@ -138,16 +138,18 @@ def _add_report_routes(api: FastAPI, handler: Callable[[], ControlHandler]) -> N
         policy: DriftPolicyName | None = None,
     ) -> Response:
         question = DriftQuestion(model, _judged_seconds(since), version, policy)
-        return response_of(await handler().report_drift(question, _caller_of(request)))
+        return response_of(await reports.report_drift(_call(request, model), question))
 
 
-async def _body_of(request: Request, settings: Settings) -> bytes:
+def _call(request: Request, model_name: str) -> Call:
+    control: ControlHandler = request.app.state.control
+    return control.call(model_name, read_headers(request.scope["headers"]))
+
+
+async def _body_of(request: Request) -> bytes:
+    settings: Settings = request.app.state.settings
     limit_bytes = min(MAX_BODY_BYTES, settings.body_limit_bytes)
     return await read_body(request.receive, limit_bytes, settings.receive_seconds)
-
-
-def _caller_of(request: Request) -> Caller:
-    return Caller.of(read_headers(request.scope["headers"]))
 
 
 def _duration(name: str, text: str) -> float:

@@ -36,7 +36,7 @@ _DESCRIPTIONS: dict[int | str, str] = {
     409: "It cannot be done as things are; the detail says why.",
     412: "Another caller changed the policy first.",
     413: "The body is too large.",
-    422: "The body does not match; errors[] names every place.",
+    422: "Fields of the body cannot be used; errors[] names every place.",
     428: "If-Match is missing.",
     502: "The model server gave an unusable answer.",
     503: "No replica or no database answers, or there are no policies yet; Retry-After says when to try again.",

@@ -1,0 +1,87 @@
+"""Calls about policies: show one, change one, list who changed them.
+
+Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
+"""
+
+from understudy.bootstrap.control import ControlParts
+from understudy.entrypoints.documents.policies import audit_document, policy_document
+from understudy.entrypoints.proxy.control.bodies import PolicyChange
+from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Call, Kind, answer, labels_of
+from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.errors import GenerationMoved, NotRegistered
+from understudy.lifecycle.registry import set_policy
+from understudy.ports.registry import PolicyRecord
+
+
+async def show_policy(call: Call) -> Reply:
+    """Return a model's policy, with its generation as ``ETag``.
+
+    Raises:
+        NotRegistered: There is no such model, or it has no policy.
+    """
+
+    async def read(parts: ControlParts) -> Reply:
+        policy = (await parts.registry.show_model(call.model_name)).policy
+        if policy is None:
+            raise NotRegistered("the model has no serving policy", hint='PATCH one with a champion and If-Match: "0".')
+        return answer({"policy": policy_document(policy)}, 200, _etag(policy))
+
+    return await call.run(Kind.READ, read, READ_SECONDS)
+
+
+async def change_policy(call: Call, body: bytes, *, generation: int, dry_run: bool) -> Reply:
+    """Change fields of a policy that is at this generation; 0 makes a model's first one.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: There is no such model or version.
+        GenerationMoved: The policy is at another generation.
+        PolicyRefused: The database refuses the change.
+    """
+    asked = PolicyChange.read(body)
+
+    async def change(parts: ControlParts) -> Reply:
+        await parts.registry.show_model(call.model_name)
+        try:
+            policy = await set_policy(
+                parts.registry,
+                call.model_name,
+                asked.changes,
+                call.origin(asked.reason),
+                expected_generation=generation,
+                dry_run=dry_run,
+            )
+        except GenerationMoved as problem:
+            raise await _explained(parts, call.model_name, problem) from problem
+        changed = policy.generation != generation and not dry_run
+        document = {"policy": policy_document(policy), "changed": changed, "dry_run": dry_run}
+        return answer(document, 200, *([] if dry_run else [_etag(policy)]))
+
+    return await call.run(Kind.WRITE, change, WRITE_SECONDS)
+
+
+async def list_audit(call: Call, limit: int) -> Reply:
+    """Return the latest changes of a model's policy, or of all where the call names no model, latest first."""
+    model_name = call.model_name or None
+
+    async def read(parts: ControlParts) -> Reply:
+        labels = await labels_of(parts, model_name)
+        return answer(audit_document(await parts.registry.list_audit(model_name, limit), labels))
+
+    return await call.run(Kind.READ, read, READ_SECONDS)
+
+
+async def _explained(parts: ControlParts, model_name: str, problem: GenerationMoved) -> GenerationMoved:
+    """Return the problem with the change that came first: its generation, its time and its actor."""
+    policy = (await parts.registry.show_model(model_name)).policy
+    if policy is None:
+        return problem
+    return GenerationMoved(
+        f"the policy is at generation {policy.generation} since {policy.updated_at:%Y-%m-%dT%H:%M:%SZ}, "
+        f"by {policy.updated_by}",
+        hint="GET the policy again, look at it, and repeat the change with its ETag.",
+    )
+
+
+def _etag(policy: PolicyRecord) -> tuple[bytes, bytes]:
+    return b"etag", b'"%d"' % policy.generation

@@ -1,0 +1,62 @@
+"""Calls for reports: A/B test, shadow, drift.
+
+Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
+"""
+
+from understudy.bootstrap.control import ControlParts
+from understudy.entrypoints.documents.drift import drift_document
+from understudy.entrypoints.documents.experiments import ab_document, shadow_document
+from understudy.entrypoints.proxy.control.handler import REPORT_SECONDS, Call, Kind, answer, label_of, labels_of
+from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.experiments import ab_report, shadow_report
+from understudy.experiments.declaring import AbQuestion, named_b
+from understudy.experiments.shadow_report import ShadowQuestion
+from understudy.monitoring.drift_view import DriftQuestion, view_drift
+
+
+async def report_ab(call: Call, question: AbQuestion, version: str | None) -> Reply:
+    """Return whether the challenger, or the arm that ``version`` names, is better; an interim analysis due is done.
+
+    Raises:
+        NotRegistered: There is no such model or version, or nothing to compare.
+        ValueError: ``version`` is the champion.
+    """
+
+    async def read(parts: ControlParts) -> Reply:
+        model, asked = call.model_name, question
+        label = await label_of(parts, model)
+        if version is not None:
+            allocations = await parts.experiment_log.allocations(model)
+            asked = question._replace(version_id=named_b(allocations, await labels_of(parts, model), model, version))
+        found = await ab_report.report_ab(parts.experiment_log, parts.experiments, asked)
+        return answer(ab_document(found, model, question.metric, label))
+
+    return await call.run(Kind.READ, read, REPORT_SECONDS)
+
+
+async def report_shadow(call: Call, question: ShadowQuestion) -> Reply:
+    """Return how the shadow compares with the champion.
+
+    Raises:
+        NotRegistered: There is no such model, or it never had a shadow.
+    """
+
+    async def read(parts: ControlParts) -> Reply:
+        label = await label_of(parts, call.model_name)
+        found = await shadow_report.report_shadow(parts.experiment_log, question)
+        return answer(shadow_document(found, call.model_name, label))
+
+    return await call.run(Kind.READ, read, REPORT_SECONDS)
+
+
+async def report_drift(call: Call, question: DriftQuestion) -> Reply:
+    """Return what has drifted from its baseline.
+
+    Raises:
+        NotRegistered: There is no such model or version.
+    """
+
+    async def read(parts: ControlParts) -> Reply:
+        return answer({"report": drift_document(await view_drift(parts.metrics, parts.registry, question))})
+
+    return await call.run(Kind.READ, read, REPORT_SECONDS)

@@ -1,0 +1,168 @@
+"""Calls about rollouts: start, list, show, command, roll back.
+
+Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from secrets import token_hex
+from urllib.parse import quote
+
+from understudy.bootstrap.control import ControlParts
+from understudy.core.rollout.state import Command, Order
+from understudy.entrypoints.documents.rollbacks import rollback_document
+from understudy.entrypoints.documents.rollouts import (
+    listing_document,
+    order_document,
+    start_document,
+    status_document,
+)
+from understudy.entrypoints.proxy.control.bodies import Remark, RolloutStart, number_of
+from understudy.entrypoints.proxy.control.handler import (
+    READ_SECONDS,
+    REPORT_SECONDS,
+    WRITE_SECONDS,
+    Call,
+    Kind,
+    answer,
+    labels_of,
+)
+from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryError
+from understudy.ports.rollout_store import RollbackRecord
+from understudy.rollout.commands import order as carry_out_order
+from understudy.rollout.propagation import Confirmed, wait_for_proxies
+from understudy.rollout.replay import judged_again
+from understudy.rollout.start import prepare, require_ready, require_same_inputs
+from understudy.rollout.status import StatusReader
+
+START_SECONDS = 45.0
+"""The warm-up alone may take most of it."""
+CONFIRM_SECONDS = 2.0
+"""Longest time that a rollback waits for the proxies."""
+SALT_BYTES = 4
+
+
+async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
+    """Start a rollout once the version has answered a warm-up; with ``dry_run`` only say what it would be.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: The model has no policy, or no such version.
+        PolicyRefused: The plan cannot be used, the version is champion already, or a rollout is open.
+        VersionNotReady: Its model servers do not answer, or it needs other inputs than the champion.
+        GenerationMoved: The policy was changed during the warm-up.
+    """
+    asked = RolloutStart.read(body, dry_run=dry_run)
+    main = asyncio.get_running_loop()
+
+    async def warm_up() -> None:
+        async with call.handler.probe() as probe:
+            await require_ready(probe, call.model_name, asked.version)
+
+    async def start(parts: ControlParts) -> Reply:
+        prepared = await prepare(
+            parts.registry, parts.windows, call.model_name, asked.version, asked.plan, now=time.time()
+        )
+        if dry_run:
+            return answer(start_document(prepared, None))
+        require_same_inputs(prepared)
+        # gRPC connections belong to one event loop: the one that predictions use.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(warm_up(), main))
+        record = await parts.rollouts.start(
+            prepared.rollout(asked.hashed_salt(lambda: token_hex(SALT_BYTES))),
+            call.origin(asked.reason),
+            expected_generation=prepared.generation,
+        )
+        place = f"/v1/models/{quote(call.model_name, safe='')}/rollouts/{record.id}".encode()
+        return answer(start_document(prepared, record), 201, (b"location", place))
+
+    return await call.run(Kind.WRITE, start, START_SECONDS)
+
+
+async def list_rollouts(call: Call, limit: int) -> Reply:
+    """Return a model's newest rollouts, newest first."""
+
+    async def read(parts: ControlParts) -> Reply:
+        await parts.registry.show_model(call.model_name)
+        return answer(listing_document(await parts.rollouts.list(call.model_name, limit)))
+
+    return await call.run(Kind.READ, read, READ_SECONDS)
+
+
+async def show_rollout(call: Call, rollout_id: str) -> Reply:
+    """Return a rollout's status, its events, and what each stored verdict is when it is judged again.
+
+    Raises:
+        NotRegistered: The model has no such rollout.
+    """
+    number = _id_of(rollout_id)
+
+    async def read(parts: ControlParts) -> Reply:
+        reader = StatusReader(parts.rollouts, parts.windows, parts.measure_outcome, call.model_name, number)
+        status = await reader.read()
+        return answer(status_document(status, judged_again(status.events)))
+
+    return await call.run(Kind.READ, read, REPORT_SECONDS)
+
+
+async def command_rollout(call: Call, rollout_id: str, order: Order, body: bytes) -> Reply:
+    """Pause, resume, promote or abort a rollout; the answer says when the command changed nothing.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: The model has no such rollout.
+        GenerationMoved: The rollout kept changing while the command was applied.
+    """
+    number = _id_of(rollout_id)
+    command = Command(order, call.key_id, Remark.read(body).reason or "")
+
+    async def give(parts: ControlParts) -> Reply:
+        return answer(order_document(await carry_out_order(parts.rollouts, call.model_name, number, command)))
+
+    return await call.run(Kind.WRITE, give, WRITE_SECONDS)
+
+
+async def roll_back(call: Call, body: bytes) -> Reply:
+    """Send all traffic back at once, and say how many proxies act on that; doing it again changes nothing.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: There is no such model.
+        PolicyRefused: The model has no policy.
+    """
+    origin = call.origin(Remark.read(body).reason)
+
+    async def take_back(parts: ControlParts) -> RollbackRecord:
+        await parts.registry.show_model(call.model_name)
+        return await parts.rollouts.roll_back(call.model_name, origin)
+
+    done = await call.run(Kind.ROLLBACK, take_back, WRITE_SECONDS)
+    confirmed, in_flight = await _propagation(call, done.generation)
+    return answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
+
+
+async def _propagation(call: Call, generation: int) -> tuple[Confirmed | None, dict[str, int] | None]:
+    """Return how many proxies act on a rollback, and the calls under way by version as live proxies report them.
+
+    ``None`` where that cannot be read: the rollback is done all the same.
+    """
+
+    async def wait(parts: ControlParts) -> tuple[Confirmed, dict[str, int] | None]:
+        confirmed, reach = await wait_for_proxies(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
+        if not confirmed.proxies:
+            return confirmed, None
+        labels = await labels_of(parts, call.model_name)
+        return confirmed, {labels[number]: calls for number, calls in reach.in_flight.items() if number in labels}
+
+    with suppress(RegistryError, Overloaded, DeadlineExceeded):
+        return await call.run(Kind.CONFIRMATION, wait, CONFIRM_SECONDS + 1)
+    return None, None
+
+
+def _id_of(rollout_id: str) -> int:
+    number = number_of(rollout_id)
+    if number is None:
+        raise NotRegistered("there is no such rollout", hint="GET /v1/models/{model}/rollouts lists them.")
+    return number
