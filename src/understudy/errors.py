@@ -2,50 +2,50 @@
 
 UnderstudyError
 ├── RequestError                what the caller sent cannot be served
-│   ├── MalformedBody      E100 the body is not acceptable JSON (says where)
+│   ├── MalformedBody      E100 the body is not acceptable JSON (names the position)
 │   ├── InputInvalid       E101 the inputs do not match the version's schema (all violations)
 │   ├── EntityIdInvalid    E102 no entity id, an empty one, or one over 255 characters
 │   ├── BodyTooLarge       E103 more than the permitted number of bytes
 │   ├── HeaderInvalid      E104 a header that Understudy honours has an unusable value
-│   ├── BatchInvalid       E105 the batch is empty, too long, not a list, or holds what cannot be used
+│   ├── BatchInvalid       E105 the batch is empty, too long or not a list, or has unusable entries
 │   ├── QueryInvalid       E106 a query parameter has an unusable value
 │   ├── RequestTimedOut    E107 the body did not arrive in time
 │   ├── BodyInvalid        E108 fields of a body are unknown, missing or unusable (all violations)
-│   ├── NotRankable        E109 the version ranks no treatments (says what to register)
-│   ├── UnknownModel       E201 no serving policy for this model
+│   ├── NotRankable        E109 the version cannot rank treatments (says what to register)
+│   ├── UnknownModel       E201 the model has no serving policy
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
 │   ├── MethodNotAllowed   E405 the path does not answer this method
-│   ├── GenerationNotNamed E428 a change of a policy does not say which generation it is of
+│   ├── GenerationNotNamed E428 a change of a policy came without If-Match, so without the generation that it changes
 │   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
-│   ├── QuotaExceeded      E429 the key, or its tenant, has used what it may (says when to come again)
-│   └── ScopeMissing       E403 the key does not carry the scope
-├── ServingError                the caller did nothing wrong
-│   ├── BadAnswer          E502 the model server answered something unusable
+│   ├── QuotaExceeded      E429 the key, or its tenant, is over its rate limit (says when to retry)
+│   └── ScopeMissing       E403 the key lacks the scope
+├── ServingError                the request is good, something behind the proxy is not
+│   ├── BadAnswer          E502 the model server gave an unusable answer
 │   ├── BackendUnavailable E503 no replica of the version answers
-│   ├── DeadlineExceeded   E504 time ran out (says in which stage)
+│   ├── DeadlineExceeded   E504 the deadline passed (names the stage)
 │   ├── FeaturesUnavailable E505 required features cannot be read
 │   ├── PolicyNotLoaded    E506 no policy has been read yet
-│   ├── Overloaded         E507 too much work is waiting
+│   ├── Overloaded         E507 load shedding: too much work is waiting
 │   └── InternalFault      E500 a defect of Understudy itself
-└── RegistryError               what an engineer asked of the registry
+└── RegistryError               the registry cannot do what an engineer asked
     ├── PolicyRefused      E203 the database refused the change (says why and what to do)
-    ├── SchemaInvalid      E204 an input or output schema that cannot be compiled
+    ├── SchemaInvalid      E204 an input or output schema cannot be compiled
     ├── AlreadyRegistered  E205 the version exists
     ├── NotRegistered      E206 the model or version does not exist
-    ├── VersionNotReady    E207 the version does not answer as its callers would need it
+    ├── VersionNotReady    E207 the version's servers do not answer, or it needs inputs that callers do not send
     ├── ArchiveDiffers     E208 archived files are not what was written, or not what the log holds
-    ├── ArchiveBusy        E209 somebody else archives, or reads the log for so long that nothing can be detached
+    ├── ArchiveBusy        E209 another run archives, or a long transaction on the log lets nothing be detached
     ├── DataWouldBeLost    E210 the older schema has no place for what the database holds
-    ├── MigrationBlocked   E211 somebody holds a lock that a migration needs (says who)
-    ├── GenerationMoved    E409 somebody else changed the policy first
+    ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
+    ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
-    │   └── LoginNotAllowed E514 Postgres answers, and refuses the login, or the login lacks a right
+    │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
     ├── MigrationNeeded    E511 the database's schema is not the one this code needs
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
-    └── LeadershipLost     E512 another monitor leads, or may: nothing was written
+    └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
 
-No HTTP status and no gRPC code lives here: the entry points own those tables.
+HTTP statuses and gRPC codes are not here: the entry points own those tables.
 """
 
 from typing import ClassVar, NamedTuple, Self
@@ -59,7 +59,7 @@ class Violation(NamedTuple):
 
 
 class UnderstudyError(Exception):
-    """Base of all errors: a stable code, a title, what happened, and what to do next."""
+    """Base of all errors: a stable code, a title, what happened (``detail``), and what to do next (``hint``)."""
 
     code: ClassVar[str]
     title: ClassVar[str]
@@ -72,10 +72,10 @@ class UnderstudyError(Exception):
         self.next_step = hint or self.hint
 
     def as_value(self) -> Self:
-        """Return the error to be passed on, not raised: without the frames that it came through, and what caused it.
+        """Return the error to be passed on as a value: without its traceback, cause and context.
 
-        Frames hold a body and all that was made of it. One that comes to hold the error in turn is a circle, which only
-        the garbage collector frees.
+        A traceback's frames hold the body and all that was parsed from it. A frame that holds the error in turn is a
+        reference cycle, which only the garbage collector frees.
         """
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
@@ -96,7 +96,7 @@ class MalformedBody(RequestError):
 class InputInvalid(RequestError):
     code = "E101"
     title = "The inputs do not match the model version"
-    hint = "Correct each place that errors[] names; GET /v1/models/{model} shows a request that works."
+    hint = "Correct each place that errors[] names; GET /v1/models/{model} has an example request that works."
 
     def __init__(self, detail: str, violations: tuple[Violation, ...] = ()) -> None:
         super().__init__(detail)
@@ -106,13 +106,13 @@ class InputInvalid(RequestError):
 class EntityIdInvalid(InputInvalid):
     code = "E102"
     title = "The request has no usable entity id"
-    hint = 'Send "entity_id" as a string of 1 to 255 characters: it decides who answers.'
+    hint = 'Send "entity_id" as a string of 1 to 255 characters: its hash chooses champion or challenger.'
 
 
 class BodyTooLarge(RequestError):
     code = "E103"
     title = "The body is too large"
-    hint = "Send less, or split a batch into several."
+    hint = "Send a smaller body, or split a batch into several."
 
 
 class HeaderInvalid(RequestError):
@@ -134,24 +134,24 @@ class BatchInvalid(RequestError):
 class QueryInvalid(InputInvalid):
     code = "E106"
     title = "A query parameter has an unusable value"
-    hint = "Correct each parameter that errors[] names; GET /docs shows what they take."
+    hint = "Correct each parameter that errors[] names; GET /docs shows their permitted values."
 
 
 class RequestTimedOut(RequestError):
     code = "E107"
     title = "The request did not arrive in time"
-    hint = "Send the body at once; UNDERSTUDY_RECEIVE_SECONDS is how long the proxy waits for it."
+    hint = "Send the whole body at once; the proxy waits UNDERSTUDY_RECEIVE_SECONDS for it."
 
 
 class BodyInvalid(InputInvalid):
     code = "E108"
-    title = "The body does not match"
-    hint = "Correct each place that errors[] names; nothing was done."
+    title = "Fields of the body cannot be used"
+    hint = "Correct each place that errors[] names; nothing was changed."
 
 
 class NotRankable(InputInvalid):
     code = "E109"
-    title = "The model version ranks no treatments"
+    title = "The model version cannot rank treatments"
     hint = (
         'Register a version whose input_schema has features with "per": "treatment" and whose output is one score: '
         "docs/reference/schema.md has an example."
@@ -161,7 +161,7 @@ class NotRankable(InputInvalid):
 class UnknownModel(RequestError):
     code = "E201"
     title = "No such model"
-    hint = "GET /v1/models lists what is served; a model is served once it has a row in ServingPolicy."
+    hint = "GET /v1/models lists the served models; a model is served once it has a row in ServingPolicy."
 
 
 class UnknownVersion(RequestError):
@@ -179,13 +179,13 @@ class UnknownRoute(RequestError):
 class MethodNotAllowed(RequestError):
     code = "E405"
     title = "The path does not answer this method"
-    hint = "The Allow header names the methods it does answer."
+    hint = "The Allow header names the methods that it answers."
 
 
 class GenerationNotNamed(RequestError):
     code = "E428"
-    title = "The change does not say which generation it is of"
-    hint = "Send If-Match with the ETag of GET /v1/models/{model}/policy: nobody's change is overwritten unseen."
+    title = "The change names no generation of the policy"
+    hint = "Send If-Match with the ETag of GET /v1/models/{model}/policy, so that no unseen change is overwritten."
 
 
 class Unauthenticated(RequestError):
@@ -202,8 +202,8 @@ class ScopeMissing(RequestError):
 
 class QuotaExceeded(RequestError):
     code = "E429"
-    title = "The key has used up what it may"
-    hint = "Come again after Retry-After; understudy key create sets what a key may use."
+    title = "The key is over its rate limit"
+    hint = "Try again after Retry-After; understudy key create sets a key's limits."
 
     def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
         super().__init__(detail, hint=hint)
@@ -211,10 +211,11 @@ class QuotaExceeded(RequestError):
 
 
 class ServingError(UnderstudyError):
-    """The request was good; something behind it was not."""
+    """The request is good; something behind the proxy is not."""
 
     said = ""
-    """What the server said itself. It may quote inputs: for whoever made them up, never for callers or the log."""
+    """The model server's own message. It may quote inputs: an engineer may see it for made-up ones, callers and the log
+    never do."""
 
 
 class BadAnswer(ServingError):
@@ -233,7 +234,7 @@ class BackendUnavailable(ServingError):
 class DeadlineExceeded(ServingError):
     code = "E504"
     title = "The deadline passed"
-    hint = "Allow more time with x-request-timeout-ms, or look at the stage that the detail names."
+    hint = "Allow more time with x-request-timeout-ms, or find out why the stage that the detail names is slow."
 
     def __init__(self, stage: str, budget_seconds: float | None = None) -> None:
         allowed = "" if budget_seconds is None else f"{budget_seconds * 1000:.0f} ms were allowed; "
@@ -244,14 +245,14 @@ class DeadlineExceeded(ServingError):
 class FeaturesUnavailable(ServingError):
     code = "E505"
     title = "Required features cannot be read"
-    hint = "Send the features in the request, give them defaults in input_schema, or look at the feature store."
+    hint = "Send the features in the request, give them defaults in input_schema, or repair the feature store."
     retry_after_seconds = 1
 
 
 class PolicyNotLoaded(ServingError):
     code = "E506"
     title = "No serving policy has been read yet"
-    hint = "The proxy is starting and waits for Postgres; /readyz tells when it can answer."
+    hint = "The proxy is starting and waits for Postgres; /readyz is 200 once it can answer."
     retry_after_seconds = 1
 
 
@@ -271,7 +272,7 @@ class InternalFault(ServingError):
 
 
 class RegistryError(UnderstudyError):
-    """The registry cannot do what was asked."""
+    """The registry cannot do what an engineer asked."""
 
 
 class PolicyRefused(RegistryError):
@@ -289,7 +290,7 @@ class SchemaInvalid(RegistryError):
 class AlreadyRegistered(RegistryError):
     code = "E205"
     title = "The version is registered already"
-    hint = "Versions do not change: register the next one, or look at it with understudy version show."
+    hint = "A version never changes: register the next one, or read this one with understudy version show."
 
 
 class NotRegistered(RegistryError):
@@ -301,56 +302,56 @@ class NotRegistered(RegistryError):
 class VersionNotReady(RegistryError):
     code = "E207"
     title = "The version is not ready for callers"
-    hint = "Look at its model servers and at its row with understudy version show; nothing was started."
+    hint = "Check its model servers, and its row with understudy version show; nothing was started."
 
 
 class ArchiveDiffers(RegistryError):
     code = "E208"
-    title = "The archive is not what it should be"
-    hint = "Nothing more was dropped. Look at the files that the detail names, then run understudy db archive again."
+    title = "The archived files are missing or differ"
+    hint = "Nothing more was dropped. Check the files that the detail names, then run understudy db archive again."
 
 
 class ArchiveBusy(RegistryError):
     code = "E209"
-    title = "The log cannot be archived at this moment"
+    title = "The log cannot be archived now"
     hint = "Run understudy db archive again later: it goes on where this run stopped, and nothing is lost meanwhile."
 
 
 class DataWouldBeLost(RegistryError):
     code = "E210"
-    title = "Going back would delete data"
+    title = "The downgrade would delete data"
     hint = (
-        "Nothing was changed. Keep the schema: the release before this one runs on it. To delete what is named all the "
-        "same, after a backup: understudy db downgrade REVISION --lose-data."
+        "Nothing was changed. Keep the schema: the release before this one runs on it. To delete the named data "
+        "nevertheless, after a backup: understudy db downgrade REVISION --lose-data."
     )
 
 
 class MigrationBlocked(RegistryError):
     code = "E211"
-    title = "Somebody holds a lock that the migration needs"
-    hint = "Let the transactions that are open end, then run the command again: it goes on where it stopped."
+    title = "Another transaction holds a lock that the migration needs"
+    hint = "Let the open transactions end, then run the command again: it goes on where it stopped."
     retry_after_seconds = 5
 
 
 class GenerationMoved(RegistryError):
     code = "E409"
     title = "The policy changed since you read it"
-    hint = "Look at it again (understudy model show) and repeat the change."
+    hint = "Read it again (understudy model show) and repeat the change."
 
 
 class RegistryUnavailable(RegistryError):
     code = "E510"
     title = "The registry's Postgres cannot be reached"
-    hint = "Check DATABASE_URL and the server; understudy doctor shows what it sees."
+    hint = "Check DATABASE_URL and the server; understudy doctor tries the connection."
     retry_after_seconds: int | None = 1
 
 
 class LoginNotAllowed(RegistryUnavailable):
-    """To whoever can do without Postgres for a while it is the same; to a person it is something else to mend."""
+    """A proxy treats it as an outage of Postgres; an operator must grant a right or correct a password."""
 
     code = "E514"
     title = "The database login may not do this"
-    hint = "Grant the login the role that this needs: docs/reference/sql.md, Roles, has what each one may."
+    hint = "Grant the login the role that this needs: docs/reference/sql.md, Roles, lists the rights of each."
     retry_after_seconds = None
 
 
@@ -363,14 +364,14 @@ class MigrationNeeded(RegistryError):
 class ArchiveUnavailable(RegistryError):
     code = "E513"
     title = "The archive cannot be used"
-    hint = "Check UNDERSTUDY_ARCHIVE_URL, its credentials and its space; what was done so far is kept."
+    hint = "Check UNDERSTUDY_ARCHIVE_URL, its credentials and its free space; what was done so far is kept."
     retry_after_seconds = 1
 
 
 class LeadershipLost(RegistryError):
     code = "E512"
-    title = "This monitor does not lead any more"
-    hint = "Nothing to do: the monitor that leads goes on, and this one stands by."
+    title = "This monitor is no longer the leader"
+    hint = "Nothing to do: the leader goes on, and this monitor stands by."
 
 
 def leaf_errors(base: type[UnderstudyError] = UnderstudyError) -> tuple[type[UnderstudyError], ...]:
