@@ -716,12 +716,12 @@ async def is_answering(backend: Any) -> bool:
     return False
 
 
-async def until_one_is_in_doubt(backend: Any) -> None:
+async def until_one_is_suspect(backend: Any) -> None:
     """Call servers of which two hang, until one of these is ejected and the other, which may not be, is in doubt."""
     async with asyncio.timeout(LOAD_SECONDS):
         while True:
-            healths = backend.replicas._healths  # noqa: SLF001 - seen by nobody else
-            if backend.replicas.ejected and any(health.is_doubted and not health.ejected for health in healths):
+            healths = [replica.health for replica in backend.replicas._replicas]  # noqa: SLF001 - not shown
+            if backend.replicas.ejected and any(health.is_suspect and not health.ejected for health in healths):
                 return
             with suppress(DeadlineExceeded):
                 await backend.infer([ROW], 0.05)
@@ -732,8 +732,9 @@ async def test_a_replica_that_stays_frozen_when_the_other_is_back_costs_no_call(
         running(hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
     ):
-        await until_one_is_in_doubt(backend)
-        back = next(index for index, health in enumerate(backend.replicas._healths) if health.ejected)  # noqa: SLF001
+        await until_one_is_suspect(backend)
+        replicas = backend.replicas._replicas  # noqa: SLF001 - its health is not shown
+        back = next(index for index, replica in enumerate(replicas) if replica.health.ejected)
         servers[back].behaviour.delay_seconds, servers[back].behaviour.probes_hang = 0, False
 
         assert await eventually(partial(is_answering, backend), LOAD_SECONDS)
@@ -741,7 +742,7 @@ async def test_a_replica_that_stays_frozen_when_the_other_is_back_costs_no_call(
 
         async def other_is_ejected() -> bool:
             await backend.infer([ROW], LOAD_SECONDS)
-            return bool(backend.replicas._healths[1 - back].ejected)  # noqa: SLF001 - seen by nobody else
+            return bool(replicas[1 - back].health.ejected)
 
         assert [outcome.values.tolist() for outcome in outcomes] == [[SCORE]] * 40
         assert await eventually(other_is_ejected, LOAD_SECONDS)  # by its silence, as it gets no calls
@@ -752,7 +753,7 @@ async def test_with_two_of_three_replicas_frozen_the_third_answers_every_call():
         running(Behaviour(), hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
     ):
-        await until_one_is_in_doubt(backend)
+        await until_one_is_suspect(backend)
 
         at_once = await asyncio.gather(*(backend.infer([ROW], LOAD_SECONDS) for _ in range(40)))
         in_turn = [await backend.infer([ROW], LOAD_SECONDS) for _ in range(40)]
@@ -765,7 +766,7 @@ async def test_a_call_that_a_replica_did_not_take_goes_to_none_that_is_in_doubt(
         running(Behaviour(), hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
     ):
-        await until_one_is_in_doubt(backend)
+        await until_one_is_suspect(backend)
         servers[0].behaviour.code = grpc.StatusCode.UNAVAILABLE
         before = [server.calls for server in servers]
 
@@ -781,7 +782,7 @@ async def test_a_replica_in_doubt_gets_calls_again_once_it_says_that_it_serves_t
         running(Behaviour(), hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
     ):
-        await until_one_is_in_doubt(backend)
+        await until_one_is_suspect(backend)
         for server in servers:
             server.behaviour.delay_seconds, server.behaviour.probes_hang = 0, False
 
@@ -799,7 +800,7 @@ async def test_an_only_replica_without_a_readiness_call_is_used_again_after_a_fr
         connected(a_version(server.endpoint, adapter=adapter)) as backend,
     ):
         async with asyncio.timeout(LOAD_SECONDS):
-            while not backend.replicas._healths[0].is_doubted:  # noqa: SLF001 - seen by nobody else
+            while not backend.replicas._replicas[0].health.is_suspect:  # noqa: SLF001 - not shown
                 with suppress(DeadlineExceeded):
                     await backend.infer([ROW], 0.05)
         with pytest.raises(BackendUnavailable):  # while it is frozen callers are told at once
@@ -839,7 +840,7 @@ async def test_callers_with_tiny_deadlines_eject_no_replica_that_is_well():
                 await backend.infer([ROW], 0.005)
             assert backend.replicas.ejected == 0
 
-        assert not any(health.late for health in backend.replicas._healths)  # noqa: SLF001 - seen by nobody else
+        assert not any(replica.health.late for replica in backend.replicas._replicas)  # noqa: SLF001 - not shown
 
 
 async def test_a_deadline_that_the_replicas_own_percentile_exceeds_ejects_none_however_long_it_is():
@@ -866,7 +867,7 @@ async def test_a_replica_that_hangs_is_found_by_callers_with_tiny_deadlines_too(
         async def is_ejected() -> bool:
             with suppress(DeadlineExceeded):
                 await backend.infer([ROW], 0.005)
-            return bool(backend.replicas._healths[1].ejected)  # noqa: SLF001 - seen by nobody else
+            return bool(backend.replicas._replicas[1].health.ejected)  # noqa: SLF001 - not shown
 
         assert await eventually(is_ejected, LOAD_SECONDS)
 

@@ -24,7 +24,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.model_servers.addresses import RESOLVE_SECONDS
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.hedged_call import Hedging
-from understudy.adapters.model_servers.replica_set import Probe, ReplicaSet
+from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Row
 from understudy.core.upstream.hedging import HEDGE_BURST, MIN_CALLS
@@ -97,7 +98,7 @@ class Client:
         await self.timed(400, 4)
         replicas = self.backend.replicas
         async with asyncio.timeout(LOAD_SECONDS * 6):
-            while replicas._can_hedge and not replicas._hedges.allows(urgent=False):  # noqa: SLF001 - seen by nobody else
+            while replicas._hedger and not replicas._hedger.budget.allows(urgent=False):  # noqa: SLF001 - not shown
                 await self.timed(40, 1)
 
 
@@ -298,12 +299,12 @@ async def test_a_replica_that_drains_gets_no_hedge():
         )
 
         async def is_left() -> bool:
-            return not replicas._open()[1].is_connected  # noqa: SLF001 - seen by nobody else
+            return not replicas._replicas[1].is_connected  # noqa: SLF001 - not shown
 
         for _ in range(100):
             await asyncio.gather(*(replicas.call(method, b"", LOAD_SECONDS) for _ in range(4)))
         async with asyncio.timeout(LOAD_SECONDS * 6):
-            while not replicas._hedges.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
+            while replicas._hedger and not replicas._hedger.budget.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
                 await replicas.call(method, b"", LOAD_SECONDS)
         slow.behaviour.delay_seconds = SLOW_ENOUGH_SECONDS
         outcomes.clear()
@@ -344,10 +345,10 @@ async def test_a_hedges_answer_is_not_lost_while_the_first_replica_is_looked_for
         for _ in range(100):
             await asyncio.gather(*(replicas.call(method, b"", LOAD_SECONDS) for _ in range(4)))
         async with asyncio.timeout(LOAD_SECONDS * 6):
-            while not replicas._hedges.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
+            while replicas._hedger and not replicas._hedger.budget.allows(urgent=False):  # noqa: SLF001 - as in Client.learn
                 await replicas.call(method, b"", LOAD_SECONDS)
         outcomes.clear()
-        replicas._open()[0].is_open = False  # noqa: SLF001 - as after a connection that broke
+        replicas._replicas[0].is_open = False  # noqa: SLF001 - as after a connection that broke
         before = stays.calls
 
         async with no_name_found():

@@ -15,7 +15,8 @@ CLIENT = """
 import asyncio, os, sys
 from pathlib import Path
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
-from understudy.adapters.model_servers.replica_set import Probe, ReplicaSet
+from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.errors import BadAnswer
 
 def resident_bytes():

@@ -23,7 +23,7 @@ from understudy.adapters.dev_server.example_models import example_rows, example_
 from understudy.adapters.dev_server.onnx import OnnxModel
 from understudy.adapters.model_servers.oip import OipBackend
 from understudy.adapters.model_servers.tfserving import TfServingBackend
-from understudy.core.routing.policy import ModelVersion, Protocol
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.core.schema.tensors import Datatype
 
@@ -454,7 +454,7 @@ def test_a_file_of_ones_own_is_served_under_the_name_it_is_given(tmp_path):
 # -- through the proxy's own adapters ----------------------------------------------------------------------------------
 
 
-def a_version(protocol: Protocol, port: int, number: int, **backend: Any) -> ModelVersion:
+def a_version(protocol: str, port: int, number: int, **backend: Any) -> ModelVersion:
     example = example_version("visits", number)
     return ModelVersion(
         id=number,
@@ -476,11 +476,11 @@ def a_version(protocol: Protocol, port: int, number: int, **backend: Any) -> Mod
 @pytest.mark.parametrize(
     ("connect", "protocol", "number", "backend"),
     [
-        (TfServingBackend, Protocol.TFSERVING, 1, {}),
-        (TfServingBackend, Protocol.TFSERVING, 2, {}),
-        (OipBackend, Protocol.OIP, 1, {}),
-        (OipBackend, Protocol.OIP, 2, {"typed_contents": True}),
-        (OipBackend, Protocol.OIP, 1, {"service_path": methods.OIP_SERVICE_OF_TORCHSERVE}),
+        (TfServingBackend, "tfserving", 1, {}),
+        (TfServingBackend, "tfserving", 2, {}),
+        (OipBackend, "oip", 1, {}),
+        (OipBackend, "oip", 2, {"typed_contents": True}),
+        (OipBackend, "oip", 1, {"service_path": methods.OIP_SERVICE_OF_TORCHSERVE}),
     ],
 )
 async def test_the_backends_of_the_proxy_get_the_models_answers(port, connect, protocol, number, backend):

@@ -9,10 +9,10 @@ from e2e.stack import a_stack
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.model_servers.oip import OipBackend
-from understudy.adapters.model_servers.replica_set import DOUBT_SECONDS
+from understudy.adapters.model_servers.probes import HALF_OPEN_SECONDS
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
-from understudy.core.upstream.replicas import LATE_TO_DOUBT
+from understudy.core.upstream.replicas import LATE_TO_SUSPECT
 from understudy.errors import BackendUnavailable, DeadlineExceeded
 
 DEADLINE_SECONDS = 0.3
@@ -45,7 +45,7 @@ async def test_a_frozen_only_model_server_is_not_waited_for_again_until_it_says_
         rows = [version.input_schema.assemble(example_rows()[0].inputs).row]
         await backend.infer(rows, PATIENT_SECONDS)
         stack.processes["frozen"].signal(signal.SIGSTOP)
-        for _ in range(LATE_TO_DOUBT):
+        for _ in range(LATE_TO_SUSPECT):
             with pytest.raises(DeadlineExceeded):
                 await backend.infer(rows, DEADLINE_SECONDS)
         began = time.monotonic()
@@ -61,7 +61,7 @@ async def test_a_frozen_only_model_server_is_not_waited_for_again_until_it_says_
                 break
             except BackendUnavailable:
                 assert time.monotonic() < give_up
-                await asyncio.sleep(DOUBT_SECONDS)
+                await asyncio.sleep(HALF_OPEN_SECONDS)
         await backend.close()
 
     assert {type(refusal) for refusal in refusals} == {BackendUnavailable}

@@ -1,13 +1,13 @@
-"""From an endpoint to the addresses that are connected to: resolved and judged here, so that gRPC asks no name server.
+"""Name resolution of an endpoint, and the judgement of its addresses: gRPC gets addresses and resolves no names.
 
-If gRPC resolved the name itself, it might get another address than the one that was judged.
+If gRPC resolved the name itself, it might get another address than the one that was judged (DNS rebinding).
 """
 
 import asyncio
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import grpc
 
@@ -26,12 +26,17 @@ MAX_ADDRESSES = 16
 """Of one name that are tried; a name with more is a list of replicas, which ModelEndpoint is for."""
 
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
+
 class Wire(NamedTuple):
     """How the replicas of a version are reached."""
 
     rules: EndpointRules = NO_RULES
     credentials: grpc.ChannelCredentials | None = None
     """Of TLS; ``None``: plain text."""
+    metadata: Metadata = ()
+    """Sent with every call, such as a token."""
 
 
 PLAIN_WIRE = Wire()
@@ -42,7 +47,7 @@ async def find_addresses(endpoint: str, rules: EndpointRules) -> tuple[Target, S
 
     Raises:
         BackendUnavailable: It cannot be read or resolved, or one of its addresses is forbidden (then none of the
-            others is used either: whoever answers for the name is not to be trusted).
+            others is used either: the owner of the name is not to be trusted).
     """
     try:
         target = parse_target(endpoint)

@@ -1,18 +1,19 @@
-"""Which adapter speaks to a version's model servers."""
+"""The kinds of model servers, by the ``protocol`` of a version, and how a version's backend is connected."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
 
-from understudy.adapters.model_servers.addresses import Wire
+from understudy.adapters.model_servers.addresses import Metadata, Wire
+from understudy.adapters.model_servers.grpc_backend import GrpcBackend
 from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.oip import OipBackend
-from understudy.adapters.model_servers.replica_set import Metadata, ReplicaSet
+from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend
-from understudy.core.routing.policy import ModelVersion, Protocol
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules
 from understudy.errors import BackendUnavailable
 from understudy.ports.model_backend import ModelBackend, ServerSeen
@@ -22,11 +23,12 @@ CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
 CA_PREFIX = f"{CA_VARIABLE}_"
 """Variables that a version may name for the file with its authorities begin with it."""
 
-_BACKENDS: dict[Protocol, Callable[[ModelVersion, Metadata, Hedging, Wire], ModelBackend]] = {
-    Protocol.TFSERVING: TfServingBackend,
-    Protocol.TORCHSERVE: TorchServeBackend,
-    Protocol.OIP: OipBackend,
+_BACKENDS: Mapping[str, type[GrpcBackend]] = {
+    "tfserving": TfServingBackend,
+    "torchserve": TorchServeBackend,
+    "oip": OipBackend,
 }
+"""By protocol: a new kind of model server is one more row, and its own module."""
 
 
 def connect(
@@ -39,12 +41,12 @@ def connect(
 ) -> ModelBackend:
     """Return the version's backend; its channels open at the first call.
 
-    With ``hedging``, calls of a version with several replicas are hedged, if its server can break calls off and it may
-    be asked twice: ``hedge`` among its ``backend`` settings says so, and if that is not there, ``deterministic`` does.
+    With ``hedging``, calls of a version with several replicas are hedged, if its server can cancel calls and it may
+    be called twice: ``hedge`` among its ``backend`` settings says so, and if that is not there, ``deterministic`` does.
 
     With ``token_env`` among the version's ``backend`` settings, every call carries ``authorization: Bearer`` and the
-    value of that environment variable. Its name must begin with ``UNDERSTUDY_BACKEND_TOKEN``: whoever may register a
-    version could otherwise have any secret of this process sent to a server of theirs.
+    value of that environment variable. Its name must begin with ``UNDERSTUDY_BACKEND_TOKEN``: otherwise a user who may
+    register a version could have any secret of this process sent to a server of theirs.
 
     With ``tls`` among the settings every call goes over TLS, to a server whose certificate is for the endpoint's own
     host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
@@ -53,17 +55,19 @@ def connect(
     Addresses are judged by ``rules`` when a channel is opened.
 
     Raises:
-        BackendUnavailable: If ``token_env`` names a variable that may not be sent or is not set, ``hedge`` is neither
-            true nor false, ``tls`` cannot be read or its file cannot.
+        BackendUnavailable: If no backend speaks the version's protocol, ``token_env`` names a variable that may not be
+            sent or is not set, ``hedge`` is neither true nor false, ``tls`` cannot be read or its file cannot.
     """
-    metadata = _metadata_of(version, environment)
-    wire = Wire(rules, _credentials_of(version, environment, ca_file))
-    return _BACKENDS[version.protocol](version, metadata, hedging if _may_be_asked_twice(version) else NO_HEDGING, wire)
+    kind = _BACKENDS.get(version.protocol)
+    if kind is None:
+        raise BackendUnavailable(f"this release speaks no protocol {version.protocol!r} to model servers")
+    wire = Wire(rules, _credentials_of(version, environment, ca_file), _metadata_of(version, environment))
+    return kind(version, hedging if _may_be_hedged(version) else NO_HEDGING, wire)
 
 
 def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
-    """Return the replicas behind a backend that :func:`connect` made, for whoever watches them."""
-    return backend.replicas if isinstance(backend, OipBackend | TfServingBackend | TorchServeBackend) else None
+    """Return the replicas behind a backend that :func:`connect` made, for what watches them."""
+    return backend.replicas if isinstance(backend, GrpcBackend) else None
 
 
 async def examine(backend: ModelBackend, timeout_seconds: float) -> tuple[ServerSeen, ...]:
@@ -72,7 +76,7 @@ async def examine(backend: ModelBackend, timeout_seconds: float) -> tuple[Server
     return () if replicas is None else await replicas.examine(timeout_seconds)
 
 
-def _may_be_asked_twice(version: ModelVersion) -> bool:
+def _may_be_hedged(version: ModelVersion) -> bool:
     """Whether two replicas may work on one call: a version that answers differently each time may keep state."""
     asked = version.backend.get("hedge", version.deterministic)
     if not isinstance(asked, bool):

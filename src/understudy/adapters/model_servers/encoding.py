@@ -1,4 +1,4 @@
-"""Messages to model servers: short ones are made at once, long ones in a thread."""
+"""Requests to model servers: short ones are encoded on the event loop, long ones in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ async def encoded(
 ) -> tuple[bytes, float]:
     """Return a block's message, and how much is left of the time-out.
 
-    Above ``inline_bytes`` of contents other calls are answered while it is made.
+    Above ``inline_bytes`` of contents it is encoded in a thread, so that the event loop stays free for other calls.
     """
     if sum(map(len, block.contents)) <= inline_bytes:
         return encode(block), timeout_seconds

@@ -1,10 +1,12 @@
-"""One call and the hedge that may overtake it: whichever answers first is used, the other one is broken off."""
+"""One call and the hedge that may overtake it: the first answer is used, the other call is cancelled."""
 
 import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc.aio
+
+from understudy.adapters.model_servers.replica import Replica, Rpc
 
 WON = "won"
 LOST = "lost"
@@ -19,40 +21,26 @@ class Hedging(NamedTuple):
     most_calls: int
     """Calls of the version in flight at which there are no more hedges."""
     on_hedge: Callable[[str], None]
-    """Told what became of a call that was late: its hedge ``won`` or ``lost``, or the budget ``refused`` it one."""
+    """Called with what became of a late call's hedge: ``won``, ``lost``, or ``refused`` by the budget."""
 
 
 NO_HEDGING = Hedging(0.0, 0, lambda _result: None)
 
 
-class Race:
+class HedgedCall:
     """A call, and perhaps its hedge.
 
     The first call runs in its caller's own task; the hedge, which few calls need, in one of its own. So a call that is
-    not hedged costs no task: a hedge that wins breaks the first call off, and its caller, who wakes up, finds
+    not hedged costs no task: a hedge that wins cancels the first call, and its caller, who wakes up, finds
     :attr:`answer`.
     """
 
-    __slots__ = (
-        "_hedge",
-        "answer",
-        "budget_seconds",
-        "deadline",
-        "first",
-        "index",
-        "is_refused",
-        "method",
-        "request",
-        "timer",
-    )
+    __slots__ = ("_hedge", "answer", "first", "is_refused", "replica", "rpc", "timer")
 
-    def __init__(self, index: int, method: str, request: bytes, deadline: float, budget_seconds: float) -> None:
-        self.index = index
+    def __init__(self, replica: Replica, rpc: Rpc) -> None:
+        self.replica = replica
         """The replica that has the first call."""
-        self.method = method
-        self.request = request
-        self.deadline = deadline
-        self.budget_seconds = budget_seconds
+        self.rpc = rpc
         self.first: grpc.aio.UnaryUnaryCall[bytes, bytes] | asyncio.Task[None] | None = None
         """What the first call waits for: its replica to be found, if that has to be, and then the call itself."""
         self.answer: bytes | None = None
@@ -84,7 +72,7 @@ class Race:
         return self.answer
 
     def end(self) -> str | None:
-        """Break off what still runs, and return what became of the hedge; ``None`` when none was due."""
+        """Cancel what still runs, and return what became of the hedge; ``None`` when none was due."""
         if self.timer is not None:
             self.timer.cancel()
         if self._hedge is None:
@@ -93,7 +81,7 @@ class Race:
         return LOST if self.answer is None else WON
 
     def _hedge_ended(self, hedge: "asyncio.Task[bytes]") -> None:
-        # A hedge that failed changes nothing: the first call goes on. Looking at its exception keeps asyncio silent.
+        # A hedge that failed changes nothing: the first call goes on. Reading its exception keeps asyncio silent.
         if hedge.cancelled() or hedge.exception() is not None or self.first is None:
             return
         # False when the first call was answered in the same moment: then its answer is the caller's. A replica that was

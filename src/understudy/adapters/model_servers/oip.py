@@ -1,7 +1,5 @@
 """Open Inference Protocol over gRPC: Triton, MLServer, KServe, and TorchServe under its own service path."""
 
-from collections.abc import Sequence
-
 from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto.methods import (
@@ -18,14 +16,14 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyRequest,
     ModelReadyResponse,
 )
-from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded
-from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
-from understudy.adapters.model_servers.replica_set import USUAL_TRAITS, Metadata, Probe, ReplicaSet
+from understudy.adapters.model_servers.attempts import USUAL_TRAITS
+from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
+from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
+from understudy.adapters.model_servers.probes import Probe
 from understudy.adapters.model_servers.torchserve import TORCHSERVE_TRAITS
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.codec import array_of_content, block_of, tensor_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
+from understudy.core.schema.codec import array_of_content, tensor_of_content, tensor_of_values
+from understudy.core.schema.tensors import Block, Datatype, Tensor
 from understudy.errors import BadAnswer
 
 _DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
@@ -42,65 +40,28 @@ _CONTENT_FIELDS = {
 }
 
 
-class OipBackend:
+class OipBackend(GrpcBackend):
     """A version behind a server that speaks the Open Inference Protocol.
 
     ``backend`` settings: ``service_path`` (``inference.GRPCInferenceService``), ``version``, and ``typed_contents``:
     inputs as typed lists instead of raw bytes. TorchServe ignores raw inputs, so there typed is the default.
     """
 
-    rows_per_call: int | None = None
-
-    def __init__(
-        self,
-        version: ModelVersion,
-        metadata: Metadata = (),
-        hedging: Hedging = NO_HEDGING,
-        wire: Wire = PLAIN_WIRE,
-    ) -> None:
+    def _api(self, version: ModelVersion) -> ServerApi:
         service_path = str(version.backend.get("service_path", OIP_SERVICE))
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
-        self.replicas = ReplicaSet(
-            version.endpoints,
-            _ready_probe(version, service_path),
-            traits=TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
-            usual_seconds=version.timeout_seconds,
-            metadata=metadata,
-            hedging=hedging,
-            wire=wire,
-        )
-        self._method = oip_method(service_path, OIP_MODEL_INFER)
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))
-        self._inputs = version.input_schema.tensors
-        self._inline_bytes = LISTED_BYTES if self._typed else COPIED_BYTES
-        self._batch = version.input_schema.batch
-        self._output = version.output_schema.tensor
-        # Serialised messages that follow each other are one merged message: this part is the same for every call.
-        self._prefix = ModelInferRequest(
-            model_name=version.server_model_name,
-            model_version=version.server_version or "",
-            outputs=[ModelInferRequest.InferRequestedOutputTensor(name=self._output)] if self._output else [],
-        ).SerializeToString()
-
-    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        block = block_of(self._inputs, rows, batch=self._batch)
-        answer = await self.replicas.call(self._method, self._encode(block), timeout_seconds)
-        return self._decode(answer)
-
-    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
-        answer = await self.replicas.call(self._method, message, left_seconds)
-        return self._decode(answer)
-
-    async def ready(self, timeout_seconds: float) -> bool:
-        """Whether a replica answers ``ModelReady`` with yes."""
-        return await self.replicas.ready(timeout_seconds)
-
-    async def close(self) -> None:
-        """Close the channels."""
-        await self.replicas.close()
+        outputs = [ModelInferRequest.InferRequestedOutputTensor(name=self._output)] if self._output else []
+        prefix = ModelInferRequest(
+            model_name=version.server_model_name, model_version=version.server_version or "", outputs=outputs
+        )
+        return ServerApi(
+            oip_method(service_path, OIP_MODEL_INFER),
+            _ready_probe(version, service_path),
+            prefix.SerializeToString(),
+            LISTED_BYTES if self._typed else COPIED_BYTES,
+            TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
+        )
 
     def _encode(self, block: Block) -> bytes:
         request = ModelInferRequest()

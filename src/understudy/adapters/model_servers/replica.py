@@ -1,7 +1,8 @@
-"""One endpoint of a version: where it is, and the gRPC channel to it."""
+"""One replica of a version: its endpoint, the gRPC channel to it, and what is known about it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import grpc
 import grpc.aio
@@ -10,17 +11,18 @@ import structlog
 from understudy.adapters.model_servers.addresses import Wire, find_addresses
 from understudy.core.upstream.endpoint_rules import Address, Target, grpc_target
 from understudy.core.upstream.hedging import RecentTimes
+from understudy.core.upstream.replicas import ReplicaState
 from understudy.errors import BackendUnavailable
 
 _log = structlog.get_logger(__name__)
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
 LOOK_AGAIN_SECONDS = 1.0
-"""Least time between two searches for an endpoint that could not be reached."""
-BREAKING_LOOKS = 10
-"""Looks, a millisecond apart, at a connection under which a call broke. gRPC tells the call before it has closed the
+"""Least time between two name resolutions of an endpoint that could not be reached."""
+MAX_BREAK_CHECKS = 10
+"""Checks, a millisecond apart, of a connection under which a call broke. gRPC tells the call before it has closed the
 connection, and a call that follows at once would be lost with it."""
-LEAVING_SECONDS = 5.0
+DRAIN_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -44,49 +46,65 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
 )
 
 
-class Replica:
-    """One endpoint's channel, and by method its callables and how long it took of late."""
+class Rpc(NamedTuple):
+    """A call to a version's model servers; it has an attempt, perhaps a retry, perhaps a hedge."""
+
+    method: str
+    request: bytes
+    deadline: float
+    """In seconds of the monotonic clock."""
+    budget_seconds: float
+    """What the caller gave it; for messages."""
+
+
+class Replica(ReplicaState):
+    """One endpoint's channel, its state for load balancing, and by method its callables and recent latencies."""
 
     __slots__ = (
         "_addresses",
         "_calls",
-        "_endpoint",
+        "_draining",
         "_failure",
-        "_leaving",
         "_looked_at",
         "_looking",
         "_now",
         "_times",
         "_wire",
         "channel",
+        "endpoint",
+        "is_closed",
         "is_open",
     )
 
     def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
-        self._endpoint = endpoint
+        super().__init__()
+        self.endpoint = endpoint
         self._wire = wire
         self._now = now
         self._addresses: frozenset[Address] = frozenset()
         self._looked_at = 0.0
         self._looking: asyncio.Task[None] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._draining: set[asyncio.Task[None]] = set()
         self._failure: BackendUnavailable | None = None
-        """Why the endpoint was not found when it was looked for last."""
+        """Why the last name resolution failed."""
         self.channel: grpc.aio.Channel | None = None
         self.is_open = False
-        """Whether there is a channel to where the endpoint was when it was last looked for."""
+        """Whether there is a channel to the addresses of the last name resolution."""
+        self.is_closed = False
+        """Whether the version's connections are being closed, or are."""
         self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._times: dict[str, RecentTimes] = {}
 
     @property
     def is_connected(self) -> bool:
-        """Whether a call would leave at once; not so at a server that drains, which has said goodbye (GOAWAY)."""
+        """Whether a call would leave at once; not so at a server that shuts down gracefully (it has sent GOAWAY)."""
         return self.channel is not None and self.channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def open(self) -> None:
         """Find the endpoint's addresses, judge them, and open a channel to them.
 
-        There is one search at a time. One that failed holds for a second: each call would search anew, and log it.
+        There is one name resolution at a time. One that failed holds for a second: otherwise each call would resolve
+        anew, and log it.
 
         Raises:
             BackendUnavailable: It cannot be resolved, or may not be connected to.
@@ -95,20 +113,20 @@ class Replica:
             raise self._failure
         if self._looking is None:
             self._looking = asyncio.ensure_future(self._look())
-            self._looking.add_done_callback(_look_at_end)
-        # Shielded: a caller that goes away must not end the search for the others.
+            self._looking.add_done_callback(_retrieve_exception)
+        # Shielded: a caller that goes away must not end the name resolution for the others.
         await asyncio.shield(self._looking)
 
     async def let_break(self) -> None:
-        """Return when the connection does not stand any more, or, when only a call was broken, a moment later."""
+        """Return once the connection is down, or, when only a call was broken, a moment later."""
         # Waiting for the change itself would leave gRPC a watcher for each call, until the connection does break.
-        for _ in range(BREAKING_LOOKS):
+        for _ in range(MAX_BREAK_CHECKS):
             if not self.is_connected:
                 return
             await asyncio.sleep(0.001)
 
     def look_again(self) -> None:
-        """Look for the endpoint anew before the next call, because it may have moved; at most once a second."""
+        """Resolve the endpoint anew before the next call, because it may have moved; at most once a second."""
         if self._may_look_again():
             self.is_open = False
 
@@ -119,11 +137,17 @@ class Replica:
             self._calls[method] = self.channel.unary_unary(method)
         return self._calls[method]
 
+    def times(self, method: str) -> RecentTimes:
+        """Return how long the calls of a method took."""
+        if method not in self._times:
+            self._times[method] = RecentTimes()
+        return self._times[method]
+
     async def close(self) -> None:
-        """End the search and the channel."""
+        """End the name resolution and the channel."""
         if self._looking is not None:
             self._looking.cancel()
-        for task in self._leaving:
+        for task in self._draining:
             task.cancel()
         if self.channel is not None:
             await self.channel.close()
@@ -133,10 +157,10 @@ class Replica:
 
     async def _look(self) -> None:
         try:
-            target, addresses = await find_addresses(self._endpoint, self._wire.rules)
+            target, addresses = await find_addresses(self.endpoint, self._wire.rules)
         except BackendUnavailable as problem:
             self._failure = problem
-            _log.warning("endpoint.not_found", endpoint=self._endpoint, why=problem.detail)
+            _log.warning("endpoint.not_found", endpoint=self.endpoint, why=problem.detail)
             raise
         else:
             self._failure = None
@@ -147,33 +171,27 @@ class Replica:
 
     def _go_to(self, target: Target, addresses: Sequence[Address]) -> None:
         self.is_open = True
-        # As a set: name servers turn the order with every answer.
+        # As a set: name servers rotate the order with every answer.
         if self._addresses == frozenset(addresses):
             return
         before, self.channel = self.channel, self._channel_to(grpc_target(addresses, target.port), target.host)
         self._addresses = frozenset(addresses)
         self._calls.clear()
         if before is not None:
-            leaving = asyncio.ensure_future(before.close(LEAVING_SECONDS))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            draining = asyncio.ensure_future(before.close(DRAIN_SECONDS))
+            self._draining.add(draining)
+            draining.add_done_callback(self._draining.discard)
 
     def _channel_to(self, place: str, host: str) -> grpc.aio.Channel:
-        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self._endpoint))
+        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self.endpoint))
         if self._wire.credentials is None:
             return grpc.aio.insecure_channel(place, options=options)
         # The certificate must be for what the endpoint says, not for the address that it has today.
         named = (*options, ("grpc.ssl_target_name_override", host))
         return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
 
-    def times(self, method: str) -> RecentTimes:
-        """Return how long the calls of a method took."""
-        if method not in self._times:
-            self._times[method] = RecentTimes()
-        return self._times[method]
 
-
-def _look_at_end(task: "asyncio.Task[None]") -> None:
-    """Keep asyncio from reporting a search that nobody waited for any more."""
+def _retrieve_exception(task: "asyncio.Task[None]") -> None:
+    """Keep asyncio from reporting a name resolution whose callers have gone."""
     if not task.cancelled():
         task.exception()

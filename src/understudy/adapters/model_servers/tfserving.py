@@ -1,7 +1,5 @@
 """TensorFlow Serving: ``PredictionService/Predict`` and ``ModelService/GetModelStatus``."""
 
-from collections.abc import Sequence
-
 from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto.methods import TFSERVING_GET_MODEL_STATUS, TFSERVING_PREDICT
@@ -15,13 +13,12 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     PredictResponse,
     TensorProto,
 )
-from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded
-from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
-from understudy.adapters.model_servers.replica_set import Metadata, Probe, ReplicaSet
+from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
+from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
+from understudy.adapters.model_servers.probes import Probe
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.codec import block_of, tensor_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, split_bytes_elements
+from understudy.core.schema.codec import tensor_of_content, tensor_of_values
+from understudy.core.schema.tensors import Block, Datatype, Tensor, split_bytes_elements
 from understudy.errors import BadAnswer
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -51,61 +48,26 @@ _VALUE_FIELDS = {
 }
 
 
-class TfServingBackend:
+class TfServingBackend(GrpcBackend):
     """A version behind TensorFlow Serving.
 
     ``backend`` settings: ``signature_name`` (``serving_default``), ``version`` (a number; 0 or none lets the server
     choose the latest; other text is a version label).
     """
 
-    rows_per_call: int | None = None
-
-    def __init__(
-        self,
-        version: ModelVersion,
-        metadata: Metadata = (),
-        hedging: Hedging = NO_HEDGING,
-        wire: Wire = PLAIN_WIRE,
-    ) -> None:
+    def _api(self, version: ModelVersion) -> ServerApi:
         spec = _model_spec(version)
-        self.replicas = ReplicaSet(
-            version.endpoints,
-            _status_probe(spec),
-            usual_seconds=version.timeout_seconds,
-            metadata=metadata,
-            hedging=hedging,
-            wire=wire,
-        )
-        self._inputs = version.input_schema.tensors
-        has_strings = any(spec.datatype is Datatype.BYTES for spec in self._inputs)
-        self._inline_bytes = LISTED_BYTES if has_strings else COPIED_BYTES
-        self._batch = version.input_schema.batch
-        self._output = version.output_schema.tensor
+        has_strings = any(tensor.datatype is Datatype.BYTES for tensor in self._inputs)
         signature = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
-        # Serialised messages that follow each other are one merged message: this part is the same for every call.
-        self._prefix = PredictRequest(
+        prefix = PredictRequest(
             model_spec=_with_signature(spec, signature), output_filter=[self._output] if self._output else []
-        ).SerializeToString()
-
-    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        block = block_of(self._inputs, rows, batch=self._batch)
-        answer = await self.replicas.call(TFSERVING_PREDICT, self._encode(block), timeout_seconds)
-        return self._decode(answer)
-
-    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
-        answer = await self.replicas.call(TFSERVING_PREDICT, message, left_seconds)
-        return self._decode(answer)
-
-    async def ready(self, timeout_seconds: float) -> bool:
-        """Whether a replica reports the version as ``AVAILABLE``."""
-        return await self.replicas.ready(timeout_seconds)
-
-    async def close(self) -> None:
-        """Close the channels."""
-        await self.replicas.close()
+        )
+        return ServerApi(
+            TFSERVING_PREDICT,
+            _status_probe(spec),
+            prefix.SerializeToString(),
+            LISTED_BYTES if has_strings else COPIED_BYTES,
+        )
 
     def _encode(self, block: Block) -> bytes:
         request = PredictRequest()

@@ -1,6 +1,5 @@
 """TorchServe 0.12: ``InferenceAPIsService/Predictions``, with JSON in and out."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,12 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
     PredictionsRequest,
     TorchServeHealthResponse,
 )
-from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
-from understudy.adapters.model_servers.replica_set import Metadata, Probe, ReplicaSet, ServerTraits
+from understudy.adapters.model_servers.attempts import ServerTraits
+from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
+from understudy.adapters.model_servers.probes import Probe
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import array_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, TensorSpec
+from understudy.core.schema.tensors import Block, Datatype, Tensor, TensorSpec
 from understudy.errors import BadAnswer
 
 TORCHSERVE_TRAITS = ServerTraits(
@@ -29,11 +28,11 @@ TORCHSERVE_TRAITS = ServerTraits(
     cancels_cleanly=False,
 )
 INPUT_NAME = "data"
-DEEPEST_ANSWER = 16
+MAX_ANSWER_DEPTH = 16
 """Dimensions of an answer."""
 
 
-class TorchServeBackend:
+class TorchServeBackend(GrpcBackend):
     """A version behind TorchServe's own API.
 
     The handler gets ``data``: a JSON object of tensor name to nested list, without a batch dimension. It answers JSON:
@@ -41,55 +40,28 @@ class TorchServeBackend:
     ``batch`` in the schema the answer gets a leading dimension.
     """
 
-    rows_per_call: int | None = 1
-
-    def __init__(
-        self,
-        version: ModelVersion,
-        metadata: Metadata = (),
-        hedging: Hedging = NO_HEDGING,
-        wire: Wire = PLAIN_WIRE,
-    ) -> None:
-        probe = Probe(TORCHSERVE_PING, b"", _says_healthy)
-        self.replicas = ReplicaSet(
-            version.endpoints,
-            probe,
-            traits=TORCHSERVE_TRAITS,
-            usual_seconds=version.timeout_seconds,
-            metadata=metadata,
-            hedging=hedging,
-            wire=wire,
-        )
-        self._inputs = version.input_schema.tensors
-        self._batch = version.input_schema.batch
-        self._output = version.output_schema.tensor
-        self._datatype = version.output_schema.datatype
-        # Serialised messages that follow each other are one merged message: this part is the same for every call.
-        self._prefix = PredictionsRequest(
-            model_name=version.server_model_name, model_version=version.server_version or ""
-        ).SerializeToString()
-
-    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
-        (row,) = rows
-        answer = await self.replicas.call(TORCHSERVE_PREDICTIONS, self._encode(row), timeout_seconds)
-        tensor = self._decode(answer)
-        return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
+    rows_per_call = 1
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:  # noqa: ARG002 - the port's
         """Refuse: a call has one row, and its JSON no batch dimension."""
         raise BadAnswer("TorchServe's own API takes one row a call, and no block of them")
 
-    async def ready(self, timeout_seconds: float) -> bool:
-        """Whether a replica answers ``Ping`` with ``Healthy``: about the server, it says nothing about the model."""
-        return await self.replicas.ready(timeout_seconds)
+    def _api(self, version: ModelVersion) -> ServerApi:
+        self._datatype = version.output_schema.datatype
+        prefix = PredictionsRequest(model_name=version.server_model_name, model_version=version.server_version or "")
+        # ``Ping`` is about the server: it says nothing about the model.
+        return ServerApi(
+            TORCHSERVE_PREDICTIONS,
+            Probe(TORCHSERVE_PING, b"", _says_healthy),
+            prefix.SerializeToString(),
+            traits=TORCHSERVE_TRAITS,
+        )
 
-    async def close(self) -> None:
-        """Close the channels."""
-        await self.replicas.close()
-
-    def _encode(self, row: Row) -> bytes:
-        values = {spec.name: _nested(spec, content) for spec, content in zip(self._inputs, row, strict=True)}
+    def _encode(self, block: Block) -> bytes:
+        if self._batch and block.shapes[0][0] != 1:
+            msg = f"{block.shapes[0][0]} rows for a server that takes 1 a call"
+            raise ValueError(msg)
+        values = {spec.name: _nested(spec, content) for spec, content in zip(self._inputs, block.contents, strict=True)}
         data = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
         return self._prefix + PredictionsRequest(input={INPUT_NAME: data}).SerializeToString()
 
@@ -100,7 +72,8 @@ class TorchServeBackend:
             raise BadAnswer("the answer is not JSON, or holds NaN") from None
         if isinstance(value, dict):
             value = _member(value, self._output)
-        return _tensor_of(value, self._datatype)
+        tensor = _tensor_of(value, self._datatype)
+        return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
 
 
 def _nested(spec: TensorSpec, content: bytes) -> Any:
@@ -150,7 +123,7 @@ def _flattened(value: Any, depth: int = 0) -> tuple[tuple[int, ...], list[Any]]:
     """Return the shape and the elements of a nested list, or of one value: shape ``()``."""
     if not isinstance(value, list):
         return (), [value]
-    if depth == DEEPEST_ANSWER:
+    if depth == MAX_ANSWER_DEPTH:
         raise BadAnswer("the answer's lists are nested too deep")
     parts = [_flattened(part, depth + 1) for part in value]
     inner = {shape for shape, _ in parts}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.core.requests.predict import envelope_violations, refuse
 from understudy.core.requests.strict_json import parse
-from understudy.core.routing.policy import ModelVersion, Protocol
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.features import MAX_VIOLATIONS
 from understudy.core.schema.outputs import scores_of, why_no_score
 from understudy.core.schema.schema import OutputSchema, TreatmentLayout, digest_of, single_values
@@ -101,7 +101,7 @@ class RankRequest(NamedTuple):
 def _layout_of(version: ModelVersion) -> TreatmentLayout:
     layout = version.input_schema.treatments
     why = why_no_score(version.output_schema)
-    if version.protocol is Protocol.TORCHSERVE:
+    if version.protocol == "torchserve":
         why = "TorchServe's own API takes one row a call; its Open Inference Protocol takes many"
     if layout is None:
         why = 'no feature of its input_schema has "per": "treatment"'

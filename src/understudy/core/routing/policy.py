@@ -20,14 +20,6 @@ class Role(StrEnum):
     SHADOW = "shadow"
 
 
-class Protocol(StrEnum):
-    """How a model server is spoken to."""
-
-    TFSERVING = "tfserving"
-    TORCHSERVE = "torchserve"
-    OIP = "oip"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelVersion:
     """A trained, deployable artifact and how to call it.
@@ -39,7 +31,8 @@ class ModelVersion:
     id: int
     model_name: str
     version: str
-    protocol: Protocol
+    protocol: str
+    """How its model servers are called; the adapter of that name is found when the version is connected."""
     endpoints: tuple[str, ...]
     input_schema: InputSchema
     output_schema: OutputSchema

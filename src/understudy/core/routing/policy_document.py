@@ -32,7 +32,6 @@ from understudy.core.routing.policy import (
     ApiKey,
     ModelVersion,
     PolicySnapshot,
-    Protocol,
     Role,
     ServingPolicy,
 )
@@ -78,7 +77,7 @@ def version_from_row(model_name: str, row: Mapping[str, Any], schemas: Schemas |
             id=int(row["id"]),
             model_name=model_name,
             version=str(row["version"]),
-            protocol=Protocol(row["protocol"]),
+            protocol=str(row["protocol"]),
             endpoints=_texts(row["endpoints"], "endpoints"),
             input_schema=(schemas or Schemas()).input_schema(row["input_schema"]),
             output_schema=compile_output_schema(row["output_schema"]),

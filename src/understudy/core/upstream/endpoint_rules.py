@@ -1,7 +1,7 @@
-"""Which addresses a model server may have: judged on what is written, and again on what a name resolves to.
+"""Which addresses a model server may have (against SSRF): judged as written, and again as a name resolves.
 
-The database judges what is written when an endpoint is registered (migration 0008). Whoever connects judges the address
-that it is about to connect to, because a name may resolve to another address every time it is asked.
+The database judges what is written when an endpoint is registered (migration 0008). The proxy judges the address that
+it is about to connect to, because a name may resolve to another address every time (DNS rebinding).
 """
 
 import re
@@ -24,7 +24,7 @@ _FORBIDDEN: Mapping[str, Sequence[Network]] = {
     "is the unspecified address": (ip_network("0.0.0.0/8"), ip_network("::/128")),
     "is no single machine": (ip_network("224.0.0.0/3"), ip_network("ff00::/8")),
 }
-"""Whatever an operator's list says; the same as in migration 0008."""
+"""Forbidden even when an operator's list has them; the same as in migration 0008."""
 _NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*\.?")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
@@ -33,7 +33,7 @@ _LAST_SPECIAL = 0xFFFF
 
 
 class EndpointRules(NamedTuple):
-    """An operator's own list. Empty: every address that is not forbidden to all."""
+    """An operator's allow list. Empty: every address that is not always forbidden."""
 
     networks: tuple[Network, ...] = ()
     names: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Target(NamedTuple):
 
 
 def parse_rules(text: str) -> EndpointRules:
-    """Read an operator's list: networks (``10.0.0.0/8``), addresses and names (``*.models.internal``), by commas.
+    """Read an operator's allow list: networks (``10.0.0.0/8``), addresses and names (``*.models.internal``), by commas.
 
     Raises:
         ValueError: Naming the entry that is none of these.
@@ -99,8 +99,8 @@ def parse_target(endpoint: str) -> Target:
 def judge_address(host: str, address: Address, rules: EndpointRules) -> str | None:
     """Return why a model server called ``host`` may not be at ``address``; ``None`` when it may.
 
-    A name that does not itself say that it is this machine may not resolve to it: that would be a way for whoever
-    answers for the name to reach what listens here only. An operator's list may permit it by network.
+    A name may resolve to loopback only if it says so itself (``localhost``): otherwise its owner could reach services
+    that listen on this machine only. An operator's list may permit it by network.
     """
     address = plain_address(address)
     forbidden = next((why for why, networks in _FORBIDDEN.items() if _is_in(address, networks)), None)

@@ -1,4 +1,4 @@
-"""When a call that has no answer yet goes to a second replica, to which one, and how often that may happen.
+"""Hedged requests: when a call that has no answer yet also goes to a second replica, and how often that may happen.
 
 Source:
     Seed 004 (hedged backup requests against latency spikes); the delay of a 95th percentile, which limits the further
@@ -9,9 +9,10 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
+from operator import attrgetter
 from typing import NamedTuple
 
-from understudy.core.upstream.replicas import Health
+from understudy.core.upstream.replicas import AnyReplica
 
 WINDOW_CALLS = 100
 """Calls that a replica's percentile is of: five of them were slower."""
@@ -23,8 +24,8 @@ MIN_PATIENCE_SECONDS = 0.001
 HEDGE_BURST = 10.0
 """Hedges that may be saved up: calls that wait for a replica when it begins to stall."""
 HEDGE_RESERVE = 5.0
-"""Of these, hedges that are kept for calls that are late twice over. Every twentieth call is late, and most of them end
-a moment later: they would have spent everything when a replica stalls."""
+"""Of these, hedges that are kept for calls that are late twice over. Every twentieth call is late and most of those end
+a moment later: without the reserve they would have spent the budget by the time a replica stalls."""
 
 
 class RecentTimes:
@@ -78,16 +79,18 @@ class HedgeBudget(NamedTuple):
         return HedgeBudget(self.ratio, self.tokens - 1)
 
 
-def choose_hedge(healths: Sequence[Health], in_flight: Sequence[int], first: int) -> int | None:
-    """Return the index of the least busy replica that a hedge may go to, or ``None``.
+def choose_hedge(replicas: Sequence[AnyReplica], first: AnyReplica) -> AnyReplica | None:
+    """Return the least busy replica that a hedge may go to, or ``None``.
+
+    One that is ejected, half-open, or failed its last call gets no hedge: a hedge is sent to be sure of an answer.
 
     Args:
-        healths: One per replica. One that is ejected, on probation, or failed its last call gets no hedge: a hedge is
-            sent to be sure of an answer.
-        in_flight: Calls at each replica now.
+        replicas: All of the version.
         first: The replica that has the call.
     """
     others = [
-        index for index, health in enumerate(healths) if index != first and not (health.ejected or health.failures)
+        replica
+        for replica in replicas
+        if replica is not first and not (replica.health.ejected or replica.health.failures)
     ]
-    return min(others, key=in_flight.__getitem__, default=None)
+    return min(others, key=attrgetter("in_flight"), default=None)

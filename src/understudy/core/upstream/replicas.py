@@ -1,16 +1,17 @@
-"""Which replica gets a call, which one is left out for a while, and whether a failed call may be repeated.
+"""Load balancing over replicas (the less busy of two), outlier ejection, and the retry budget.
 
 A replica is *ejected* after failures in a row, after calls in a row that a hedge overtook, or after refusals in a row
-while the others answer, and is *due* for a probe when its time is over. A probe that succeeds puts it back *on
-probation*: one more failure or refusal ejects it again, for longer; one answer forgets everything.
+while the others answer, and is *due* for a probe when its ejection is over. A good probe makes it *half-open*: one more
+failure or refusal ejects it again, for longer; one answer forgets everything.
 
-A replica that is late call after call and may not be ejected, as too few others would be left, is *in doubt*: it gets
-calls again when it says that it serves.
+A replica that is late call after call and may not be ejected, as too few others would be left, is *suspect*: a good
+probe makes it half-open.
 """
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 FAILURES_TO_EJECT = 3
 OVERTAKEN_TO_EJECT = 5
@@ -18,17 +19,18 @@ OVERTAKEN_TO_EJECT = 5
 hangs is found by them before a caller's deadline is; one that is well is overtaken in at most every twentieth call."""
 REFUSALS_TO_EJECT = 5
 ANSWERS_TO_BLAME = 3
-"""Answers in a row that the other replicas must have given since the first refusal. One replica that refuses everything
-is told from callers who send what every replica refuses: where each call is refused with the same chance p, whichever
-replica it goes to, one call in 200 ejects at the worst p, as p⁵ (1 - p)³ ≤ 0.005."""
-LATE_TO_DOUBT = 10
+"""Answers in a row that the other replicas must have given since the first refusal. That tells a replica that refuses
+everything from callers who send what every replica refuses: where each call is refused with the same chance p,
+whichever replica it goes to, one call in 200 ejects at the worst p, as p⁵ (1 - p)³ ≤ 0.005."""
+LATE_TO_SUSPECT = 10
 """Calls in a row that ran into their deadlines. A replica that is not ejected, because too few others are left, must
-then say that it serves before it gets another call: a caller who would wait for a frozen one in vain goes to another
-one, or is told at once."""
+then pass a probe before it gets another call: a caller goes to another replica, or is refused at once, instead of
+waiting for a frozen one until its deadline."""
 LATE_BUDGET_RATIO = 0.05
-"""A call that ran out counts against its replica if it had this share of the version's own time limit. Of callers who
-give a healthy replica less than it needs, three in a row would eject it for everybody. It is so small because a hanging
-challenger must be found by calls that get a share of the champion's limit, which may be much shorter than its own."""
+"""A call that ran out counts against its replica if it had this share of the version's own time limit. Otherwise three
+calls in a row with shorter deadlines than a healthy replica meets would eject it for all callers. The share is small
+because a hanging challenger must be found by calls that get a share of the champion's limit, which may be much shorter
+than its own."""
 FIRST_EJECTION_SECONDS = 1.0
 MAX_EJECTION_SECONDS = 8.0
 RETRY_RATIO = 0.2
@@ -37,12 +39,12 @@ RETRY_BURST = 100.0
 """Retries that may be saved up: all calls in flight to a replica fail together when it dies."""
 
 
-class Outcome(Enum):
+class CallResult(Enum):
     """What a call says about the replica it went to."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
-    """The replica is alive and did not like the call; another one would most likely say the same."""
+    """The replica is alive and refused the call; another one would most likely do the same."""
     UNABLE = "unable"
     """The replica is alive and cannot take this version's calls: it lost the model, or is full. Another one may."""
     UNAVAILABLE = "unavailable"
@@ -53,7 +55,7 @@ class Outcome(Enum):
     @property
     def is_failure(self) -> bool:
         """Whether it counts against the replica whatever the others do."""
-        return self in (Outcome.UNABLE, Outcome.UNAVAILABLE, Outcome.LATE)
+        return self in (CallResult.UNABLE, CallResult.UNAVAILABLE, CallResult.LATE)
 
 
 class Health(NamedTuple):
@@ -72,7 +74,7 @@ class Health(NamedTuple):
     ejections: int = 0
     """Ejections and failed probes since the last answer; the next ejection is twice as long."""
     ejected_until: float | None = None
-    """When a probe is due, in the seconds of the caller's clock; ``None`` while the replica gets calls."""
+    """When a probe is due, in seconds of the monotonic clock; ``None`` while the replica gets calls."""
 
     @property
     def ejected(self) -> bool:
@@ -80,53 +82,65 @@ class Health(NamedTuple):
         return self.ejected_until is not None
 
     @property
-    def is_doubted(self) -> bool:
-        """Whether it should say that it serves before it is given another call."""
-        return self.late >= LATE_TO_DOUBT
+    def is_suspect(self) -> bool:
+        """Whether it must pass a probe before it gets another call."""
+        return self.late >= LATE_TO_SUSPECT
 
     def probe_due(self, now: float) -> bool:
-        """Whether the replica should be asked if it is back."""
+        """Whether the replica's ejection is over, so that it is to be probed."""
         return self.ejected_until is not None and now >= self.ejected_until
 
 
 HEALTHY = Health()
 
 
-def choose_replica(
-    healths: Sequence[Health], in_flight: Sequence[int], draw: float, avoid: int | None = None
-) -> int | None:
-    """Return the index of the less busy of two random replicas that get calls, or ``None`` when there is none.
+class ReplicaState:
+    """What load balancing goes by at one replica."""
+
+    __slots__ = ("health", "in_flight")
+
+    def __init__(self, health: Health = HEALTHY, in_flight: int = 0) -> None:
+        self.health = health
+        self.in_flight = in_flight
+        """Calls at the replica now."""
+
+
+AnyReplica = TypeVar("AnyReplica", bound=ReplicaState)
+
+
+def choose_replica(replicas: Sequence[AnyReplica], draw: float, avoid: AnyReplica | None = None) -> AnyReplica | None:
+    """Return the less busy of two random replicas that get calls, or ``None`` when there is none.
 
     Args:
-        healths: One per replica.
-        in_flight: Calls at each replica now.
+        replicas: All of the version.
         draw: A random number, 0 inclusive to 1 exclusive; each pair of replicas is equally likely.
         avoid: A replica that just failed the same call.
     """
-    indices = [index for index, health in enumerate(healths) if health.ejected_until is None and index != avoid]
-    if len(indices) <= 1:
-        return indices[0] if indices else None
-    first, second = _pair(len(indices), draw)
-    one, other = indices[first], indices[second]
-    return one if in_flight[one] <= in_flight[other] else other
+    open_ones = [replica for replica in replicas if replica.health.ejected_until is None and replica is not avoid]
+    if len(open_ones) <= 1:
+        return open_ones[0] if open_ones else None
+    first, second = _pair(len(open_ones), draw)
+    one, other = open_ones[first], open_ones[second]
+    return one if one.in_flight <= other.in_flight else other
 
 
-def choose_undoubted(healths: Sequence[Health], in_flight: Sequence[int], avoid: int | None = None) -> int | None:
-    """Return the index of the least busy replica that gets calls and is not in doubt, or ``None`` when there is none.
+def choose_unsuspected(replicas: Sequence[AnyReplica], avoid: AnyReplica | None = None) -> AnyReplica | None:
+    """Return the least busy replica that is neither ejected nor suspect, or ``None`` when there is none.
 
     Args:
-        healths: One per replica.
-        in_flight: Calls at each replica now.
+        replicas: All of the version.
         avoid: A replica that just failed the same call.
     """
     sure = [
-        index for index, health in enumerate(healths) if index != avoid and not (health.ejected or health.is_doubted)
+        replica
+        for replica in replicas
+        if replica is not avoid and not (replica.health.ejected or replica.health.is_suspect)
     ]
-    return min(sure, key=in_flight.__getitem__, default=None)
+    return min(sure, key=attrgetter("in_flight"), default=None)
 
 
 def had_time(given_seconds: float, usual_seconds: float, patience_seconds: float | None) -> bool:
-    """Return whether a call that ran out had so much time that this says something about its replica.
+    """Return whether a call that ran out had enough time for that to count against its replica.
 
     Args:
         given_seconds: What the call had at the replica.
@@ -142,64 +156,64 @@ def _pair(count: int, draw: float) -> tuple[int, int]:
     return first, second + (second >= first)
 
 
-def healths_after(healths: Sequence[Health], index: int, outcome: Outcome, now: float) -> list[Health]:
+def healths_after(healths: Sequence[Health], index: int, result: CallResult, now: float) -> list[Health]:
     """Return what is known about all replicas after a call to the replica ``index``.
 
-    It is ejected only while at most half of all replicas then are, so the only one never is. An ejection that runs is
-    not made longer by calls that left before it.
+    That replica is ejected only while at most half of all replicas then are, so the only one never is. Calls that were
+    sent before an ejection do not make it longer.
     """
-    changed = [_after_another(health, outcome) for health in healths]
-    changed[index] = _after_own(healths[index], outcome)
+    changed = [_after_another(health, result) for health in healths]
+    changed[index] = _after_own(healths[index], result)
     ejected = 1 + sum(other.ejected for other in healths)
-    if _is_due(changed[index], outcome) and ejected * 2 <= len(healths):
+    if _is_due(changed[index], result) and ejected * 2 <= len(healths):
         changed[index] = _ejected(changed[index], now)
     return changed
 
 
 def health_after_probe(health: Health, ready: bool, now: float) -> Health:  # noqa: FBT001  # a probe has two results
-    """Return what is known about an ejected replica after a probe, or about one in doubt after it said that it serves.
+    """Return what is known about an ejected or suspect replica after a probe: a good one makes it half-open.
 
-    One that has answered meanwhile stays as it is.
+    A replica that has answered a call meanwhile stays as it is.
     """
     if health.ejected:
         if not ready:
             return _ejected(health, now)
         return health._replace(failures=FAILURES_TO_EJECT - 1, late=0, ejected_until=None)
-    if ready and health.is_doubted:
-        return health._replace(failures=FAILURES_TO_EJECT - 1, late=LATE_TO_DOUBT - 1)
+    if ready and health.is_suspect:
+        return health._replace(failures=FAILURES_TO_EJECT - 1, late=LATE_TO_SUSPECT - 1)
     return health
 
 
-def _after_own(health: Health, outcome: Outcome) -> Health:
-    if outcome is Outcome.ANSWERED:
+def _after_own(health: Health, result: CallResult) -> Health:
+    if result is CallResult.ANSWERED:
         return HEALTHY
     if health.ejected:
         return health
-    if outcome is Outcome.REFUSED:
+    if result is CallResult.REFUSED:
         return health._replace(failures=0, overtaken=0, late=0, refusals=health.refusals + 1)
-    if outcome is Outcome.OVERTAKEN:
+    if result is CallResult.OVERTAKEN:
         return health._replace(overtaken=health.overtaken + 1)
-    late = health.late + 1 if outcome is Outcome.LATE else 0
+    late = health.late + 1 if result is CallResult.LATE else 0
     return health._replace(failures=health.failures + 1, late=late)
 
 
-def _after_another(health: Health, outcome: Outcome) -> Health:
-    """Count the answers of the others, which tell a replica that refuses everything from a call that all refuse."""
-    if not health.refusals or outcome.is_failure or outcome is Outcome.OVERTAKEN:
+def _after_another(health: Health, result: CallResult) -> Health:
+    """Count the answers of other replicas: they tell a replica that refuses everything from calls that all refuse."""
+    if not health.refusals or result.is_failure or result is CallResult.OVERTAKEN:
         return health
-    answers = health.answers_elsewhere + 1 if outcome is Outcome.ANSWERED else 0
+    answers = health.answers_elsewhere + 1 if result is CallResult.ANSWERED else 0
     return health._replace(answers_elsewhere=answers)
 
 
-def _is_due(health: Health, outcome: Outcome) -> bool:
+def _is_due(health: Health, result: CallResult) -> bool:
     """Whether a replica with this record is to be ejected, if enough others are left."""
     if health.ejected:
         return False
-    if outcome is Outcome.REFUSED:
+    if result is CallResult.REFUSED:
         return health.refusals >= REFUSALS_TO_EJECT and health.answers_elsewhere >= ANSWERS_TO_BLAME
-    if outcome is Outcome.OVERTAKEN:
+    if result is CallResult.OVERTAKEN:
         return health.overtaken >= OVERTAKEN_TO_EJECT
-    return outcome.is_failure and health.failures >= FAILURES_TO_EJECT
+    return result.is_failure and health.failures >= FAILURES_TO_EJECT
 
 
 def _ejected(health: Health, now: float) -> Health:
@@ -210,8 +224,8 @@ def _ejected(health: Health, now: float) -> Health:
 class RetryBudget(NamedTuple):
     """Retries that may still be made: a share of the answers, saved up to a burst.
 
-    Calls that fail earn none: while no replica answers, a retry finds what the call found, and the budget that calls
-    earn would add a fifth to the load of model servers that are down already.
+    Calls that fail earn none: while no replica answers a retry fails as well, and a budget that every call earned would
+    add a fifth to the load of model servers that are down already (a retry storm).
 
     Source:
         Retry throttling by answers: gRPC proposal A6.

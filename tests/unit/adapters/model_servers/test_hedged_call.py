@@ -1,10 +1,13 @@
-"""A hedge that is answered while the first call's replica is still looked for."""
+"""A hedge that is answered while the first call's endpoint is still being resolved."""
 
 import asyncio
+import time
 
 import pytest
 
-from understudy.adapters.model_servers.hedged_call import LOST, WON, Race
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE
+from understudy.adapters.model_servers.hedged_call import LOST, WON, HedgedCall
+from understudy.adapters.model_servers.replica import Replica, Rpc
 
 
 async def answered() -> bytes:
@@ -15,39 +18,40 @@ async def refused() -> bytes:
     raise ValueError
 
 
-async def race_of(opening: "asyncio.Task[None]", hedge: "asyncio.Task[bytes]") -> Race:
-    """Return a race whose hedge has ended, and whoever waits for it has heard of that."""
-    race = Race(0, "method", b"", deadline=1.0, budget_seconds=1.0)
-    race.first = opening
-    race.start_hedge(hedge)
+async def ended_hedge_of(opening: "asyncio.Task[None]", hedge: "asyncio.Task[bytes]") -> HedgedCall:
+    """Return a call whose hedge has ended, after the callbacks of that have run."""
+    replica = Replica("127.0.0.1:1", PLAIN_WIRE, time.monotonic)
+    hedged = HedgedCall(replica, Rpc("method", b"", deadline=1.0, budget_seconds=1.0))
+    hedged.first = opening
+    hedged.start_hedge(hedge)
     await asyncio.wait((hedge,))
     await asyncio.sleep(0)
-    return race
+    return hedged
 
 
-async def test_its_answer_counts_and_the_search_is_left():
+async def test_its_answer_counts_and_the_name_resolution_is_left():
     opening = asyncio.ensure_future(asyncio.sleep(3_600))
 
-    race = await race_of(opening, asyncio.ensure_future(answered()))
+    hedged = await ended_hedge_of(opening, asyncio.ensure_future(answered()))
 
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert (race.answer, race.end()) == (b"ok", WON)
+    assert (hedged.answer, hedged.end()) == (b"ok", WON)
 
 
 async def test_its_answer_counts_though_the_replica_was_found_in_the_same_moment():
     opening = asyncio.ensure_future(asyncio.sleep(0))
     await opening
 
-    race = await race_of(opening, asyncio.ensure_future(answered()))
+    hedged = await ended_hedge_of(opening, asyncio.ensure_future(answered()))
 
-    assert (race.answer, race.end()) == (b"ok", WON)
+    assert (hedged.answer, hedged.end()) == (b"ok", WON)
 
 
-async def test_one_that_fails_leaves_the_search_alone():
+async def test_one_that_fails_leaves_the_name_resolution_alone():
     opening = asyncio.ensure_future(asyncio.sleep(0.01))
 
-    race = await race_of(opening, asyncio.ensure_future(refused()))
+    hedged = await ended_hedge_of(opening, asyncio.ensure_future(refused()))
 
     await opening
-    assert (race.answer, race.end()) == (None, LOST)
+    assert (hedged.answer, hedged.end()) == (None, LOST)

@@ -1,14 +1,14 @@
-"""When a dependency is left alone, and how it comes back."""
+"""When the circuit breaker opens, and how it closes again."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.upstream.circuit_breaker import CLOSED, FAILURES_TO_OPEN, OPEN_SECONDS, Breaker
+from understudy.core.upstream.circuit_breaker import CLOSED, FAILURES_TO_OPEN, OPEN_SECONDS, CircuitBreaker
 
 times = st.floats(0, 1e6)
 
 
-def after_failures(count: int, now: float) -> Breaker:
+def after_failures(count: int, now: float) -> CircuitBreaker:
     breaker = CLOSED
     for _ in range(count):
         breaker = breaker.after_asking(now).after_failure(now)
@@ -16,7 +16,7 @@ def after_failures(count: int, now: float) -> Breaker:
 
 
 @given(st.integers(0, FAILURES_TO_OPEN - 1), times)
-def test_fewer_failures_than_the_bound_leave_it_closed_for_everybody(count, now):
+def test_fewer_failures_than_the_bound_leave_it_closed(count, now):
     breaker = after_failures(count, now).after_asking(now)
 
     assert not breaker.is_open(now)
@@ -38,7 +38,7 @@ def test_a_success_between_failures_starts_the_count_anew(now):
 
 
 @given(times)
-def test_after_the_pause_one_caller_tries_and_the_others_stay_away(now):
+def test_after_the_pause_it_is_half_open_one_call_goes_through_and_the_others_stay_away(now):
     later = now + OPEN_SECONDS
 
     breaker = after_failures(FAILURES_TO_OPEN, now).after_asking(later)
@@ -49,7 +49,7 @@ def test_after_the_pause_one_caller_tries_and_the_others_stay_away(now):
 
 
 @given(times)
-def test_a_try_that_nobody_hears_of_again_keeps_the_others_away_for_one_pause(now):
+def test_a_call_through_the_half_open_breaker_that_never_ends_keeps_the_others_away_for_one_pause(now):
     later = now + OPEN_SECONDS
 
     breaker = after_failures(FAILURES_TO_OPEN, now).after_asking(later)

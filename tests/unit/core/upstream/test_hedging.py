@@ -18,8 +18,9 @@ from understudy.core.upstream.hedging import (
 from understudy.core.upstream.replicas import (
     HEALTHY,
     OVERTAKEN_TO_EJECT,
+    CallResult,
     Health,
-    Outcome,
+    ReplicaState,
     health_after_probe,
     healths_after,
 )
@@ -60,7 +61,7 @@ def test_the_patience_is_no_shorter_than_a_timer_can_be():
 
 
 @given(ratios, st.lists(st.sampled_from([None, False, True]), max_size=2_000))
-def test_hedges_never_exceed_their_share_of_the_calls_whoever_wants_one(ratio, wishes):
+def test_hedges_never_exceed_their_share_of_the_calls_however_many_are_wanted(ratio, wishes):
     budget = HedgeBudget(ratio)
     hedges = 0
 
@@ -105,29 +106,30 @@ def test_calls_that_are_merely_late_leave_the_reserve_to_those_that_wait_on(rati
 @given(healths, st.data())
 def test_a_hedge_goes_to_the_least_busy_of_the_others_that_are_well(known, data):
     in_flight = data.draw(st.lists(st.integers(0, 50), min_size=len(known), max_size=len(known)))
-    first = data.draw(st.integers(0, max(len(known) - 1, 0)))
+    replicas = [ReplicaState(health, calls) for health, calls in zip(known, in_flight, strict=True)]
+    first = data.draw(st.sampled_from(replicas)) if replicas else ReplicaState()
 
-    chosen = choose_hedge(known, in_flight, first)
+    chosen = choose_hedge(replicas, first)
 
-    well = [index for index, health in enumerate(known) if health == HEALTHY and index != first]
+    well = [replica for replica in replicas if replica.health == HEALTHY and replica is not first]
     assert (chosen is None) == (not well)
     if chosen is not None:
         assert chosen in well
-        assert in_flight[chosen] == min(in_flight[index] for index in well)
+        assert chosen.in_flight == min(replica.in_flight for replica in well)
 
 
-def test_a_replica_on_probation_gets_no_hedge():
+def test_a_replica_that_is_half_open_gets_no_hedge():
     ejected = Health(failures=3, ejections=1, ejected_until=1.0)
 
-    on_probation = health_after_probe(ejected, ready=True, now=1.0)
+    first, half_open = ReplicaState(), ReplicaState(health_after_probe(ejected, ready=True, now=1.0))
 
-    assert choose_hedge([HEALTHY, on_probation], [0, 0], 0) is None
+    assert choose_hedge([first, half_open], first) is None
 
 
 def overtaken(times: int, start: Health = HEALTHY) -> list[Health]:
     known = [start, HEALTHY]
     for _ in range(times):
-        known = healths_after(known, 0, Outcome.OVERTAKEN, 5.0)
+        known = healths_after(known, 0, CallResult.OVERTAKEN, 5.0)
     return known
 
 
@@ -139,9 +141,9 @@ def test_a_replica_that_is_overtaken_again_and_again_is_ejected():
 def test_an_answer_or_a_refusal_between_shows_that_an_overtaken_replica_lives():
     nearly = overtaken(OVERTAKEN_TO_EJECT - 1)
 
-    for sign in (Outcome.ANSWERED, Outcome.REFUSED):
+    for sign in (CallResult.ANSWERED, CallResult.REFUSED):
         lives = healths_after(nearly, 0, sign, 5.0)
-        assert not healths_after(lives, 0, Outcome.OVERTAKEN, 5.0)[0].ejected
+        assert not healths_after(lives, 0, CallResult.OVERTAKEN, 5.0)[0].ejected
 
 
 def test_a_replica_that_is_still_overtaken_after_a_good_probe_is_ejected_at_once():

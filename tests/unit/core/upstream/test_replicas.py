@@ -1,4 +1,4 @@
-"""Choosing, ejecting and probing replicas, and the retry budget: laws over any sequence of outcomes."""
+"""Choosing, ejecting and probing replicas, and the retry budget: laws over any sequence of results."""
 
 from collections.abc import Sequence
 
@@ -11,16 +11,17 @@ from understudy.core.upstream.replicas import (
     FAILURES_TO_EJECT,
     FIRST_EJECTION_SECONDS,
     HEALTHY,
-    LATE_TO_DOUBT,
+    LATE_TO_SUSPECT,
     MAX_EJECTION_SECONDS,
     REFUSALS_TO_EJECT,
     RETRY_BURST,
     RETRY_RATIO,
+    CallResult,
     Health,
-    Outcome,
+    ReplicaState,
     RetryBudget,
     choose_replica,
-    choose_undoubted,
+    choose_unsuspected,
     had_time,
     health_after_probe,
     healths_after,
@@ -28,53 +29,58 @@ from understudy.core.upstream.replicas import (
 
 draws = st.floats(0, 1, exclude_max=True)
 loads = st.lists(st.integers(0, 50), min_size=1, max_size=6)
-failures = st.sampled_from([outcome for outcome in Outcome if outcome.is_failure])
-steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(Outcome)), max_size=60)
-A_REFUSAL, AN_ANSWER = Outcome.REFUSED, Outcome.ANSWERED
+failures = st.sampled_from([result for result in CallResult if result.is_failure])
+steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CallResult)), max_size=60)
+A_REFUSAL, AN_ANSWER = CallResult.REFUSED, CallResult.ANSWERED
 EJECTED = Health(failures=FAILURES_TO_EJECT, ejections=1, ejected_until=1.0)
-DOUBTED = Health(failures=LATE_TO_DOUBT, late=LATE_TO_DOUBT)
+SUSPECT = Health(failures=LATE_TO_SUSPECT, late=LATE_TO_SUSPECT)
 
 
-def after(healths: Sequence[Health], history: Sequence[tuple[int, Outcome]], now: float = 0.0) -> list[Health]:
-    """Apply outcomes one after the other; an index beyond the replicas is taken around."""
-    result = list(healths)
-    for place, outcome in history:
-        result = healths_after(result, place % len(result), outcome, now)
-    return result
+def replicas_of(healths: Sequence[Health], in_flight: Sequence[int] = ()) -> list[ReplicaState]:
+    calls = in_flight or [0] * len(healths)
+    return [ReplicaState(health, count) for health, count in zip(healths, calls, strict=True)]
+
+
+def after(healths: Sequence[Health], history: Sequence[tuple[int, CallResult]], now: float = 0.0) -> list[Health]:
+    """Apply results one after the other; an index beyond the replicas is taken around."""
+    known = list(healths)
+    for place, result in history:
+        known = healths_after(known, place % len(known), result, now)
+    return known
 
 
 @given(loads, draws)
 def test_with_replicas_in_rotation_one_of_them_is_chosen_and_never_the_busiest_of_several(in_flight, draw):
-    healths = [HEALTHY] * len(in_flight)
+    replicas = replicas_of([HEALTHY] * len(in_flight), in_flight)
 
-    chosen = choose_replica(healths, in_flight, draw)
+    chosen = choose_replica(replicas, draw)
 
     assert chosen is not None
     if len(in_flight) > 1:
-        assert in_flight[chosen] <= sorted(in_flight)[-2]
+        assert chosen.in_flight <= sorted(in_flight)[-2]
 
 
 @given(st.integers(2, 6), draws)
 def test_an_ejected_replica_and_the_one_that_just_failed_get_no_call(count, draw):
-    healths = [EJECTED] + [HEALTHY] * (count - 1)
+    replicas = replicas_of([EJECTED] + [HEALTHY] * (count - 1))
 
-    chosen = choose_replica(healths, [0] * count, draw, avoid=1)
+    chosen = choose_replica(replicas, draw, avoid=replicas[1])
 
-    assert chosen not in (0, 1)
+    assert chosen not in replicas[:2]
     assert (chosen is None) == (count == 2)
 
 
 def test_without_replicas_nothing_is_chosen():
-    assert choose_replica([], [], 0.5) is None
+    assert choose_replica(replicas_of([]), 0.5) is None
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_equally_busy_replicas_are_chosen_equally_often(count):
-    pairs = count * (count - 1)
+    replicas, pairs = replicas_of([HEALTHY] * count), count * (count - 1)
 
-    chosen = [choose_replica([HEALTHY] * count, [0] * count, (pair + 0.5) / pairs) for pair in range(pairs)]
+    chosen = [choose_replica(replicas, (pair + 0.5) / pairs) for pair in range(pairs)]
 
-    assert {chosen.count(index) for index in range(count)} == {count - 1}
+    assert {chosen.count(replica) for replica in replicas} == {count - 1}
 
 
 @given(st.integers(1, 6), steps)
@@ -84,14 +90,14 @@ def test_at_most_half_of_the_replicas_are_ejected_and_the_only_one_never_is(coun
     ejected = sum(health.ejected for health in healths)
 
     assert ejected <= count // 2
-    assert choose_replica(healths, [0] * count, 0.0) is not None
+    assert choose_replica(replicas_of(healths), 0.0) is not None
 
 
 @given(failures)
-def test_three_failures_in_a_row_eject_and_two_do_not(outcome):
-    twice = after([HEALTHY, HEALTHY], [(0, outcome)] * (FAILURES_TO_EJECT - 1), now=5.0)
+def test_three_failures_in_a_row_eject_and_two_do_not(result):
+    twice = after([HEALTHY, HEALTHY], [(0, result)] * (FAILURES_TO_EJECT - 1), now=5.0)
 
-    thrice = after(twice, [(0, outcome)], now=5.0)
+    thrice = after(twice, [(0, result)], now=5.0)
 
     assert not twice[0].ejected
     assert thrice[0].ejected_until == 5.0 + FIRST_EJECTION_SECONDS
@@ -107,7 +113,7 @@ def test_an_answer_forgets_everything(bad):
 
 
 def test_a_refusal_shows_that_the_replica_lives_and_forgets_its_failures():
-    healths = after([HEALTHY, HEALTHY], [(0, Outcome.LATE), (0, Outcome.LATE), (0, A_REFUSAL)])
+    healths = after([HEALTHY, HEALTHY], [(0, CallResult.LATE), (0, CallResult.LATE), (0, A_REFUSAL)])
 
     assert healths[0].failures == 0
 
@@ -134,7 +140,7 @@ def test_a_replica_that_refuses_everything_is_ejected_once_the_other_answered_of
     assert healths[1] == HEALTHY
 
 
-def test_answers_of_the_others_from_before_the_first_refusal_blame_nobody():
+def test_answers_of_the_others_from_before_the_first_refusal_eject_no_replica():
     healths = after([HEALTHY, HEALTHY], [(1, AN_ANSWER)] * 50 + [(0, A_REFUSAL)] * 50)
 
     assert not healths[0].ejected
@@ -150,7 +156,7 @@ def test_one_refusal_of_another_replica_takes_the_blame_back():
 
 
 def test_the_only_replica_is_not_ejected_whatever_it_refuses():
-    healths = after([HEALTHY], [(0, A_REFUSAL)] * 50 + [(0, Outcome.UNABLE)] * 50)
+    healths = after([HEALTHY], [(0, A_REFUSAL)] * 50 + [(0, CallResult.UNABLE)] * 50)
 
     assert not healths[0].ejected
 
@@ -167,8 +173,8 @@ def test_a_replica_that_still_refuses_after_a_good_probe_is_ejected_by_one_more_
 
 
 @given(failures)
-def test_failures_of_calls_that_left_before_the_ejection_do_not_make_it_longer(outcome):
-    healths = after([EJECTED, HEALTHY], [(0, outcome)] * 10, now=0.9)
+def test_failures_of_calls_that_left_before_the_ejection_do_not_make_it_longer(result):
+    healths = after([EJECTED, HEALTHY], [(0, result)] * 10, now=0.9)
 
     assert healths[0] == EJECTED
 
@@ -192,19 +198,19 @@ def test_a_probe_is_due_when_the_ejection_is_over_and_not_before():
 
 
 @given(failures)
-def test_after_a_good_probe_one_failure_ejects_again_for_twice_as_long(outcome):
-    on_probation = health_after_probe(EJECTED, ready=True, now=1.0)
+def test_after_a_good_probe_one_failure_ejects_again_for_twice_as_long(result):
+    half_open = health_after_probe(EJECTED, ready=True, now=1.0)
 
-    again = after([on_probation, HEALTHY], [(0, outcome)], now=1.0)
+    again = after([half_open, HEALTHY], [(0, result)], now=1.0)
 
-    assert not on_probation.ejected
+    assert not half_open.ejected
     assert again[0].ejected_until == 1.0 + 2 * FIRST_EJECTION_SECONDS
 
 
 def test_after_a_good_probe_one_answer_forgets_everything():
-    on_probation = health_after_probe(EJECTED, ready=True, now=1.0)
+    half_open = health_after_probe(EJECTED, ready=True, now=1.0)
 
-    assert after([on_probation, HEALTHY], [(0, Outcome.ANSWERED)])[0] == HEALTHY
+    assert after([half_open, HEALTHY], [(0, CallResult.ANSWERED)])[0] == HEALTHY
 
 
 def test_a_probe_that_ends_after_the_replica_answered_changes_nothing():
@@ -227,44 +233,45 @@ def test_retries_never_exceed_a_fifth_of_the_answers_and_the_burst(answered):
     assert retries <= RETRY_BURST + RETRY_RATIO * sum(answered) + 1e-6
 
 
-@given(st.sampled_from([outcome for outcome in Outcome if outcome not in (Outcome.LATE, Outcome.OVERTAKEN)]))
-def test_a_replica_that_lets_ten_calls_in_a_row_run_out_is_doubted_until_it_says_anything(outcome):
-    late = [(0, Outcome.LATE)]
+@given(st.sampled_from([result for result in CallResult if result not in (CallResult.LATE, CallResult.OVERTAKEN)]))
+def test_a_replica_that_lets_ten_calls_in_a_row_run_out_is_suspect_until_it_says_anything(result):
+    late = [(0, CallResult.LATE)]
 
-    almost, doubted = (after([HEALTHY], late * count) for count in (LATE_TO_DOUBT - 1, LATE_TO_DOUBT))
-    heard = after(doubted, [(0, outcome)])
+    almost, suspect = (after([HEALTHY], late * count) for count in (LATE_TO_SUSPECT - 1, LATE_TO_SUSPECT))
+    heard = after(suspect, [(0, result)])
 
-    assert not almost[0].is_doubted
-    assert doubted[0].is_doubted
-    assert not doubted[0].ejected
-    assert not heard[0].is_doubted
+    assert not almost[0].is_suspect
+    assert suspect[0].is_suspect
+    assert not suspect[0].ejected
+    assert not heard[0].is_suspect
 
 
-kinds = st.lists(st.tuples(st.sampled_from([HEALTHY, EJECTED, DOUBTED]), st.integers(0, 50)), min_size=1, max_size=6)
+kinds = st.lists(st.tuples(st.sampled_from([HEALTHY, EJECTED, SUSPECT]), st.integers(0, 50)), min_size=1, max_size=6)
 
 
 @given(kinds, st.none() | st.integers(0, 5))
-def test_the_least_busy_of_those_beyond_doubt_takes_a_call_in_place_of_one_in_doubt(replicas, avoid):
-    healths, in_flight = zip(*replicas, strict=True)
+def test_the_least_busy_replica_that_is_not_suspect_takes_a_call_in_place_of_a_suspect_one(known, avoid):
+    replicas = [ReplicaState(health, calls) for health, calls in known]
+    failed = replicas[avoid] if avoid is not None and avoid < len(replicas) else None
 
-    chosen = choose_undoubted(healths, in_flight, avoid)
+    chosen = choose_unsuspected(replicas, failed)
 
-    calls_of_sure = [calls for place, (health, calls) in enumerate(replicas) if health == HEALTHY and place != avoid]
+    calls_of_sure = [replica.in_flight for replica in replicas if replica.health == HEALTHY and replica is not failed]
     assert (chosen is None) == (not calls_of_sure)
     if chosen is not None:
-        assert (healths[chosen], in_flight[chosen], chosen == avoid) == (HEALTHY, min(calls_of_sure), False)
+        assert (chosen.health, chosen.in_flight, chosen is failed) == (HEALTHY, min(calls_of_sure), False)
 
 
-def test_a_replica_in_doubt_that_says_that_it_serves_gets_calls_until_one_is_late_again():
-    heard = health_after_probe(DOUBTED, ready=True, now=1.0)
+def test_a_suspect_replica_is_half_open_after_a_good_probe_until_one_call_is_late_again():
+    heard = health_after_probe(SUSPECT, ready=True, now=1.0)
 
-    late_again = after([heard], [(0, Outcome.LATE)])
-    late_with_others = after([heard, HEALTHY], [(0, Outcome.LATE)])
+    late_again = after([heard], [(0, CallResult.LATE)])
+    late_with_others = after([heard, HEALTHY], [(0, CallResult.LATE)])
 
-    assert not heard.is_doubted
-    assert late_again[0].is_doubted
+    assert not heard.is_suspect
+    assert late_again[0].is_suspect
     assert late_with_others[0].ejected
-    assert health_after_probe(DOUBTED, ready=False, now=1.0) == DOUBTED
+    assert health_after_probe(SUSPECT, ready=False, now=1.0) == SUSPECT
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""One attempt of a call at one replica: its channel is opened if need be, the result is held against the replica."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from understudy.adapters.model_servers.addresses import Metadata
+from understudy.adapters.model_servers.hedged_call import HedgedCall
+from understudy.adapters.model_servers.probes import Prober
+from understudy.adapters.model_servers.replica import Replica, Rpc
+from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled, result_of, translated
+from understudy.adapters.model_servers.upstream_health import UpstreamHealth
+from understudy.core.upstream.replicas import CallResult, had_time
+from understudy.errors import BackendUnavailable, DeadlineExceeded
+from understudy.ports.tracing import CURRENT, Span
+
+MAX_UNCANCELLED_SECONDS = 120.0
+"""How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
+_NO_ADDRESS = "an endpoint of it has no address that may be connected to, and the proxy's log says which"
+"""What a caller is told; which addresses there are inside is not for callers."""
+
+
+class ServerTraits(NamedTuple):
+    """Where a kind of server is unlike the others."""
+
+    refusal_mark: str | None = None
+    """Text in the details of errors that the server itself made, whatever their code: it lives and refuses the call."""
+    cancels_cleanly: bool = True
+    """Whether a call may be cancelled at its deadline. If not it runs on, its answer thrown away."""
+
+
+USUAL_TRAITS = ServerTraits()
+
+
+class Attempts:
+    """Sends calls of one version to its replicas.
+
+    ``usual_seconds`` is the version's own time limit: calls that get much less say little about a replica.
+    """
+
+    def __init__(
+        self,
+        health: UpstreamHealth,
+        prober: Prober,
+        *,
+        traits: ServerTraits = USUAL_TRAITS,
+        usual_seconds: float = 0.0,
+        metadata: Metadata = (),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._health = health
+        self._prober = prober
+        self._traits = traits
+        self._usual_seconds = usual_seconds
+        self._metadata = metadata
+        self._now = now
+        self.abandoned: set[asyncio.Task[bytes]] = set()
+        """Calls that run on after their callers have gone, since they must not be cancelled."""
+
+    async def send(self, replica: Replica, rpc: Rpc) -> bytes:
+        """Return the replica's answer; a call that must not be cancelled is abandoned at its deadline.
+
+        Raises:
+            NotTaken, DeadlineExceeded, BadAnswer, BackendUnavailable: See :meth:`exchange`.
+        """
+        remaining = rpc.deadline - self._now()
+        if remaining <= 0:
+            raise DeadlineExceeded("upstream", rpc.budget_seconds)
+        if self._traits.cancels_cleanly:
+            return await self.exchange(replica, rpc, remaining)
+        running = asyncio.ensure_future(self.exchange(replica, rpc, MAX_UNCANCELLED_SECONDS))
+        try:
+            await asyncio.wait((running,), timeout=remaining)
+        finally:
+            if not running.done():
+                self._abandon(running)
+        if running.done():
+            return running.result()
+        self._record_late(replica, rpc.method, remaining)
+        raise DeadlineExceeded("upstream", rpc.budget_seconds)
+
+    async def exchange(
+        self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None = None
+    ) -> bytes:
+        """Return the replica's answer; ``hedged`` is told what to cancel when a hedge answers first.
+
+        Raises:
+            NotTaken: Another replica may take the call.
+            DeadlineExceeded: ``timeout_seconds`` passed.
+            BadAnswer: The replica refused the call.
+            BackendUnavailable: The channel was closed under the call.
+        """
+        replica.in_flight += 1
+        try:
+            if not replica.is_open:
+                timeout_seconds = await self._open(replica, rpc, timeout_seconds, hedged)
+            answer = await self._call(replica, rpc, timeout_seconds, hedged)
+        except grpc.aio.AioRpcError as error:
+            result = result_of(error, self._traits.refusal_mark)
+            if result is CallResult.LATE:
+                self._record_late(replica, rpc.method, timeout_seconds)
+            else:
+                self._health.record(replica, result)
+            if result is CallResult.UNAVAILABLE:
+                replica.look_again()
+            raise translated(error, result, rpc.budget_seconds) from error
+        except asyncio.CancelledError:
+            # gRPC raises this, too, when the channel is closed under a call that was not cancelled.
+            if replica.is_closed and not is_cancelled():
+                raise closed() from None
+            raise
+        except grpc.aio.UsageError:
+            raise closed() from None
+        finally:
+            replica.in_flight -= 1
+        self._health.record(replica, CallResult.ANSWERED)
+        return answer
+
+    async def _call(self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None) -> bytes:
+        """Send the call to an open replica, as a step of the trace if there is one, and return the answer."""
+        parent = CURRENT.get()
+        step = parent.attempt(rpc.method, replica.endpoint) if parent is not None else None
+        metadata = self._metadata if step is None else (*self._metadata, *step.headers)
+        call = replica.method(rpc.method)(rpc.request, timeout=timeout_seconds, metadata=metadata)
+        if hedged is not None:
+            hedged.first = call
+        return await call if step is None else await _traced(step, call)
+
+    async def _open(self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None) -> float:
+        """Open the replica's channel and return what is then left of ``timeout_seconds``.
+
+        Raises:
+            CancelledError: The hedge was answered meanwhile.
+        """
+        began_at = self._now()
+        opening = asyncio.ensure_future(replica.open())
+        opening.add_done_callback(_retrieve_exception)
+        if hedged is not None:
+            hedged.first = opening
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await opening
+        except TimeoutError:
+            self._record_late(replica, rpc.method, timeout_seconds)
+            raise DeadlineExceeded("upstream", rpc.budget_seconds) from None
+        except BackendUnavailable as problem:
+            self._health.record(replica, CallResult.UNABLE)
+            raise NotTaken(CallResult.UNABLE, grpc.StatusCode.UNAVAILABLE, _NO_ADDRESS) from problem
+        if hedged is not None and hedged.answer is not None:
+            raise asyncio.CancelledError  # as if it had been cancelled: it was found in the same moment
+        return max(timeout_seconds - (self._now() - began_at), 0.001)
+
+    def _abandon(self, running: "asyncio.Task[bytes]") -> None:
+        self.abandoned.add(running)
+        running.add_done_callback(self.abandoned.discard)
+        running.add_done_callback(_retrieve_exception)
+
+    def _record_late(self, replica: Replica, method: str, given_seconds: float) -> None:
+        """Hold a call that timed out against its replica; if it had too little time for that, probe the replica."""
+        if had_time(given_seconds, self._usual_seconds, replica.times(method).patience_seconds):
+            self._health.record(replica, CallResult.LATE)
+        elif not replica.is_closed and not replica.health.ejected:
+            self._prober.probe(replica)
+
+
+async def _traced(step: Span, call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> bytes:
+    """Return the answer, and tell the span how the call ended; a call that is cancelled has not failed."""
+    code = grpc.StatusCode.CANCELLED
+    try:
+        answer = await call
+        code = grpc.StatusCode.OK
+    except grpc.aio.AioRpcError as error:
+        code = error.code()
+        step.fail(code.name)
+        raise
+    finally:
+        step.tell({"rpc.grpc.status_code": code.value[0]})
+        step.end()
+    return answer
+
+
+def _retrieve_exception(task: "asyncio.Task[bytes] | asyncio.Task[None]") -> None:
+    """Keep asyncio from reporting the failure of a call whose caller has gone."""
+    if not task.cancelled():
+        task.exception()

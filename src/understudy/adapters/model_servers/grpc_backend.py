@@ -1,0 +1,85 @@
+"""What all backends over gRPC share: a new kind of model server is its API, an encoder and a decoder."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
+from understudy.adapters.model_servers.attempts import USUAL_TRAITS, ServerTraits
+from understudy.adapters.model_servers.encoding import COPIED_BYTES, encoded
+from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replica_set import ReplicaSet
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import block_of
+from understudy.core.schema.tensors import Block, Row, Tensor
+
+
+class ServerApi(NamedTuple):
+    """How a version's server is called."""
+
+    method: str
+    """The gRPC method that infers, as ``/package.Service/Method``."""
+    probe: Probe
+    prefix: bytes = b""
+    """The part of a request that is the same for every call. Serialised messages that follow each other are one merged
+    message, so it is made once."""
+    inline_bytes: int = COPIED_BYTES
+    """Contents up to this size are encoded on the event loop, longer ones in a thread."""
+    traits: ServerTraits = USUAL_TRAITS
+
+
+class GrpcBackend(ABC):
+    """A version behind one kind of model server: ``ModelBackend`` over a :class:`ReplicaSet`."""
+
+    rows_per_call: int | None = None
+
+    def __init__(self, version: ModelVersion, hedging: Hedging = NO_HEDGING, wire: Wire = PLAIN_WIRE) -> None:
+        self._inputs = version.input_schema.tensors
+        self._batch = version.input_schema.batch
+        self._output = version.output_schema.tensor
+        api = self._api(version)
+        self._method = api.method
+        self._prefix = api.prefix
+        self._inline_bytes = api.inline_bytes
+        self.replicas = ReplicaSet(
+            version.endpoints,
+            api.probe,
+            traits=api.traits,
+            usual_seconds=version.timeout_seconds,
+            hedging=hedging,
+            wire=wire,
+        )
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
+        message = self._encode(block_of(self._inputs, rows, batch=self._batch))
+        return self._decode(await self.replicas.call(self._method, message, timeout_seconds))
+
+    async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
+        """See :class:`understudy.ports.model_backend.ModelBackend`."""
+        message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
+        return self._decode(await self.replicas.call(self._method, message, left_seconds))
+
+    async def ready(self, timeout_seconds: float) -> bool:
+        """Whether a replica's answer to the probe says that it serves the version."""
+        return await self.replicas.ready(timeout_seconds)
+
+    async def close(self) -> None:
+        """Close the channels."""
+        await self.replicas.close()
+
+    @abstractmethod
+    def _api(self, version: ModelVersion) -> ServerApi:
+        """Return how the version's server is called, from its ``backend`` settings.
+
+        Called once, before any call: it may set what :meth:`_encode` and :meth:`_decode` need.
+        """
+
+    @abstractmethod
+    def _encode(self, block: Block) -> bytes:
+        """Return the request for a block of inputs, ``_prefix`` first."""
+
+    @abstractmethod
+    def _decode(self, answer: bytes) -> Tensor:
+        """Return the tensor that the version's ``output_schema`` names; raises ``BadAnswer``."""

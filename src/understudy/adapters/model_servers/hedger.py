@@ -1,0 +1,98 @@
+"""Hedged requests: a call that is late at one replica also goes to another (ADR 20)."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from understudy.adapters.model_servers.attempts import Attempts
+from understudy.adapters.model_servers.hedged_call import HedgedCall, Hedging
+from understudy.adapters.model_servers.replica import Replica, Rpc
+from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled
+from understudy.adapters.model_servers.upstream_health import UpstreamHealth
+from understudy.core.upstream.hedging import HedgeBudget, choose_hedge
+from understudy.core.upstream.replicas import CallResult
+from understudy.errors import DeadlineExceeded
+
+
+class Hedger:
+    """Sends calls of one version, and hedges for those that are late, within a budget."""
+
+    def __init__(
+        self,
+        hedging: Hedging,
+        attempts: Attempts,
+        health: UpstreamHealth,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hedging = hedging
+        self._attempts = attempts
+        self._health = health
+        self._now = now
+        self.budget = HedgeBudget(hedging.ratio)
+        self.tasks: set[asyncio.Task[bytes]] = set()
+        """The hedges in flight."""
+
+    async def send(self, replica: Replica, rpc: Rpc) -> bytes:
+        """Call one replica, and a second one as well when the first has not answered after its 95th percentile.
+
+        Raises:
+            NotTaken, DeadlineExceeded, BadAnswer, BackendUnavailable: As ``Attempts.exchange``.
+        """
+        started = self._now()
+        if started >= rpc.deadline:
+            raise DeadlineExceeded("upstream", rpc.budget_seconds)
+        self.budget = self.budget.after_call()
+        times = replica.times(rpc.method)
+        hedged = HedgedCall(replica, rpc)
+        patience = times.patience_seconds
+        if patience is not None and started + 2 * patience < rpc.deadline:
+            # Nearly always cancelled. A wait with a time-out costs several times as much.
+            hedged.timer = asyncio.get_running_loop().call_later(patience, self._hedge, hedged, patience)
+        try:
+            answer = await self._attempts.exchange(replica, rpc, rpc.deadline - started, hedged)
+        except asyncio.CancelledError:
+            if hedged.answer is None or is_cancelled():
+                raise
+            self._health.record(replica, CallResult.OVERTAKEN)
+            answer = hedged.answer
+        except NotTaken:
+            if not hedged.is_hedged:
+                raise
+            return await _rest_on_hedge(hedged)
+        finally:
+            outcome = hedged.end()
+            if outcome is not None:
+                self._hedging.on_hedge(outcome)
+        # Of a call that was overtaken this is less than it would have taken, and more than the percentile: enough.
+        times.add(self._now() - started)
+        return answer
+
+    def _hedge(self, hedged: HedgedCall, waited: float) -> None:
+        """Send the call to a second replica, if one is well and likely to answer in time, and the budget allows it."""
+        replica = choose_hedge(self._health.replicas, hedged.replica)
+        if replica is None or replica.is_closed or self._health.in_flight >= self._hedging.most_calls:
+            return
+        rpc = hedged.rpc
+        remaining = rpc.deadline - self._now()
+        patience = replica.times(rpc.method).patience_seconds
+        if patience is None or patience > remaining or not replica.is_connected:
+            return
+        if not self.budget.allows(urgent=hedged.is_refused):
+            # A call that still waits when as much time again is over needs a hedge most.
+            hedged.is_refused = True
+            hedged.timer = asyncio.get_running_loop().call_later(waited, self._hedge, hedged, 2 * waited)
+            return
+        self.budget = self.budget.after_hedge()
+        hedge = asyncio.ensure_future(self._attempts.exchange(replica, rpc, remaining))
+        self.tasks.add(hedge)
+        hedge.add_done_callback(self.tasks.discard)
+        hedged.start_hedge(hedge)
+
+
+async def _rest_on_hedge(hedged: HedgedCall) -> bytes:
+    try:
+        return await hedged.rest_on_hedge()
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise
+        raise closed() from None  # closing cancelled the hedge, not its caller
