@@ -1,4 +1,4 @@
-"""uvicorn's connection, where nobody waits for ever for a request that does not arrive, and plain calls go express."""
+"""HTTP/1.1 protocol on top of uvicorn's: read timeouts, and a fast path for predict calls that bypasses ASGI."""
 
 import asyncio
 import select
@@ -8,147 +8,142 @@ from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
+from understudy.entrypoints.proxy.server.request_state import State
 from understudy.entrypoints.proxy.server.response_writer import (
     WRITE_WHOLE,
     FastPathCycle,
+    LastResponse,
     last_text_answer,
     write_whole,
 )
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
-from understudy.serving.batching import TIMER_SECONDS
+from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout, ReadTimeout
+from understudy.entrypoints.proxy.server.upgrade import head_without_upgrade
 
 DRAINING = "understudy.draining"
-"""Set in the server's state once its process is to end: each connection's next answer is its last one."""
+"""Set in the server's state while its process shuts down: each connection's next answer is its last one."""
 TURN_BYTES = 4_096
-"""What one connection may have read in a turn of the event loop, when requests end in it: a dozen predict calls, or 150
-of the least requests there are."""
+"""Bytes that one connection may have parsed in a turn of the event loop, when requests end in them: a dozen predict
+calls, or 150 of the smallest requests there are."""
 MAX_HEAD = 65_536
 """Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
-_WISHES = frozenset((b"upgrade", b"http2-settings"))
-"""Header fields by which a caller asks for another protocol, and what it names in ``connection`` then."""
+_IDLE, _HEAD, _HOLDING, _HELD, _BODY, _UPGRADE = State
 
 
 class Connection(HttpToolsProtocol):
-    """Closes itself when a request's headers take too long, or none comes at all; its first ``receive`` never waits.
+    """Reads requests and hands each one to the fast path or to uvicorn's ASGI cycle, whose first ``receive`` is ready.
 
-    uvicorn bounds only the pause between two requests, and forgets that with the first byte of the next. The body's own
-    bound is where it is read: the first message is what has come with the headers, so that only a body in pieces costs
-    a timer.
+    - **Fast path.** A predict call that arrives whole is offered to it before anything of ASGI is made. What it
+      declines, what comes in several pieces and what asks for more than an answer goes to uvicorn, unchanged.
+    - **Slow-loris.** A request's head has a read timeout and a limit of bytes; uvicorn bounds only the pause between
+      two requests. The body's timeout is where it is read. A caller that takes none of its answers is disconnected.
+    - **Backpressure.** Pipelined requests are parsed a few in a turn of the event loop, so that other connections have
+      theirs, and further ones are read when those are answered.
+    - **Upgrade.** A request that asks for another protocol is answered in this one, with its body.
+    - **Graceful shutdown** (:meth:`drain`). The answer to the last request says that it is the last one, and a
+      connection without a request stays open for one that is on its way.
 
-    A caller that would like another protocol, as Java's own client does with its first call, is answered in this one
-    (RFC 9110 §7.8), with its body: uvicorn's parser takes such a request to end with its headers.
-
-    A predict call that arrives in one piece is offered to the express lane before there is anything of ASGI. What that
-    declines, and what comes in several pieces or asks for more than an answer, is handed over to uvicorn as if nothing
-    had been.
-
-    A head has so many bytes and no more, and an answer is read in time, or the connection is broken off. Fields behind
-    a body in chunks (trailers) are dropped: nothing here asks for them, and a request's headers are complete before.
-
-    Requests that a caller sent without waiting for answers are read a few in a turn of the event loop, and further ones
-    when those are answered, so that nobody else waits for all of them.
-
-    While the process ends (:meth:`drain`), the answer to the last request says that it is the last one, and a
-    connection without a request stays open for one that is on its way.
+    Fields behind a chunked body (trailers) are dropped: a request's headers are complete before.
 
     Args:
-        receive_seconds: Longest time from the first byte of a request until its headers are complete, and longest time
-            that a caller may read nothing of answers that do not fit into the buffers.
+        receive_seconds: Longest time from the first byte of a request until its head is complete, and longest time in
+            which a caller may take nothing of answers that do not fit into the buffers.
         arguments: As uvicorn gives them to its own class.
     """
 
     def __init__(self, *, receive_seconds: float, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._receive_seconds = receive_seconds
-        self._receiving: asyncio.TimerHandle | None = None
-        self._express: FastPath | None = self.app_state.get(FAST_PATH)
-        self._held: list[bytes] | None = None
-        """Pieces of the body of a request that may go express; ``None`` for any other request."""
-        self._held_is_whole = False
-        self._idle_since: float | None = None
-        """Since when there is no request, in the event loop's time."""
-        self._is_in_head = False
-        self._has_progressed = False
-        """Whether the bytes that came last began or ended a request or its head, or were of its body."""
-        self._has_ended = False
-        """Whether a request ended in them."""
+        self._fast_path: FastPath | None = self.app_state.get(FAST_PATH)
+        self._state = _IDLE
+        self._held: list[bytes] = []
+        """Pieces of the body, in the states ``HOLDING`` and ``HELD``."""
+        self._requests_read = 0
         self._stagnant_bytes = 0
-        """What has come since the last such progress: of a head, or of trailers."""
-        self._unread: SlowReaderGuard
-        self._is_between = True
-        """Whether the parser has had the last byte of a request, and none of the next one."""
-        self._asks_for_another = False
-        """Whether the request that is read would like another protocol: it is read again as if it had not asked."""
-        self._rest = bytearray()
-        """What came and is not read yet, since there is more in it than a turn may read."""
-        self._is_reading_on = False
-        """Whether the next turn reads of it."""
+        """What has come since a request or its head began or ended, or some of its body came: of a head or trailers."""
+        self._backlog = bytearray()
+        """What came and is not parsed yet, since there is more than a turn may parse."""
+        self._next_turn: asyncio.Handle | None = None
+        """Parses more of the backlog."""
         self._is_draining = False
-        self._flow: _Flow
-        self._last: RequestResponseCycle | FastPathCycle | None = None
-        """The request whose answer is to be the last one."""
+        self._last = LastResponse()
+        self._slow_reader: SlowReaderGuard
+        self._read_timeout: ReadTimeout
+        self._keep_alive: KeepAliveTimeout
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
-        self.flow = self._flow = _Flow(self.transport)
+        self.flow = _Flow(self.transport, self._backlog)
         self._is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
-        self._unread = SlowReaderGuard(self.transport, self.loop, self._receive_seconds)
-        self._await_request()
+        self._slow_reader = SlowReaderGuard(self.transport, self.loop, self._receive_seconds)
+        self._read_timeout = ReadTimeout(self.loop, self._receive_seconds, self._slow_reader.close)
+        self._keep_alive = KeepAliveTimeout(self.loop, self.timeout_keep_alive, self._slow_reader.close)
+        self._keep_alive.begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers."""
+        self._read_timeout.stop()
+        self._slow_reader.end()
+        super().connection_lost(exc)
+        self._keep_alive.stop()
 
     # -- what the parser calls -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """Make nothing yet that only ASGI needs."""
-        self._is_between = False
-        self._is_in_head = self._has_progressed = True
-        if self._held is not None:
-            self._let_go(is_last=False)
+        state, self._state = self._state, _HEAD
+        self._stagnant_bytes = 0
+        if state is _HELD:
+            self._let_go(is_whole=True, is_last=False)
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._asks_for_another = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, but no trailer."""
-        if self._is_in_head:
+        if self._state is _HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Hold what may go express until it is there as a whole."""
-        self._is_in_head = False
-        self._has_progressed = True
-        self._asks_for_another = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
-        if self._asks_for_another:
-            return
-        if self._may_go_express():
+        """Hold what may take the fast path until all of it is there."""
+        self._stagnant_bytes = 0
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._state = _UPGRADE
+        elif self._may_take_fast_path():
+            self._state = _HOLDING
             self._held = []
         else:
+            self._state = _BODY
             self._hand_over()
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._has_progressed = True
-        if self._held is None:
-            super().on_body(body)
-        else:
+        self._stagnant_bytes = 0
+        if self._state is _HOLDING:
             self._held.append(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Go on holding what may go express: what follows it in the same piece may be no request."""
-        self._is_between = self._has_progressed = self._has_ended = True
-        if self._held is not None:
-            self._held_is_whole = True
-        elif not self._asks_for_another:
+        """Go on holding what may take the fast path: what follows it in the same read may be no request."""
+        self._stagnant_bytes = 0
+        self._requests_read += 1
+        if self._state is _HOLDING:
+            self._state = _HELD
+        elif self._state is _BODY:
+            self._state = _IDLE
             super().on_message_complete()
 
-    def _may_go_express(self) -> bool:
+    # -- fast path, or ASGI --------------------------------------------------------------------------------------------
+
+    def _may_take_fast_path(self) -> bool:
         return (
-            self._express is not None
+            self._fast_path is not None
             and self.parser.get_method() == b"POST"
             and model_of(self.url) is not None
             and self.parser.get_http_version() == "1.1"
@@ -158,22 +153,25 @@ class Connection(HttpToolsProtocol):
         )
 
     def _is_free(self) -> bool:
-        """Whether all earlier requests are answered, and the caller has read enough of that."""
+        """Whether all earlier requests are answered, and the caller has taken enough of the answers (backpressure)."""
         cycle = self.cycle
         return not self.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
 
-    def _let_go(self, read: bytes = b"", *, is_last: bool = True) -> None:
-        """Offer a held request to the express lane, or hand over what there is of it.
+    def _is_answered(self) -> bool:
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]  # as above
+
+    def _let_go(self, read: bytes = b"", *, is_whole: bool, is_last: bool = True) -> None:
+        """Offer a held request to the fast path, or hand over what there is of it.
 
         Args:
             read: All of it as it was read, when it came in one read and nothing else did.
+            is_whole: Whether its last byte has come.
             is_last: Whether nothing has come behind it.
         """
-        held, self._held = self._held, None
-        is_whole, self._held_is_whole = self._held_is_whole, False
-        assert held is not None
+        held, self._held = self._held, []
         body = held[0] if len(held) == 1 else b"".join(held)
-        if is_whole and not self.transport.is_closing() and self._go_express(body, read, is_last=is_last):
+        if is_whole and not self.transport.is_closing() and self._offer(body, read, is_last=is_last):
             return
         self._hand_over()
         if body:
@@ -181,36 +179,36 @@ class Connection(HttpToolsProtocol):
         if is_whole:
             super().on_message_complete()
 
-    def _go_express(self, body: bytes, read: bytes, *, is_last: bool) -> bool:
-        assert self._express is not None
-        self._unset_keepalive_if_required()  # an earlier answer of the same piece may have set it
+    def _offer(self, body: bytes, read: bytes, *, is_last: bool) -> bool:
+        assert self._fast_path is not None
+        self._keep_alive.pause()  # an earlier answer in the same read may have begun it
         before, cycle = self.cycle, FastPathCycle(self)
         if self._is_draining and is_last:
-            self._end_with(cycle)  # before it is offered: it may be answered at once
+            self._last.mark(cycle)  # before it is offered: it may be answered at once
         self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self._express.offer(self.url, self.headers, body, cycle, read):
+        if self._fast_path.offer(self.url, self.headers, body, cycle, read):
             return True
         self.cycle = before
         return False
 
-    def _go_known(self, read: bytes) -> bool:
-        """Let a request go express that came whole and whose head was met before; the parser never sees it."""
-        if self._express is None or not self._is_between or not self._is_free() or self.transport.is_closing():
+    def _answer_cached(self, read: bytes) -> bool:
+        """Answer a request that came whole and whose head is cached, if it is one; the parser never sees it."""
+        if self._fast_path is None or self._state is not _IDLE or not self._is_free() or self.transport.is_closing():
             return False
-        known = self._express.find_cached(read)
-        if known is None:
+        found = self._fast_path.find_cached(read)
+        if found is None:
             return False
         cycle = FastPathCycle(self)
         self.cycle = cycle  # type: ignore[assignment]  # as above
         if self._is_draining:
-            self._end_with(cycle)
-        self._express.answer_cached(*known, cycle)
-        self._stop_clock()  # empty lines may have come before it
+            self._last.mark(cycle)
+        self._fast_path.answer_cached(*found, cycle)
+        self._read_timeout.stop()  # empty lines may have come before it
         return True
 
     def _hand_over(self) -> None:
-        """Let uvicorn have the request whose headers are complete, and the application a short way to answer."""
-        self._unset_keepalive_if_required()  # as above
+        """Let uvicorn have the request whose head is complete, and give the application a short way to answer."""
+        self._keep_alive.pause()  # as above
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -219,129 +217,93 @@ class Connection(HttpToolsProtocol):
         self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
         self.cycle.message_event.set()
 
-    # -- what the event loop calls -------------------------------------------------------------------------------------
+    # -- reading, a turn of the event loop at a time -------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come, or as much of it as a turn may."""
-        if self._rest:
-            self._rest += data
+        """Parse what has come, or as much of it as a turn may."""
+        if self._backlog:
+            self._backlog += data
             self.flow.pause_reading()
             return
-        self._unset_keepalive_if_required()
-        if self._go_known(data):
-            return
-        self._read(data)
+        self._keep_alive.pause()
+        if not self._answer_cached(data):
+            self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """Read requests; start the clock when bytes do not make a request yet, stop it when they do."""
-        is_beginning = self._is_between and self._held is None
-        if not self._read_turn(data):
+        """Parse requests; start the read timeout when the bytes do not make a request yet, stop it when they do."""
+        is_beginning, read_before = self._state is _IDLE, self._requests_read
+        if not self._parse_turn(data):
             return
-        is_whole = self._held is not None and self._held_is_whole
-        if self._held is not None:
-            self._let_go(data if is_beginning else b"")
+        state = self._state
+        if state is _HELD:
+            self._state = _IDLE
+            self._let_go(data if is_beginning else b"", is_whole=True)
+        elif state is _HOLDING:
+            self._state = _BODY
+            self._let_go(is_whole=False)
         if self._is_draining:
-            self._end_with_what_came()
-        if is_whole:
-            # Nothing has come after it, and it may be answered already: the next bytes are those of a new request.
-            self._stop_clock()
-        elif self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]  # none at first
-            self._stop_clock()
-        elif self._has_ended and self._is_between:
-            self._stop_clock()
-            self._await_request()  # the rest of a request that was answered early
+            self._mark_last()
+        if state is _HELD or not self._is_answered():
+            # A held request was the last to come, and may be answered already: the next bytes begin a new request.
+            self._read_timeout.stop()
+        elif self._state is _IDLE and self._requests_read != read_before:
+            self._read_timeout.stop()
+            self._keep_alive.begin()  # the rest of a request that was answered early
         else:
-            self._start_clock()
+            self._read_timeout.start()
 
-    def _read_turn(self, data: bytes) -> bool:
+    def _parse_turn(self, data: bytes) -> bool:
         """Parse what a turn may; return whether that was all of it, and no head too long.
 
-        It ends where a request did: a long body is parsed at once.
+        A turn ends where a request did: a long body is parsed at once.
         """
+        read_before = self._requests_read
         for start in range(0, len(data), TURN_BYTES):
             piece = data if len(data) <= TURN_BYTES else data[start : start + TURN_BYTES]
-            self._has_progressed = self._has_ended = False
+            self._stagnant_bytes += len(piece)
             is_over = not self._parse(piece)
-            if self._is_too_long(len(piece)):
+            if self._stagnant_bytes > MAX_HEAD and self._state not in (_IDLE, _HELD):
                 self._refuse_head()
                 return False
             if is_over or self.transport.is_closing():
                 return True
             end = start + TURN_BYTES
-            if self._has_ended and end < len(data):
-                self._stop_clock()
-                self._rest += memoryview(data)[end:]
-                self._flow.is_held = True
+            if self._requests_read != read_before and end < len(data):
+                self._read_timeout.stop()
+                self._backlog += memoryview(data)[end:]
                 self.flow.pause_reading()
-                self._read_on_when_free()
+                self._plan_turn()
                 return False
         return True
 
-    def _read_on_when_free(self) -> None:
-        """Read of the rest in the next turn, or when what was read of it is being answered but for its last request."""
-        if not self._is_reading_on and not self.pipeline:
-            self._is_reading_on = True
-            self.loop.call_soon(self._read_on)
+    def _plan_turn(self) -> None:
+        """Parse of the backlog in the next turn, or once all but the last request that was parsed are answered."""
+        if self._next_turn is None and not self.pipeline:
+            self._next_turn = self.loop.call_soon(self._read_backlog)
 
-    def _read_on(self) -> None:
-        self._is_reading_on = False
-        rest, self._rest = bytes(self._rest), bytearray()
-        self._flow.is_held = False
+    def _read_backlog(self) -> None:
+        self._next_turn = None
+        data = bytes(self._backlog)
+        self._backlog.clear()
         if self.transport.is_closing() or self.parser is None:
             return
-        self._unset_keepalive_if_required()
-        self._read(rest)
-        if not self._rest and not self.pipeline:
+        self._keep_alive.pause()
+        self._read(data)
+        if not self._backlog and not self.pipeline:
             self.flow.resume_reading()
-
-    def _is_too_long(self, size: int) -> bool:
-        """Whether a head, or trailers, have gone on for too long with these bytes."""
-        self._stagnant_bytes = 0 if self._has_progressed or self._is_between else self._stagnant_bytes + size
-        return self._stagnant_bytes > MAX_HEAD
-
-    def _refuse_head(self) -> None:
-        self._stop_clock()
-        if self._is_free():  # an answer under way would be cut in two
-            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self.transport.write(last_text_answer(status, self.server_state.default_headers, _HEAD_TOO_LONG))
-        self._close()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        super().send_400_response(msg)
-        self._unread.begin()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """End a connection on which a request did not arrive in time."""
-        self._close()
-
-    # -- waiting for the caller to read --------------------------------------------------------------------------------
-
-    def pause_writing(self) -> None:
-        """Wait for the caller to read."""
-        super().pause_writing()
-        self._unread.begin()
-
-    def resume_writing(self) -> None:
-        """Go on: the caller has read."""
-        super().resume_writing()
-        if not self.transport.is_closing():
-            self._unread.end()
-
-    def _close(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.close()
-        self._unread.begin()
 
     def _parse(self, data: bytes) -> bool:
         """Parse some bytes; return whether more may follow."""
         while True:
             try:
                 self.parser.feed_data(data)
-            except HttpParserUpgrade as wish:
-                if not self._asks_for_another:
+            except HttpParserUpgrade as upgrade:
+                if self._state is not _UPGRADE:
                     return False  # CONNECT, which is answered; what follows is not for this server
-                data = self._head_without_wish() + data[wish.args[0] :]
+                method, version = self.parser.get_method(), self.parser.get_http_version()
+                data = head_without_upgrade(method, self.url, version, self.headers) + data[upgrade.args[0] :]
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             except HttpParserError:
                 message = "Invalid HTTP request received."
                 self.logger.warning(message)
@@ -350,131 +312,94 @@ class Connection(HttpToolsProtocol):
             else:
                 return True
 
-    def _head_without_wish(self) -> bytes:
-        """Return the request's head as if it asked for no other protocol, and begin anew with reading."""
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
-        for name, value in self.headers:
-            if name == b"connection":
-                tokens = [token for token in value.split(b",") if token.strip().lower() not in _WISHES]
-                lines.append(b"connection:" + b",".join(tokens))
-            elif name not in _WISHES:
-                lines.append(b"%b: %b" % (name, value))
-        self.parser = HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-        return b"\r\n".join((*lines, b"", b""))
+    def _refuse_head(self) -> None:
+        self._read_timeout.stop()
+        if self._is_free():  # an answer under way would be cut in two
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self.transport.write(last_text_answer(status, self.server_state.default_headers, _HEAD_TOO_LONG))
+        self._slow_reader.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
-        self._stop_clock()
-        self._unread.end()
-        super().connection_lost(exc)
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-            self.timeout_keep_alive_task = None
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        super().send_400_response(msg)
+        self._slow_reader.begin()
 
-    # -- the end of the process ----------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Answer what was asked and what is on its way, and say with the last answer that it is the last one."""
-        self._is_draining = True
-        self._end_with_what_came()
+    def pause_writing(self) -> None:
+        """Apply backpressure: the caller does not take its answers."""
+        super().pause_writing()
+        self._slow_reader.begin()
 
-    def shutdown(self) -> None:
-        """Close a connection that has no request; one that has, or whose bytes have come, is answered before.
-
-        A request that leaves its caller in this very moment finds the connection closed. HTTP/1.1 has no word for a
-        server to announce that in advance but in an answer: who asked nothing while the process drained was told
-        nothing.
-        """
-        self.drain()
-        is_answered = self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # none at first
-        if not is_answered or not self._is_between or self._rest or self.transport.is_closing():
-            return
-        if not _has_come(self.transport):
-            self._close()
-
-    def _end_with_what_came(self) -> None:
-        """Let the answer to the request that came last be the last one, once it is there as a whole."""
-        if self.cycle is not None and self._is_between and not self._rest and self._held is None:  # type: ignore[redundant-expr]  # none at first
-            self._end_with(self.cycle)
-
-    def _end_with(self, cycle: "RequestResponseCycle | FastPathCycle") -> None:
-        """Let the answer to this request be the last one, unless it has begun; one that was to be before it is not."""
-        if cycle is self._last:
-            return
-        if self._last is not None and not self._last.response_started:
-            self._last.keep_alive = True
-        self._last = None
-        if cycle.keep_alive and not cycle.response_started:
-            cycle.keep_alive = False
-            self._last = cycle
-
-    # -- waiting for a next request ------------------------------------------------------------------------------------
+    def resume_writing(self) -> None:
+        """Go on: the caller has taken them."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._slow_reader.end()
 
     def on_response_complete(self) -> None:
         """Begin the next request, or wait for one: as uvicorn does, but without a timer for each."""
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             if self.transport.is_closing():
-                self._unread.begin()
-            elif self._rest:
-                self._read_on_when_free()
+                self._slow_reader.begin()
+            elif self._backlog:
+                self._plan_turn()
             return
         self.server_state.total_requests += 1
-        if self._rest:
-            self._read_on_when_free()
+        if self._backlog:
+            self._plan_turn()
             return
         self.flow.resume_reading()
-        if self._is_between:
-            self._await_request()
+        if self._state is _IDLE:
+            self._keep_alive.begin()
         else:
-            self._start_clock()  # the next request has begun to arrive
-
-    def _await_request(self) -> None:
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self._end_if_idle)
+            self._read_timeout.start()  # the next request has begun to arrive
 
     def _unset_keepalive_if_required(self) -> None:
-        """Wait no more; the timer goes on and finds out when it comes."""
-        self._idle_since = None
+        """Do for uvicorn what it does with a timer of its own."""
+        self._keep_alive.pause()
 
-    def _end_if_idle(self) -> None:
-        """Close when there was no request for long enough, else look again when that may be so."""
-        self.timeout_keep_alive_task = None
-        if self.transport.is_closing():
+    # -- graceful shutdown ---------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Answer what was asked and what is on its way, and say with the last answer that it is the last one."""
+        self._is_draining = True
+        self._mark_last()
+
+    def shutdown(self) -> None:
+        """Close a connection that has no request; one that has, or whose bytes have come, is answered before.
+
+        A request that its caller sends at this very moment finds the connection closed. A server can announce that in
+        HTTP/1.1 only with an answer, so a caller that sent nothing while the process drained was told nothing.
+        """
+        self.drain()
+        if not self._is_answered() or self._state is not _IDLE or self._backlog or self.transport.is_closing():
             return
-        idle_seconds = self.loop.time() - self._idle_since if self._idle_since is not None else 0.0
-        left = self.timeout_keep_alive - idle_seconds
-        if left > TIMER_SECONDS:
-            self.timeout_keep_alive_task = self.loop.call_later(left, self._end_if_idle)
-        else:
-            self._close()
+        if not _has_unread_bytes(self.transport):
+            self._slow_reader.close()
 
-    def _start_clock(self) -> None:
-        if self._receiving is None:
-            self._receiving = self.loop.call_later(self._receive_seconds, self.timeout_keep_alive_handler)
-
-    def _stop_clock(self) -> None:
-        if self._receiving is not None:
-            self._receiving.cancel()
-            self._receiving = None
+    def _mark_last(self) -> None:
+        """Let the answer to the request that came last be the last one, once all of that has come."""
+        if self.cycle is not None and self._state is _IDLE and not self._backlog:  # type: ignore[redundant-expr]  # none at first
+            self._last.mark(self.cycle)
 
 
 class _Flow(FlowControl):
-    """A connection's flow, which does not go on reading while there is a rest that was read and not parsed."""
+    """A connection's flow control, which does not read on while there is a backlog that is not parsed."""
 
-    is_held = False
+    def __init__(self, transport: asyncio.Transport, backlog: bytearray) -> None:
+        super().__init__(transport)
+        self._backlog = backlog
 
     def resume_reading(self) -> None:
         """Read on, if nothing is left of what was read."""
-        if not self.is_held:
+        if not self._backlog:
             super().resume_reading()
 
 
-def _has_come(transport: asyncio.Transport) -> bool:
+def _has_unread_bytes(transport: asyncio.Transport) -> bool:
     """Whether bytes have come, or the end of them, that the event loop did not read yet."""
-    looking = select.poll()
-    looking.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-    return bool(looking.poll(0))
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -65,6 +65,26 @@ class FastPathCycle:
         self._connection.on_response_complete()  # begins the next request, unless this was the last
 
 
+class LastResponse:
+    """Which response of a connection says ``connection: close`` while its process shuts down."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self) -> None:
+        self._cycle: RequestResponseCycle | FastPathCycle | None = None
+
+    def mark(self, cycle: RequestResponseCycle | FastPathCycle) -> None:
+        """Let this response be the last one, unless it has begun; one that was to be the last before is not."""
+        if cycle is self._cycle:
+            return
+        if self._cycle is not None and not self._cycle.response_started:
+            self._cycle.keep_alive = True
+        self._cycle = None
+        if cycle.keep_alive and not cycle.response_started:
+            cycle.keep_alive = False
+            self._cycle = cycle
+
+
 def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Header], body: bytes) -> bool:
     """Write a plain response in one write; return ``False``, with nothing written, where ASGI's ``send`` must do it.
 

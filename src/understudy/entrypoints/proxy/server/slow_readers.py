@@ -1,4 +1,4 @@
-"""Answers that nobody reads: a connection on which nothing of them goes out for too long is broken off."""
+"""Slow-reader guard: aborts a connection whose caller takes none of its answers (slow-loris on the reading side)."""
 
 import asyncio
 import struct
@@ -9,13 +9,15 @@ from fcntl import ioctl
 
 
 class SlowReaderGuard:
-    """Looks at what is unsent of a connection while something is.
+    """Checks a connection's unsent bytes while there are any.
 
     Args:
         transport: The connection's.
         loop: Its event loop.
-        seconds: How long nothing of it may go out.
+        seconds: Longest time in which the caller may take none of them.
     """
+
+    __slots__ = ("_loop", "_seconds", "_timer", "_transport", "_unsent_bytes")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
@@ -23,13 +25,13 @@ class SlowReaderGuard:
         self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
-        """What there was when that was looked at last."""
+        """At the last check."""
 
     def begin(self) -> None:
-        """Watch from now on, if there is anything unsent."""
+        """Watch from now on, if anything is unsent."""
         self._unsent_bytes = self._unsent()
         if self._unsent_bytes and self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._look)
+            self._timer = self._loop.call_later(self._seconds, self._check)
 
     def end(self) -> None:
         """Watch no more."""
@@ -37,7 +39,13 @@ class SlowReaderGuard:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def close(self) -> None:
+        """Close the connection once what is unsent is sent, and watch that."""
+        if not self._transport.is_closing():
+            self._transport.close()
+        self.begin()
+
+    def _check(self) -> None:
         self._timer = None
         if 0 < self._unsent_bytes <= self._unsent():
             self._transport.abort()
@@ -45,10 +53,10 @@ class SlowReaderGuard:
             self.begin()
 
     def _unsent(self) -> int:
-        """Return how much is unsent here, and while there is any how much the other end has not taken of the rest.
+        """Return the bytes in the process's own buffer and, while there are any, those that the caller has not taken.
 
-        The kernel takes more only once a third of its own buffer is free. That is over a megabyte, for which somebody
-        who reads slowly needs seconds.
+        The kernel takes more from the process only once a third of its own buffer is free. That is over a megabyte, for
+        which a slow reader needs seconds: the process's own buffer alone would not show that the caller reads.
         """
         here = self._transport.get_write_buffer_size()
         return here and here + _unacknowledged(self._transport)

@@ -1,0 +1,80 @@
+"""A connection's read timeouts: against slow-loris callers, and against connections that are kept for nothing."""
+
+import asyncio
+from collections.abc import Callable
+
+from understudy.serving.batching import TIMER_SECONDS
+
+
+class ReadTimeout:
+    """Bounds the time from a request's first byte until its head is complete, however slowly it trickles (slow-loris).
+
+    Args:
+        loop: The connection's event loop.
+        seconds: Longest time.
+        on_timeout: Ends the connection.
+    """
+
+    __slots__ = ("_loop", "_on_timeout", "_seconds", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, on_timeout: Callable[[], None]) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._on_timeout = on_timeout
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start the clock, unless it runs."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._on_timeout)
+
+    def stop(self) -> None:
+        """Stop the clock: the head is complete, or the connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class KeepAliveTimeout:
+    """Closes a connection that had no request for too long. One timer serves many requests: it checks when it fires.
+
+    Args:
+        loop: The connection's event loop.
+        seconds: Longest time between two requests, and before the first one.
+        on_timeout: Closes the connection.
+    """
+
+    __slots__ = ("_idle_since", "_loop", "_on_timeout", "_seconds", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, on_timeout: Callable[[], None]) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._on_timeout = on_timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_since: float | None = None
+        """In the event loop's time; ``None`` while there is a request."""
+
+    def begin(self) -> None:
+        """Wait for the next request from now on."""
+        self._idle_since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._check)
+
+    def pause(self) -> None:
+        """Bytes have come: wait no more. The timer goes on, and finds out when it fires."""
+        self._idle_since = None
+
+    def stop(self) -> None:
+        """Stop the timer: the connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        idle_seconds = self._loop.time() - self._idle_since if self._idle_since is not None else 0.0
+        left = self._seconds - idle_seconds
+        if left > TIMER_SECONDS:
+            self._timer = self._loop.call_later(left, self._check)
+        else:
+            self._on_timeout()
