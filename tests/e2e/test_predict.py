@@ -11,7 +11,7 @@ from e2e.stack import a_stack, register, sql
 
 from understudy.adapters.dev_server.example_models import example_rows
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.entrypoints.cli.db.sql_prompt import find_psql
+from understudy.bootstrap.psql import find_psql
 
 INPUTS = json.dumps(example_rows("visits")[42].inputs)
 SCOPES = {"caller": ["predict"], "reader": ["predict", "read"], "operator": ["predict", "read", "operate"]}

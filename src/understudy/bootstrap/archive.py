@@ -2,9 +2,10 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from understudy.adapters.archive.open import archive_extra, open_archive
 from understudy.adapters.postgres.archive_ledger import open_ledger
@@ -14,6 +15,9 @@ from understudy.ports.log_archive import LogFiles, WantedRows
 from understudy.retention.archiver import Ages, Archiver, Progress
 from understudy.retention.log_files import gather
 from understudy.settings import Settings
+
+if TYPE_CHECKING:  # needs an extra
+    from understudy.adapters.archive.duckdb_log import LogQuery
 
 DAY_SECONDS = 86_400.0
 STORE_SECONDS = 60.0
@@ -44,7 +48,7 @@ async def open_archiver(
     place = url or settings.archive_url
     if place is None:
         raise ArchiveUnavailable(
-            "nobody has said where old months go",
+            "no place for old months is named",
             hint="Set UNDERSTUDY_ARCHIVE_URL to s3://bucket/prefix or a folder, or name one with --to.",
         )
     with archive_extra():
@@ -68,6 +72,17 @@ async def gather_log(
     url = settings.database_url.get_secret_value()
     async with log_snapshot(url, timeout_seconds=settings.database_timeout_seconds) as snapshot:
         return await gather(snapshot, partial(_open_store, settings), folder, wanted, on_rows)
+
+
+def load_log_query() -> "Callable[[LogFiles, Path, WantedRows], AbstractContextManager[LogQuery]]":
+    """Return what opens gathered rows for SQL: see :func:`understudy.adapters.archive.duckdb_log.open_log`.
+
+    Raises:
+        ArchiveUnavailable: The extra is not installed.
+    """
+    with archive_extra():
+        from understudy.adapters.archive.duckdb_log import open_log  # noqa: PLC0415 - needs an extra
+    return open_log
 
 
 def _open_store(settings: Settings, url: str) -> ArchiveStore:

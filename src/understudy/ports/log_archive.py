@@ -195,6 +195,10 @@ class LogFiles(NamedTuple):
     archived: Sequence[Path]
 
 
+class QueryRefused(Exception):
+    """A SQL statement over the log cannot be run; the message says why."""
+
+
 class FilesOf(NamedTuple):
     """Files of one archive at one location."""
 

@@ -9,15 +9,11 @@ from typing import Any, NamedTuple
 import duckdb
 
 from understudy.adapters.archive.parquet_log import write_empty
-from understudy.ports.log_archive import LogFiles, WantedRows
+from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
 
 MEMORY = "1GB"
 """DuckDB's own bound; what does not fit goes to its temporary folder."""
 BATCH_ROWS = 2_000
-
-
-class QueryRefused(Exception):
-    """The statement cannot be run; the message says why."""
 
 
 class Rows(NamedTuple):

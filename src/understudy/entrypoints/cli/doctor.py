@@ -1,52 +1,20 @@
 """``understudy doctor``: everything that an installation depends on, looked at once."""
 
 import asyncio
-import os
 from collections import Counter
-from datetime import UTC, datetime
 
 import typer
 
-from understudy.adapters import migrations
-from understudy.adapters.model_servers.connect import examine as examine_servers
-from understudy.adapters.postgres.checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.redis.checkup import examine_redis
-from understudy.bootstrap.backends import connector_of
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.routing.policy_document import apply_document
+from understudy.bootstrap.checkup import examine
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.logs import keep_log_off_output
-from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
-from understudy.lifecycle.server_findings import (
-    NO_MONITOR,
-    NO_PROXY,
-    NO_REDIS,
-    Finding,
-    State,
-    judge_archive,
-    judge_clock,
-    judge_config,
-    judge_monitor,
-    judge_partitions,
-    judge_postgres,
-    judge_proxy,
-    judge_redis,
-    judge_rejected,
-    judge_roles,
-    judge_servers,
-    judge_wire,
-)
-from understudy.settings import FILE_SUFFIX, Settings
+from understudy.lifecycle.server_findings import State
 
 app = typer.Typer(add_completion=False)
-READY_SECONDS = 2.0
-VERSIONS_AT_ONCE = 64
-"""Whose model servers are asked at the same time; more would be slow for want of this process's own time."""
 
 
 @app.command()
@@ -60,118 +28,3 @@ def doctor(*, as_json: AsJson = False) -> None:
     document = {"findings": [finding._asdict() for finding in findings], "problems": problems, "warnings": warnings}
     show(document, findings_table(findings), findings_verdict(findings), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)
-
-
-async def examine(settings: Settings) -> list[Finding]:
-    """Look at everything; what depends on a part that is away is left out."""
-    database_url = settings.database_url.get_secret_value()
-    redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
-    findings = [_examine_config(settings), await _examine_cache(settings)]
-    findings += [*judge_wire("redis", redis_url), *judge_wire("postgres", database_url)]
-    try:
-        checkup = await examine_postgres(database_url, timeout_seconds=settings.database_timeout_seconds)
-    except RegistryUnavailable as problem:
-        return [*findings, Finding("postgres", State.PROBLEM, problem.detail, problem.next_step)]
-    findings += [
-        judge_postgres(checkup.server_version, checkup.round_trip_seconds),
-        judge_clock(checkup.clock_ahead_seconds, checkup.round_trip_seconds),
-    ]
-    try:
-        revision = await migrations.check(database_url)
-        without_rights = await migrations.roles_without_rights(database_url)
-    except (MigrationNeeded, RegistryUnavailable) as problem:
-        return [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)]
-    this_month = datetime.now(UTC).strftime("%Y-%m")
-    findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
-    findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
-    findings += [await _examine_monitor(settings)]
-    return [*findings, *await _examine_policies(settings, checkup)]
-
-
-def _examine_config(settings: Settings) -> Finding:
-    bare = ("DATABASE_URL", "REDIS_URL", f"DATABASE_URL{FILE_SUFFIX}", f"REDIS_URL{FILE_SUFFIX}")
-    named = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in bare]
-    return judge_config(len(named), settings.host, needs_key=settings.needs_key, is_local=settings.is_local)
-
-
-async def _examine_cache(settings: Settings) -> Finding:
-    if settings.redis_url is None:
-        return NO_REDIS
-    found = await examine_redis(settings.redis_url.get_secret_value())
-    return judge_redis(
-        found.problem,
-        found.version,
-        found.round_trip_seconds,
-        found.eviction_policy,
-        is_refusal=found.is_refusal,
-    )
-
-
-async def _examine_archive(settings: Settings) -> Finding:
-    try:
-        found = await examine_archive(
-            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
-        )
-    except RegistryUnavailable as problem:
-        return Finding("archive", State.WARNING, problem.detail, problem.next_step)
-    after_days = max(settings.archive_after_days, settings.input_sample_days)
-    return judge_archive(*found, after_days, is_set=settings.archive_url is not None)
-
-
-async def _examine_monitor(settings: Settings) -> Finding:
-    try:
-        found = await examine_monitor(
-            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
-        )
-    except RegistryUnavailable as problem:
-        return Finding("monitor", State.WARNING, problem.detail, problem.next_step)
-    return NO_MONITOR if found is None else judge_monitor(*found)
-
-
-async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:
-    source = PostgresPolicySource(
-        settings.database_url.get_secret_value(),
-        timeout_seconds=settings.database_timeout_seconds,
-        reads_keys=False,
-    )
-    try:
-        snapshot = apply_document(PolicySnapshot(), await source.load(), complete=True)
-    except (MigrationNeeded, RegistryUnavailable) as problem:
-        return [Finding("policies", State.PROBLEM, problem.detail, problem.next_step)]
-    finally:
-        await source.close()
-    rejected = [
-        judge_rejected(name, why, is_served=name in snapshot.policies) for name, why in snapshot.rejected.items()
-    ]
-    turns = asyncio.Semaphore(VERSIONS_AT_ONCE)
-    servers = await asyncio.gather(
-        *(
-            _examine_servers(settings, policy.model_name, role, version, turns)
-            for policy in snapshot.policies.values()
-            for role, version in _roles(policy)
-        )
-    )
-    generations = {name: policy.generation for name, policy in snapshot.policies.items()}
-    proxies = [judge_proxy(p.instance, p.generations, generations, p.age_seconds) for p in checkup.proxies]
-    return [*rejected, *servers, *(proxies or [NO_PROXY])]
-
-
-def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
-    arms = [(Role.CHALLENGER, version) for version in (policy.challenger, *policy.arm_percents)]
-    roles = [(Role.CHAMPION, policy.champion), *arms, (Role.SHADOW, policy.shadow)]
-    return [(role, version) for role, version in roles if version is not None]
-
-
-async def _examine_servers(
-    settings: Settings, model_name: str, role: Role, version: ModelVersion, turns: asyncio.Semaphore
-) -> Finding:
-    try:
-        backend = connector_of(settings)(version)
-    except BackendUnavailable as problem:
-        return Finding(f"{model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step)
-    async with turns:
-        try:
-            seen = await examine_servers(backend, READY_SECONDS)
-        finally:
-            await backend.close()
-    return judge_servers(model_name, role, version.version, seen, version.timeout_seconds)

@@ -5,10 +5,9 @@ import time
 import typer
 
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.cli.rollout.commands import PlanSource, VersionName, plan_source_of
-from understudy.entrypoints.cli.rollout.text import prepared_text
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.rollout_plan import PlanSource, VersionName, plan_source_of, prepared_text
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
 from understudy.rollout.start import Prepared, prepare

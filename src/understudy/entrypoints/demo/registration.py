@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_baselines, example_version
-from understudy.adapters.postgres.registry import PostgresRegistry
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.bootstrap import schema
+from understudy.bootstrap.session import Session
 from understudy.core.drift.baseline import baselines_to_json
 from understudy.core.routing.access import Scope
 from understudy.entrypoints.demo.topology import (
     ACTS_MODEL,
+    DATABASE_SECONDS,
     POLICIES,
     VERSIONS,
     FirstPolicy,
@@ -20,35 +20,31 @@ from understudy.entrypoints.demo.topology import (
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry import NewVersion, Origin, Registry
-from understudy.ports.rollout_store import RolloutStore
 
 ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
 KEY_NOTE = "understudy demo: of this start only"
-REGISTRY_SECONDS = 10.0
 _FIRST_GENERATION = 1
 _RETIRED = "retired"
 
 
 async def bring_up_to_date(database_url: str) -> str:
     """Migrate the database and say where it is."""
-    return f"schema at {await migrations.upgrade(database_url)}"
+    return f"schema at {await schema.upgrade(database_url)}"
 
 
-def open_rollouts(database_url: str) -> RolloutStore:
-    """Return where rollouts are kept."""
-    return PostgresRolloutStore(database_url, timeout_seconds=REGISTRY_SECONDS)
+def open_session(database_url: str) -> Session:
+    """Return the session with the demo's own stores."""
+    return Session(database_url, timeout_seconds=DATABASE_SECONDS)
 
 
 async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> str:
     """Make a key for what the demo shows, end those of its earlier starts, and return what callers send."""
-    registry = PostgresRegistry(database_url, timeout_seconds=REGISTRY_SECONDS)
-    try:
+    async with open_session(database_url) as session:
+        registry = session.registry
         for earlier in await registry.list_keys():
             if (earlier.created_by, earlier.note) == (ORIGIN.actor, KEY_NOTE) and earlier.revoked_at is None:
                 await registry.revoke_key(earlier.id)
         return (await create_key(registry, scopes, KEY_NOTE, ORIGIN.actor)).credential
-    finally:
-        await registry.close()
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
@@ -60,8 +56,8 @@ async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
 
     Policies are made where there is none; a later start leaves what people made of them.
     """
-    registry = PostgresRegistry(database_url, timeout_seconds=REGISTRY_SECONDS)
-    try:
+    async with open_session(database_url) as session:
+        registry = session.registry
         known = {(model.model_name, model.policy is not None) for model in await registry.list_models()}
         for version in VERSIONS:
             await _register(registry, version, endpoints_of(version, targets))
@@ -69,8 +65,6 @@ async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
             if (policy.model_name, True) not in known:
                 await _set_first(registry, policy)
         return await _standing(registry)
-    finally:
-        await registry.close()
 
 
 async def _register(registry: Registry, served: ServedVersion, endpoints: tuple[str, ...]) -> None:

@@ -21,7 +21,6 @@ from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY, UNTOUCHED, Standing
 from understudy.errors import RegistryUnavailable
-from understudy.ports.rollout_store import RolloutStore
 
 WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 8080, 9090, 9091
 TICK_SECONDS = 1
@@ -277,12 +276,6 @@ _NO_FILES = {f"{name}_FILE": None for name in ("DATABASE_URL", "REDIS_URL", "UND
 """What the demo itself gives its processes must not come from a file as well."""
 _REGISTRATION = "understudy.entrypoints.demo.registration"
 """Imported in a thread while the processes start: SQLAlchemy and alembic take a second."""
-
-
-def rollouts_of(demo: Demo) -> RolloutStore:
-    """Return where the rollouts of a demo that stands are kept."""
-    store: RolloutStore = import_module(_REGISTRATION).open_rollouts(demo.database_url)
-    return store
 
 
 async def _started(server: EmbeddedPostgres | EmbeddedValkey, stack: AsyncExitStack) -> str:

@@ -66,6 +66,8 @@ POLICIES = (
     FirstPolicy("visits", champion=1, shadow=4),
     FirstPolicy("digits", champion=1),
 )
+DATABASE_SECONDS = 10.0
+"""Longest time of one statement of the demo's own."""
 ACTS_MODEL = "visits"
 ACTS = (
     Act("3", "bad on purpose: 40 ms slower, and 8 % of its calls fail"),

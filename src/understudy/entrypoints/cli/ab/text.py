@@ -8,7 +8,7 @@ from rich.text import Text
 from understudy.core.durations import duration_words
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts
+from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
 from understudy.entrypoints.cli.shared.times import day_of
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
 from understudy.experiments.ab_report import AbReport, NoAnswer
@@ -22,8 +22,7 @@ _STYLES = {
     AbState.NO_DIFFERENCE: "bold",
     AbState.INVALID: "bold red",
 }
-_MINUS = "\N{MINUS SIGN}"
-DIFFERENCE = f"B {_MINUS} A"
+DIFFERENCE = f"B {MINUS} A"
 _TINY = 0.001
 
 
@@ -195,7 +194,7 @@ def _score_rows(report: AbReport) -> list[Row]:
     if report.scores is None or report.scores.ranks is None:
         return []
     found = report.scores.ranks
-    distance = "" if found.cohens_d is None else f"Cohen d {found.cohens_d:.2f}".replace("-", _MINUS)
+    distance = "" if found.cohens_d is None else f"Cohen d {found.cohens_d:.2f}".replace("-", MINUS)
     a, b = (f"{mean:.3f} ± {sd:.2f}" for mean, sd in ((found.mean_a, found.sd_a), (found.mean_b, found.sd_b)))
     return [("mean score ± sd", a, b, distance)]
 
@@ -210,7 +209,7 @@ def _rank_rows(report: AbReport, metric: str) -> list[Row]:
         ("pairs that B wins", "", "", f"{100 * found.win_ratio_b:.1f} %"),
     ]
     if found.cohens_d is not None:
-        rows.append((f"Cohen d of {metric}", "", "", f"{found.cohens_d:.2f}".replace("-", _MINUS)))
+        rows.append((f"Cohen d of {metric}", "", "", f"{found.cohens_d:.2f}".replace("-", MINUS)))
     return rows
 
 
@@ -222,7 +221,7 @@ def decimals_for(reach: float, *, is_share: bool) -> int:
 
 def signed(value: float, report: AbReport, decimals: int) -> str:
     """Return a difference with its sign; in points for a share."""
-    return f"{value * (100 if report.is_share else 1):+,.{decimals}f}".replace("-", _MINUS)
+    return f"{value * (100 if report.is_share else 1):+,.{decimals}f}".replace("-", MINUS)
 
 
 def difference_words(value: float, report: AbReport, decimals: int) -> str:
@@ -236,7 +235,7 @@ def _unit(report: AbReport) -> str:
 
 def _value(value: float, report: AbReport, decimals: int) -> str:
     text = f"{value * 100:,.{max(decimals, 1)}f} %" if report.is_share else f"{value:,.{max(decimals, 1)}f}"
-    return text.replace("-", _MINUS)
+    return text.replace("-", MINUS)
 
 
 def _days(days: int | None, sizes: AbSizes) -> str:

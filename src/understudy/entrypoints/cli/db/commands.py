@@ -8,21 +8,26 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from understudy.adapters import migrations
-from understudy.adapters.migrations.bounds import PATIENCE, Patience
-from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
-from understudy.adapters.migrations.preflight import examine_database
-from understudy.adapters.postgres.partitions import MAX_MONTHS_AHEAD, ensure_partitions
+from understudy.bootstrap.psql import find_psql
+from understudy.bootstrap.schema import (
+    LOCK_SECONDS,
+    MAX_MONTHS_AHEAD,
+    STATEMENT_SECONDS,
+    Patience,
+    downgrade_schema,
+    examine_schema,
+    known_revisions,
+    make_partitions,
+    upgrade_schema,
+)
 from understudy.entrypoints.cli.db.archive import archive
-from understudy.entrypoints.cli.db.sql_prompt import find_psql, prompt_call, run_prompt
+from understudy.entrypoints.cli.db.sql_prompt import prompt_call, run_prompt
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.lifecycle.database_fitness import Needs, judge_fitness
-from understudy.lifecycle.server_findings import Finding, State, judge_roles
-from understudy.settings import Settings
+from understudy.lifecycle.server_findings import State, judge_roles
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,16 +46,15 @@ StatementSeconds = Annotated[float, typer.Option(min=1, max=110, help="Longest t
 @app.command()
 def upgrade(
     *,
-    lock_seconds: LockSeconds = PATIENCE.lock_seconds,
-    statement_seconds: StatementSeconds = PATIENCE.statement_seconds,
+    lock_seconds: LockSeconds = LOCK_SECONDS,
+    statement_seconds: StatementSeconds = STATEMENT_SECONDS,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the schema to the one that this version needs; does nothing when it is there."""
     database_url = settings_with_demo().database_url.get_secret_value()
     patience = Patience(lock_seconds, statement_seconds)
-    before = asyncio.run(migrations.current_revision(database_url))
-    after = migrations.head() if dry_run else asyncio.run(migrations.upgrade(database_url, patience=patience))
+    before, after, missing = asyncio.run(upgrade_schema(database_url, patience, dry_run=dry_run))
     document = {"before": before, "after": after, "dry_run": dry_run, "changed": before != after and not dry_run}
     if before == after:
         text = f"✔ schema at {after} already"
@@ -58,7 +62,6 @@ def upgrade(
         text = f"Would upgrade the schema from {before or 'nothing'} to {after}; nothing was changed."
     else:
         text = f"✔ schema upgraded from {before or 'nothing'} to {after}"
-    missing = () if dry_run else asyncio.run(migrations.roles_without_rights(database_url))
     show({**document, "roles_without_rights": missing}, text, *_about_roles(missing), as_json=as_json)
 
 
@@ -71,22 +74,19 @@ def downgrade(
     lose_data: Annotated[
         bool, typer.Option("--lose-data", help="Delete what the older schema has no place for.")
     ] = False,
-    lock_seconds: LockSeconds = PATIENCE.lock_seconds,
-    statement_seconds: StatementSeconds = PATIENCE.statement_seconds,
+    lock_seconds: LockSeconds = LOCK_SECONDS,
+    statement_seconds: StatementSeconds = STATEMENT_SECONDS,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Take migrations back; refuses when that would delete data. A release runs on the next one's schema: keep it."""
-    if revision not in (*migrations.revisions(), "base"):
-        known = ", ".join(migrations.revisions())
+    if revision not in (*known_revisions(), "base"):
+        known = ", ".join(known_revisions())
         raise CommandRefused(ExitCode.USAGE, f"there is no revision {revision}", f"There are: {known}, and base.")
     database_url = settings_with_demo().database_url.get_secret_value()
-    before = asyncio.run(migrations.current_revision(database_url))
-    losses = asyncio.run(migrations.losses_below(database_url, revision))
-    if not dry_run:
-        patience = Patience(lock_seconds, statement_seconds)
-        asyncio.run(migrations.downgrade(database_url, revision, lose_data=lose_data, patience=patience))
-    after = before if dry_run else asyncio.run(migrations.current_revision(database_url))
+    patience = Patience(lock_seconds, statement_seconds)
+    work = downgrade_schema(database_url, revision, patience, lose_data=lose_data, dry_run=dry_run)
+    before, after, losses = asyncio.run(work)
     document = {"before": before, "after": after, "dry_run": dry_run, "changed": before != after, "losses": losses}
     lost = f"deletes {', '.join(losses)}" if losses else "deletes nothing"
     text = (
@@ -100,33 +100,17 @@ def downgrade(
 @app.command()
 def check(*, as_json: AsJson = False) -> None:
     """Say whether this release can run on the database, and where not; leaves with 1 for a problem."""
-    settings = settings_with_demo()
-    revision, without_rights, findings = asyncio.run(_examine(settings))
+    examined = asyncio.run(examine_schema(settings_with_demo()))
+    findings = examined.findings
     problems = sum(finding.state is State.PROBLEM for finding in findings)
     document = {
-        "revision": revision,
-        "needed_revision": migrations.head(),
-        "roles_without_rights": without_rights,
+        **examined._asdict(),
         "findings": [finding._asdict() for finding in findings],
         "problems": problems,
         "warnings": sum(finding.state is State.WARNING for finding in findings),
     }
     show(document, findings_table(findings), findings_verdict(findings), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)
-
-
-async def _examine(settings: Settings) -> tuple[str | None, Sequence[str], list[Finding]]:
-    database_url = settings.database_url.get_secret_value()
-    revision = await migrations.current_revision(database_url)
-    without_rights = await migrations.roles_without_rights(database_url) if revision else ()
-    look = await examine_database(
-        database_url,
-        revision=revision,
-        roles=migrations.ROLES,
-        timeout_seconds=settings.database_timeout_seconds,
-    )
-    needs = Needs(migrations.head(), migrations.revisions(), NEEDED_OBJECTS, migrations.ROLES)
-    return revision, without_rights, judge_fitness(look, needs)
 
 
 @app.command()
@@ -137,15 +121,7 @@ def partitions(
     as_json: AsJson = False,
 ) -> None:
     """Make the monthly partitions of PredictionLog that are missing; does nothing when they are there."""
-    settings = settings_with_demo()
-    made = asyncio.run(
-        ensure_partitions(
-            settings.database_url.get_secret_value(),
-            months_ahead,
-            timeout_seconds=settings.database_timeout_seconds,
-            dry_run=dry_run,
-        )
-    )
+    made = asyncio.run(make_partitions(settings_with_demo(), months_ahead, dry_run=dry_run))
     text = f"Would make {made} partitions; nothing was changed." if dry_run else f"✔ {made} partitions made"
     document = {"made": 0 if dry_run else made, "missing": made, "months_ahead": months_ahead, "dry_run": dry_run}
     show(document, text if made else f"✔ partitions for {months_ahead} months ahead are there already", as_json=as_json)

@@ -1,12 +1,10 @@
 """``psql``, the machine's own or the one that comes with the embedded Postgres, told where the registry is."""
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from understudy.adapters.embedded.installations import find_installations
 from understudy.entrypoints.cli.shared.errors import ExitCode
 
 _LOST_CONNECTION = 2
@@ -17,14 +15,6 @@ class PromptCall(NamedTuple):
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
-
-
-def find_psql() -> str | None:
-    """Return a SQL prompt: the machine's, else the one beside the embedded Postgres."""
-    if shutil.which("psql"):
-        return "psql"
-    found = (installation.binary("psql") for installation in find_installations() if installation.packaged)
-    return next((path for path in found if shutil.which(path)), None)
 
 
 def prompt_call(psql: str, database_url: str, arguments: Sequence[str]) -> PromptCall:

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.demo.screen import Scene
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -17,9 +18,9 @@ from understudy.entrypoints.cli.shared.rendering import advice_console, data_con
 from understudy.entrypoints.demo.first_call import first_prediction
 from understudy.entrypoints.demo.processes import Child, ending, watch_children
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo, rollouts_of
+from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo
 from understudy.entrypoints.demo.show import acts_of, play
-from understudy.entrypoints.demo.topology import Act
+from understudy.entrypoints.demo.topology import DATABASE_SECONDS, Act
 from understudy.entrypoints.demo.traffic import Traffic
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
@@ -134,8 +135,9 @@ def _acts(demo: Demo, wish: _Wish) -> Sequence[Act]:
 
 async def _show(demo: Demo, scene: Scene, acts: Sequence[Act]) -> None:
     try:
-        async for moment in play(rollouts_of(demo), acts):
-            scene.tell(moment)
+        async with Session(demo.database_url, timeout_seconds=DATABASE_SECONDS) as session:
+            async for moment in play(session.rollouts, acts):
+                scene.tell(moment)
     except UnderstudyError as problem:
         scene.refuse(problem)
     else:

@@ -15,15 +15,14 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
+from understudy.bootstrap.psql import find_psql
 from understudy.core.canary.decision import Verdict
-from understudy.entrypoints.cli.db.sql_prompt import find_psql
-from understudy.entrypoints.cli.rollout.event_text import (
+from understudy.entrypoints.cli.shared.event_text import (
     INDENT,
     WIDTH,
     event_text,
     evidence_table,
     ladder_line,
-    opening,
 )
 from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
 from understudy.entrypoints.demo.run import WANTED_PORT, Demo
@@ -145,6 +144,15 @@ class Scene:
     def _print(self, text: Text) -> None:
         # Soft: a command that the terminal cuts into lines could not be copied.
         self._console.print(text, soft_wrap=True)
+
+
+def opening(moment: Moment) -> Text:
+    """Return who is rolled out against whom, and what is to be known about it."""
+    state = moment.view.record.state
+    text = Text(
+        f"Rollout {moment.view.record.id}: version {state.challenger} against champion {state.champion}\n", "bold"
+    )
+    return text.append(f"{' ' * INDENT}{moment.act.what}", "dim")
 
 
 def plan_words(acts: Sequence[Act]) -> str:

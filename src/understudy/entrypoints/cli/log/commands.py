@@ -15,14 +15,13 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from understudy.adapters.archive.open import archive_extra
-from understudy.bootstrap.archive import gather_log
+from understudy.bootstrap.archive import gather_log, load_log_query
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advice_console, advise, nothing_as, show
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
-from understudy.ports.log_archive import LogFiles, WantedRows
+from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
 from understudy.settings import Settings
 
 app = typer.Typer(
@@ -56,19 +55,18 @@ def query(
         _END if until is None else moment_of(until, now, "--until"),
         tuple(model) if model else None,
     )
-    with archive_extra():
-        from understudy.adapters.archive import duckdb_log  # noqa: PLC0415 - its library is an extra
+    open_log = load_log_query()
     with tempfile.TemporaryDirectory(prefix="understudy-query-") as folder:
         gathered = asyncio.run(_gather(settings, Path(folder), wanted))
         try:
-            with duckdb_log.open_log(gathered, Path(folder), wanted) as log:
+            with open_log(gathered, Path(folder), wanted) as log:
                 rows = log.count()
                 asked = log.ask(sql)
                 if as_csv:
                     _print_csv(asked.columns, asked.rows)
                 else:
                     _print_rows(asked.columns, list(islice(asked.rows, limit + 1)), limit, rows, as_json=as_json)
-        except duckdb_log.QueryRefused as problem:
+        except QueryRefused as problem:
             raise CommandRefused(ExitCode.USAGE, str(problem), _EXAMPLE) from None
     advise(f"{rows.live:,} live rows and {rows.archived:,} archived ones could be seen")
 

@@ -12,8 +12,7 @@ from understudy.core.durations import duration_words
 from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, ReplayState
 from understudy.core.experiments.shadow_comparison import DEFAULT_THRESHOLD
-from understudy.entrypoints.cli.shadow.text import signed
-from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.ports.registry import STAGING
 

@@ -10,7 +10,7 @@ from understudy.core.canary.decision import Evidence
 from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import Looked, rows_of
-from understudy.entrypoints.cli.rollout.event_text import evidence_words, state_words
+from understudy.entrypoints.cli.shared.event_text import evidence_words, state_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -5,9 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
 from rich.live import Live
 from rich.text import Text
@@ -19,7 +18,7 @@ from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import portrait
-from understudy.entrypoints.cli.rollout.text import end_words, listing, prepared_text, replay_lines
+from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
 from understudy.entrypoints.cli.shared.actor import origin_of_command, this_person
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
@@ -36,6 +35,7 @@ from understudy.entrypoints.cli.shared.options import (
 )
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
+from understudy.entrypoints.cli.shared.rollout_plan import PlanSource, VersionName, plan_source_of, prepared_text
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
@@ -60,11 +60,6 @@ SALT_BYTES = 4
 HISTORY_SECONDS = 2.0
 """Longest wait for what the log adds to a status that is there without it."""
 
-VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
-PlanSource = Annotated[
-    str | None,
-    typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
-]
 Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
 RolloutId = Annotated[
     int | None, typer.Argument(metavar="[ID]", min=1, max=2**63 - 1, help="By default the model's newest one.")
@@ -279,25 +274,6 @@ def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> No
 
 async def _prepared(session: Session, model: str, version: str, plan: str | None) -> Prepared:
     return await prepare(session.registry, session.windows, model, version, plan_source_of(plan), now=time.time())
-
-
-def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
-    """Return what ``--plan`` says: a name or weights as they are, a file's JSON object.
-
-    Raises:
-        CommandRefused: The file cannot be read, or holds no object.
-    """
-    if plan is None or not plan.startswith("@"):
-        return plan
-    try:
-        document = orjson.loads(Path(plan[1:]).read_bytes())
-    except (OSError, orjson.JSONDecodeError) as problem:
-        raise CommandRefused(
-            ExitCode.USAGE, f"--plan: {problem}", "Name a file with a JSON object: --plan @plan.json"
-        ) from None
-    if not isinstance(document, dict):
-        raise CommandRefused(ExitCode.USAGE, f"--plan: {plan[1:]} holds no JSON object", "See docs/reference/cli.md.")
-    return document
 
 
 def _exit_code(view: RolloutView) -> ExitCode:

@@ -12,8 +12,8 @@ from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Point, Tone
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
-from understudy.entrypoints.cli.rollout.event_text import state_words
 from understudy.entrypoints.cli.rollout.status import evidence_of, ladder_cells, sentence_of, sides_of
+from understudy.entrypoints.cli.shared.event_text import state_words
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR

@@ -15,8 +15,8 @@ from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import live_words, stale_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table
-from understudy.entrypoints.cli.rollout.event_text import event_text
 from understudy.entrypoints.cli.rollout.text import STYLES
+from understudy.entrypoints.cli.shared.event_text import event_text
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord

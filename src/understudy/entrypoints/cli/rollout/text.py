@@ -1,6 +1,5 @@
 """How rollouts look on a terminal."""
 
-import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -8,14 +7,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
-from understudy.core.durations import duration_words
 from understudy.core.rollout.state import Phase
-from understudy.entrypoints.cli.rollout.event_text import clock
-from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.event_text import clock
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.replay import Damage, Replay
-from understudy.rollout.start import Prepared
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
 _VERDICTS = {
@@ -24,44 +20,6 @@ _VERDICTS = {
     Verdict.INVALID: ("✖", "bold yellow"),
     Verdict.HOLD: ("…", "dim"),
 }
-
-
-def prepared_text(
-    prepared: Prepared, record: RolloutRecord | None = None, *, asked_plan: str | None = None
-) -> list[RenderableType]:
-    """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
-    model = prepared.champion.model_name
-    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.risk}"
-    columns = [
-        Column("step", right=True),
-        Column("at least"),
-        Column("requests", right=True),
-        Column("at today's traffic"),
-    ]
-    words = {step.weight_percent: step.words for step in prepared.forecast.steps}
-    rows = [
-        (
-            f"{step.weight_percent} %",
-            duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
-            f"{step.min_requests:,}" if step.min_requests else "-",
-            words.get(step.weight_percent, "becomes champion"),
-        )
-        for step in prepared.plan.steps
-    ]
-    head = Text(title, "bold")
-    start = ["understudy", "rollout", "start", model, prepared.challenger.version]
-    if asked_plan is not None:
-        start += ["--plan", asked_plan]
-    begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
-    if record is not None:
-        begun = [
-            Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
-            Text(f"→ understudy rollout watch {model}"),
-        ]
-    warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
-    if prepared.inputs.breaking and record is None:
-        begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
-    return [head, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
 
 
 def listing(found: Sequence[RolloutRecord]) -> RenderableType:

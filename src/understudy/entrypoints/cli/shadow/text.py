@@ -16,7 +16,7 @@ from understudy.core.experiments.shadow_comparison import (
     ShadowReport,
     ShadowState,
 )
-from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 from understudy.ports.experiment_log import LoggedPair
 
@@ -24,7 +24,6 @@ Label = Callable[[int], str]
 Row = tuple[str, str, str, str]
 _WHY_FAILED = "SELECT error_code, count(*) FROM predictionlog WHERE role = 'shadow' GROUP BY ALL"
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_MINUS = "\N{MINUS SIGN}"
 
 
 def report_texts(found: ShadowFinding, model_name: str, threshold: float, label: Label) -> list[Any]:
@@ -114,11 +113,6 @@ def sparkline(cells: Sequence[int]) -> str:
     """Return a count for each cell as a bar; a cell that holds something is never the lowest one."""
     highest = max(cells, default=0) or 1
     return "".join(_BLOCKS[0] if not count else _BLOCKS[max(1, round(count / highest * 7))] for count in cells)
-
-
-def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+.{decimals}f}".replace("-", _MINUS)
 
 
 def _difference(pair: LoggedPair) -> float:

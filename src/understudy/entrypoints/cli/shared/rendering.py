@@ -19,6 +19,7 @@ from rich.text import Text
 
 from understudy.entrypoints.documents.json_text import json_text
 
+MINUS = "\N{MINUS SIGN}"
 _GAP = 2
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Only the rule under the head: four lines of four characters each for rich, of which it uses the third.
@@ -146,6 +147,11 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit} ago"
     return f"{seconds} s ago"
+
+
+def signed(value: float, decimals: int) -> str:
+    """Return a difference with its sign."""
+    return f"{value:+.{decimals}f}".replace("-", MINUS)
 
 
 def nothing_as(value: object, placeholder: str = "-") -> str:

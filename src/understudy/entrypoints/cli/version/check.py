@@ -105,8 +105,11 @@ async def checked(settings: Settings, asked: Asked) -> Checked:
     except SchemaInvalid as problem:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
     compared, inputs = _compare_inputs(asked, version)
+    # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
+    from understudy.bootstrap.backends import try_version  # noqa: PLC0415
+
     try:
-        servers, result = await _call(settings, version)
+        servers, result = await try_version(settings, version)
     except BackendUnavailable as problem:
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
@@ -126,26 +129,6 @@ def _compare_inputs(asked: Asked, version: ModelVersion) -> tuple[Finding, Input
     names = Names(f"version {against.version}", f"version {version.version}")
     found = differences_of(before, version.input_schema, names)
     return judge_inputs(against.version, version.version, found), found
-
-
-async def _call(settings: Settings, version: ModelVersion) -> tuple[tuple[ServerSeen, ...], WarmUpResult | None]:
-    """Ask each model server whether it serves the version, and if one does, make the example calls of a warm-up.
-
-    Raises:
-        BackendUnavailable: This process cannot call them at all: for want of a token or of a file.
-    """
-    # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
-    from understudy.adapters.model_servers.connect import examine  # noqa: PLC0415 - see above
-    from understudy.bootstrap.backends import connector_of  # noqa: PLC0415 - see above
-    from understudy.rollout.warm_up import READY_SECONDS, warm_up  # noqa: PLC0415 - see above
-
-    backend = connector_of(settings)(version)
-    try:
-        servers = await examine(backend, READY_SECONDS)
-        serves = any(not server.problem for server in servers)
-        return servers, await warm_up(version, backend) if serves else None
-    finally:
-        await backend.close()
 
 
 def check_document(found: Checked) -> dict[str, Any]:

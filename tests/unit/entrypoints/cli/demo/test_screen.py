@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from understudy.entrypoints.cli.db.sql_prompt import find_psql
+from understudy.bootstrap.psql import find_psql
 from understudy.entrypoints.cli.demo.screen import Scene, challenger_to_try, curl_command, next_commands
-from understudy.entrypoints.cli.rollout.event_text import WIDTH
+from understudy.entrypoints.cli.shared.event_text import WIDTH
 from understudy.entrypoints.demo.first_call import first_request
 from understudy.entrypoints.demo.run import Demo
 from understudy.entrypoints.demo.topology import (

@@ -1,4 +1,4 @@
-"""What the demo says about the rollouts of its show: events, the evidence of a rollback, and the steps."""
+"""A rollout's events as people read them, the evidence of a rollback, and the steps."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -12,7 +12,6 @@ from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.demo.show import Moment
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
 
 WIDTH, INDENT = 78, 10
@@ -30,15 +29,6 @@ _STATES = {
     CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
 }
 _MAX_EVIDENCE = 1_000_000
-
-
-def opening(moment: Moment) -> Text:
-    """Return who is rolled out against whom, and what is to be known about it."""
-    state = moment.view.record.state
-    text = Text(
-        f"Rollout {moment.view.record.id}: version {state.challenger} against champion {state.champion}\n", "bold"
-    )
-    return text.append(f"{' ' * INDENT}{moment.act.what}", "dim")
 
 
 def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> Text:

@@ -1,0 +1,80 @@
+"""The plan of a rollout: the option that names it, and what it comes to at today's traffic."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from understudy.core.durations import duration_words
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.ports.rollout_store import RolloutRecord
+from understudy.rollout.start import Prepared
+
+VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
+PlanSource = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
+]
+
+
+def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
+    """Return what ``--plan`` says: a name or weights as they are, a file's JSON object.
+
+    Raises:
+        CommandRefused: The file cannot be read, or holds no object.
+    """
+    if plan is None or not plan.startswith("@"):
+        return plan
+    try:
+        document = orjson.loads(Path(plan[1:]).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as problem:
+        raise CommandRefused(
+            ExitCode.USAGE, f"--plan: {problem}", "Name a file with a JSON object: --plan @plan.json"
+        ) from None
+    if not isinstance(document, dict):
+        raise CommandRefused(ExitCode.USAGE, f"--plan: {plan[1:]} holds no JSON object", "See docs/reference/cli.md.")
+    return document
+
+
+def prepared_text(
+    prepared: Prepared, record: RolloutRecord | None = None, *, asked_plan: str | None = None
+) -> list[RenderableType]:
+    """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
+    model = prepared.champion.model_name
+    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.risk}"
+    columns = [
+        Column("step", right=True),
+        Column("at least"),
+        Column("requests", right=True),
+        Column("at today's traffic"),
+    ]
+    words = {step.weight_percent: step.words for step in prepared.forecast.steps}
+    rows = [
+        (
+            f"{step.weight_percent} %",
+            duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
+            f"{step.min_requests:,}" if step.min_requests else "-",
+            words.get(step.weight_percent, "becomes champion"),
+        )
+        for step in prepared.plan.steps
+    ]
+    head = Text(title, "bold")
+    start = ["understudy", "rollout", "start", model, prepared.challenger.version]
+    if asked_plan is not None:
+        start += ["--plan", asked_plan]
+    begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
+    if record is not None:
+        begun = [
+            Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
+            Text(f"→ understudy rollout watch {model}"),
+        ]
+    warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    if prepared.inputs.breaking and record is None:
+        begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
+    return [head, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
