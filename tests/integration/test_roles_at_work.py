@@ -22,7 +22,7 @@ from understudy.adapters.postgres.registry import PostgresRegistry
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.bootstrap.monitor import open_monitor
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Command, Observation, Order, WarmUpResult
+from understudy.core.rollout.state import Command, CommandKind, Observation, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.lifecycle.registry import create_key
@@ -263,7 +263,7 @@ async def test_a_rollout_that_an_engineer_starts_is_advanced_and_rolled_back_by_
     epoch = await lease.take_or_renew("m")
 
     record = await engineer.start(NewRollout("visits", "2", NAMED_PLANS["default"], "salt", 12_000), ORIGIN)
-    for seen in ({"warm_up": WarmUpResult(passed=True)}, {"command": Command(Order.ABORT, "dana", "it burns")}):
+    for seen in ({"warm_up": WarmUpResult(passed=True)}, {"command": Command(CommandKind.ABORT, "dana", "it burns")}):
         view = await monitor.view(record.id)
         step = next_step(view.record.state, Observation(now=view.read_at, policy=view.policy, **seen))
         assert await monitor.apply(view, step, NewRolloutEvent("monitor"), epoch=epoch)

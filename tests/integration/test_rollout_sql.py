@@ -9,10 +9,10 @@ from rollout_world import insert_rollout, two_versions
 
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Command, Order
+from understudy.core.rollout.state import Command, CommandKind
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout
-from understudy.rollout.commands import give_order
+from understudy.rollout.commands import apply_command
 
 ORIGIN = Origin("dana", "cli")
 STEPS = """'{"steps": [{"weight_percent": 2, "dwell_seconds": 0, "min_requests": 0}]}'"""
@@ -118,8 +118,8 @@ async def test_the_hint_names_what_ends_a_rollout(database, open_id):
 
 
 async def test_what_the_product_writes_passes_and_a_finished_rollout_may_go(database, store, open_id):
-    for order in (Order.PAUSE, Order.RESUME, Order.ABORT):
-        await give_order(store, open_id, Command(order, "kim"))
+    for kind in (CommandKind.PAUSE, CommandKind.RESUME, CommandKind.ABORT):
+        await apply_command(store, open_id, Command(kind, "kim"))
 
     row = await database.fetchrow("SELECT phase, finished_at FROM Rollout")
     await database.execute("DELETE FROM Rollout")

@@ -14,8 +14,8 @@ from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import (
     Command,
+    CommandKind,
     Observation,
-    Order,
     Phase,
     Transition,
     WarmUpResult,
@@ -25,7 +25,7 @@ from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
-from understudy.rollout.commands import give_order
+from understudy.rollout.commands import apply_command
 from understudy.rollout.propagation import wait_for_proxies
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
@@ -81,7 +81,7 @@ async def policy_of(world: World) -> dict[str, Any]:
 async def promoted(world: World) -> RolloutView:
     view = await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
     while view.record.state.phase is Phase.PROGRESSING:
-        view = await moved_on(world, view, command=Command(Order.PROMOTE, "dana"))
+        view = await moved_on(world, view, command=Command(CommandKind.PROMOTE, "dana"))
     return view
 
 
@@ -459,7 +459,7 @@ async def test_an_old_champion_that_is_shown_calls_as_a_shadow_comes_back_all_th
     if way == "sql":
         await world.database.execute("SELECT understudy_rollback('churn')")
     elif way == "abort":
-        await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+        await apply_command(world.store, view.record.id, Command(CommandKind.ABORT, "kim"))
     else:
         await moved_on(world, view, decision_after_promotion=Decision(Verdict.ROLL_BACK, "errors"))
 
@@ -475,7 +475,7 @@ async def test_an_old_champion_is_not_retired_by_hand_while_it_is_kept_warm(worl
     with pytest.raises(asyncpg.CheckViolationError, match="is kept warm by rollout"):
         await world.database.execute(retire)
 
-    await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+    await apply_command(world.store, view.record.id, Command(CommandKind.ABORT, "kim"))
     await world.database.execute(
         "UPDATE ServingPolicy SET champion_version = challenger_version, challenger_version = NULL"
     )
@@ -500,7 +500,7 @@ async def test_the_end_of_a_rollout_deals_nobody_elses_entities_out_anew(world, 
     )
     await world.database.execute(f"UPDATE ServingPolicy SET {by_hand}")
 
-    await give_order(world.store, view.record.id, Command(Order.ABORT, "kim"))
+    await apply_command(world.store, view.record.id, Command(CommandKind.ABORT, "kim"))
 
     assert (await policy_of(world))["salt"] == salt
     assert (await policy_of(world))["rollout_id"] is None

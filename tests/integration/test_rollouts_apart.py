@@ -13,13 +13,13 @@ from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.plan_reader import read_plan
-from understudy.core.rollout.state import Command, Order, WarmUpResult
+from understudy.core.rollout.state import Command, CommandKind, WarmUpResult
 from understudy.core.statistics.difference import Difference
 from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutView
-from understudy.rollout.commands import give_order
+from understudy.rollout.commands import apply_command
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.outcome_check import OutcomeGuard
 
@@ -133,7 +133,7 @@ async def test_an_order_ends_the_incident_that_people_were_told_of(monitor):
     await monitor.tick()
     before = await monitor.told()
 
-    await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    await apply_command(monitor.store, churn, Command(CommandKind.RESUME, "kim"))
     await monitor.tick()
     await monitor.tick()
 
@@ -141,21 +141,21 @@ async def test_an_order_ends_the_incident_that_people_were_told_of(monitor):
     assert await monitor.told() == [*before, ("rollout_needs_human", "resolve")]
 
 
-@pytest.mark.parametrize("order", [Order.PAUSE, Order.RESUME, Order.PROMOTE])
-async def test_an_order_swallows_no_page_for_a_change_that_nobody_was_told_of(monitor, order):
+@pytest.mark.parametrize("kind", [CommandKind.PAUSE, CommandKind.RESUME, CommandKind.PROMOTE])
+async def test_a_command_swallows_no_page_for_a_change_that_was_not_alerted_yet(monitor, kind):
     churn = await monitor.start("churn")
     await monitor.tick()
     await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 30")
     before = await monitor.store.view(churn)
 
-    said = await give_order(monitor.store, churn, Command(order, "kim"))
+    said = await apply_command(monitor.store, churn, Command(kind, "kim"))
     after = await monitor.store.view(churn)
     await monitor.tick()
 
     assert said.event.startswith(
         "not carried out, the monitor acts first: somebody else changed the policy: generation"
     )
-    assert said.event.endswith("; give the order again after its next look, or abort")
+    assert said.event.endswith("; give the command again after its next tick, or abort")
     assert (after.record.revision, after.record.state) == (before.record.revision, before.record.state)
     assert await monitor.told() == [("rollout_needs_human", "trigger")]
 
@@ -165,7 +165,7 @@ async def test_an_order_swallows_no_page_for_a_step_whose_time_is_over(monitor):
     await monitor.tick()
     await monitor.database.execute("UPDATE Rollout SET state = jsonb_set(state, '{limit_from}', '1.0')")
 
-    said = await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    said = await apply_command(monitor.store, churn, Command(CommandKind.RESUME, "kim"))
     before = await monitor.told()
     await monitor.tick()
 
@@ -177,10 +177,10 @@ async def test_an_order_swallows_no_page_for_a_step_whose_time_is_over(monitor):
 async def test_a_paused_rollout_that_is_ended_by_hand_is_ended_by_the_monitor_and_not_by_an_order(monitor):
     churn = await monitor.start("churn")
     await monitor.tick()
-    await give_order(monitor.store, churn, Command(Order.PAUSE, "kim"))
+    await apply_command(monitor.store, churn, Command(CommandKind.PAUSE, "kim"))
     await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 0")
 
-    said = await give_order(monitor.store, churn, Command(Order.RESUME, "kim"))
+    said = await apply_command(monitor.store, churn, Command(CommandKind.RESUME, "kim"))
     is_open = (await monitor.store.view(churn)).record.finished_at is None
     await monitor.tick()
 
@@ -195,7 +195,7 @@ async def test_a_rollout_that_is_aborted_while_it_waits_leaves_no_incident_behin
     await monitor.database.execute("UPDATE ServingPolicy SET challenger_weight = 30")
     await monitor.tick()
 
-    await give_order(monitor.store, churn, Command(Order.ABORT, "kim"))
+    await apply_command(monitor.store, churn, Command(CommandKind.ABORT, "kim"))
     await monitor.tick()
 
     assert await monitor.told() == [("rollout_needs_human", "trigger"), ("rollout_needs_human", "resolve")]
@@ -214,7 +214,7 @@ async def a_proxy(monitor: Monitor, instance: str, generation: int, seconds_ago:
 async def aborted(monitor: Monitor) -> int:
     churn = await monitor.start("churn")
     await monitor.tick()
-    await give_order(monitor.store, churn, Command(Order.ABORT, "kim"))
+    await apply_command(monitor.store, churn, Command(CommandKind.ABORT, "kim"))
     return churn
 
 
@@ -247,7 +247,7 @@ async def test_the_record_of_a_success_counts_no_calls_of_the_new_champion_as_le
     churn = await monitor.start("churn", keep_warm_seconds=0)
     await monitor.tick()
     while (view := await monitor.store.view(churn)).record.state.promoted_at is None:
-        await give_order(monitor.store, churn, Command(Order.PROMOTE, "kim"))
+        await apply_command(monitor.store, churn, Command(CommandKind.PROMOTE, "kim"))
     await a_proxy(monitor, "live:1", 1_000, 0)
     await monitor.database.execute(
         "UPDATE ProxyInstance SET in_flight = jsonb_build_object($1::text, 40)", str(view.record.challenger_id)
@@ -273,7 +273,7 @@ async def test_a_proxy_that_turns_stale_after_the_end_is_waited_for_as_long_as_a
     await monitor.tick()
 
     assert (before, await monitor.store.open_ids()) == ([churn], [])
-    assert "frozen:1, silent for" in (await monitor.store.events(churn))[-1].reason
+    assert "frozen:1, no report for" in (await monitor.store.events(churn))[-1].reason
 
 
 async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its_own(monitor):

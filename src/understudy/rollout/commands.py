@@ -1,10 +1,10 @@
-"""What a person says to a rollout: carried out at once, by the same state machine that the monitor asks."""
+"""Commands of operators to a rollout: carried out at once, by the same state machine that the monitor asks."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 from understudy.core.rollout.actions import WarmUp
-from understudy.core.rollout.state import Command, Observation, Order, Transition, WaitingFor
+from understudy.core.rollout.state import Command, CommandKind, Observation, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast
 from understudy.errors import GenerationMoved
@@ -12,67 +12,67 @@ from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, Rollou
 from understudy.rollout.status import view_of
 
 ATTEMPTS = 5
-"""The monitor may take a step in the same moment; then the order is asked again of what it left."""
+"""The monitor may take a step in the same moment; then the command is tried again on what it left."""
 
 
-class Ordered(NamedTuple):
-    """What an order came to: the rollout as it is now, whether it changed, and what there is to say."""
+class CommandResult(NamedTuple):
+    """The rollout after a command, whether it changed, and what happened."""
 
     view: RolloutView
     changed: bool
     event: str
 
 
-async def order(store: RolloutStore, model_name: str, rollout_id: int | None, command: Command) -> Ordered:
-    """Carry out an order to a rollout of a model, by default its newest one.
+async def run_command(store: RolloutStore, model_name: str, rollout_id: int | None, command: Command) -> CommandResult:
+    """Carry out a command to a rollout of a model, by default its newest one.
 
     Raises:
-        GenerationMoved: The rollout went on moving under the order; nothing was changed.
+        GenerationMoved: The rollout went on moving under the command; nothing was changed.
         NotRegistered: There is no such rollout, or it is another model's.
     """
     before = (await view_of(store, model_name, rollout_id)).record
-    said = await give_order(store, before.id, command)
+    transition = await apply_command(store, before.id, command)
     view = await store.view(before.id)
-    return Ordered(view, view.record.revision != before.revision, said.event)
+    return CommandResult(view, view.record.revision != before.revision, transition.event)
 
 
-async def give_order(store: RolloutStore, rollout_id: int, command: Command) -> Transition:
-    """Carry out an order and return what it came to; one that changes nothing returns the state as it is.
+async def apply_command(store: RolloutStore, rollout_id: int, command: Command) -> Transition:
+    """Carry out a command and return the transition; one that changes nothing returns the state as it is.
 
-    What the rollout would do without the order is the monitor's to do, which tells people of it: then nothing changes.
+    A step that the rollout would take without the command is left to the monitor, which sends its alerts.
 
     Raises:
-        GenerationMoved: The rollout went on moving under the order; nothing was changed.
+        GenerationMoved: The rollout went on moving under the command; nothing was changed.
         NotRegistered: There is no such rollout.
     """
     for _ in range(ATTEMPTS):
         view = await store.view(rollout_id)
-        observation = _seen(view, command)
+        observation = _observation(view, command)
         transition = next_step(view.record.state, observation)
-        # A warm-up is the monitor's to make, whatever was ordered meanwhile.
+        # Only the monitor makes a warm-up, whatever the command.
         acts = any(not isinstance(action, WarmUp) for action in transition.actions)
         if transition.state == abreast(view.record.state, view.policy) and not acts:
             return transition
         # A rollback that was decided and not carried out is what an abort asks for.
-        is_answer = transition != next_step(view.record.state, replace(observation, command=None))
-        if not is_answer and command.order is not Order.ABORT:
+        is_effect = transition != next_step(view.record.state, replace(observation, command=None))
+        if not is_effect and command.kind is not CommandKind.ABORT:
             return Transition(view.record.state, (), _left_to_the_monitor(transition))
         if await store.apply(view, transition, NewRolloutEvent(command.actor)):
             return transition
-    raise GenerationMoved(f"rollout {rollout_id} moved on while the order was given")
+    raise GenerationMoved(f"rollout {rollout_id} moved on while the command was carried out")
 
 
 def _left_to_the_monitor(transition: Transition) -> str:
-    """Say why an order was not carried out, and what to do."""
+    """Return why a command was not carried out, and what to do."""
     state = transition.state
-    # What a step still lacks is not said: without a look nobody knows.
+    # What a step still lacks takes an analysis to know, which only the monitor makes.
     is_late = state.waiting_for is WaitingFor.TIME
     why = f"the time of the step at {state.weight_percent} % is over" if is_late else transition.event
-    return f"not carried out, the monitor acts first: {why}; give the order again after its next look, or abort"
+    return f"not carried out, the monitor acts first: {why}; give the command again after its next tick, or abort"
 
 
-def _seen(view: RolloutView, command: Command) -> Observation:
-    # Without a look and without traffic nothing but the order can move the state machine.
+def _observation(view: RolloutView, command: Command) -> Observation:
+    # Without a decision and without traffic nothing but the command can move the state machine.
     return Observation(
         now=view.read_at,
         policy=view.policy,

@@ -257,7 +257,7 @@ class RolloutExecutor:
         events = await self._store.events(record.id)
         ended = next((event for event in events if event.phase == Phase.FAILED), None)
         if ended is not None and ended.actor != ACTOR:
-            self._gauges.count_rollback(record.state.model_name, Trigger.ORDER)
+            self._gauges.count_rollback(record.state.model_name, Trigger.COMMAND)
         if seconds is not None:
             self._gauges.took(record.state.model_name, seconds)
 

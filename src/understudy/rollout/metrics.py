@@ -22,16 +22,16 @@ STATES = {
 
 
 class Trigger(StrEnum):
-    """Who ended a rollout with the old champion."""
+    """What ended a rollout with the old champion."""
 
     CANARY = "canary"
     """The analysis, before the promotion."""
     AFTER_PROMOTION = "after_promotion"
     """The analysis, while the old champion was kept warm."""
     BY_HAND = "by_hand"
-    """Somebody who changed the policy."""
-    ORDER = "order"
-    """Somebody who aborted the rollout."""
+    """An operator who changed the policy."""
+    COMMAND = "order"
+    """An operator who aborted the rollout."""
 
 
 STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"

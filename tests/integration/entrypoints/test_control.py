@@ -20,7 +20,7 @@ from e2e.stack import a_stack, register, sql
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pydantic import SecretStr
 
-from understudy.core.rollout.state import Order
+from understudy.core.rollout.state import CommandKind
 from understudy.core.routing.access import Scope
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.api.authorization import ACCESS
@@ -593,12 +593,12 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
     found: dict[str, dict[str, str]] = defaultdict(dict)
     await sql(database_url, UNSERVED)
     place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
-    orders = [Asked(f"{order}Rollout", "POST", f"{place}:{order}") for order in Order]
+    commands = [Asked(f"{kind}Rollout", "POST", f"{place}:{kind}") for kind in CommandKind]
     calls = [
         Asked("startRollout", "POST", f"{VISITS}/rollouts", START),
         Asked("listRollouts", "GET", f"{VISITS}/rollouts"),
         Asked("getRollout", "GET", place),
-        *orders,
+        *commands,
         Asked("rollBack", "POST", f"{VISITS}:rollback"),
         Asked("getPolicy", "GET", f"{VISITS}/policy"),
         Asked("changePolicy", "PATCH", f"{VISITS}/policy", {"fallback": False}, {"if-match": '"2"'}),

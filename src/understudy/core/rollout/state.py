@@ -33,7 +33,7 @@ class WaitingFor(StrEnum):
     """Why a rollout waits for a person."""
 
     PAUSE = "pause"
-    """A person said so."""
+    """An operator paused it."""
     CONFLICT = "conflict"
     """Somebody else changed the policy."""
     TIME = "time"
@@ -50,11 +50,11 @@ WAITING_ALERTS = {
     WaitingFor.SPLIT: AlertKind.SAMPLE_RATIO_MISMATCH,
     WaitingFor.WARM_UP: AlertKind.ROLLOUT_NEEDS_HUMAN,
 }
-"""Whoever paused it knows."""
+"""None for a pause: the operator who gave it knows of it."""
 
 
-class Order(StrEnum):
-    """What a person can say to a rollout."""
+class CommandKind(StrEnum):
+    """What an operator can tell a rollout."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -64,9 +64,9 @@ class Order(StrEnum):
 
 
 class Command(NamedTuple):
-    """An order, who gave it, and why."""
+    """What an operator tells a rollout, with the operator and the reason."""
 
-    order: Order
+    kind: CommandKind
     actor: str
     reason: str = ""
 

@@ -17,7 +17,7 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.plan import Strategy
-from understudy.core.rollout.state import Observation, Order, Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.state import CommandKind, Observation, Phase, RolloutState, Transition, WaitingFor
 from understudy.core.rollout.transitions import (
     abreast,
     action_to,
@@ -56,7 +56,7 @@ def _finished(state: RolloutState, observation: Observation) -> Transition | Non
 
 
 def _aborted(state: RolloutState, observation: Observation) -> Transition | None:
-    if observation.command is None or observation.command.order is not Order.ABORT:
+    if observation.command is None or observation.command.kind is not CommandKind.ABORT:
         return None
     return taken_back(state, observation.policy, f"aborted {_by(observation)}")
 
@@ -119,19 +119,19 @@ def _conflicting(state: RolloutState, observation: Observation) -> Transition | 
     return waiting(state, WaitingFor.CONFLICT, difference(state.policy, seen))
 
 
-# -- what a person says ------------------------------------------------------------------------------------------------
+# -- commands ----------------------------------------------------------------------------------------------------------
 
 
 def _paused(state: RolloutState, observation: Observation) -> Transition | None:
     command = observation.command
-    if command is None or command.order is not Order.PAUSE or state.phase is Phase.WAITING:
+    if command is None or command.kind is not CommandKind.PAUSE or state.phase is Phase.WAITING:
         return None
     return waiting(state, WaitingFor.PAUSE, f"paused {_by(observation)}")
 
 
 def _resumed(state: RolloutState, observation: Observation) -> Transition | None:
     command, seen = observation.command, observation.policy
-    if command is None or command.order is not Order.RESUME or state.phase is not Phase.WAITING or seen is None:
+    if command is None or command.kind is not CommandKind.RESUME or state.phase is not Phase.WAITING or seen is None:
         return None
     if not are_ours(state, seen):
         why = f"cannot go on: {difference(state.policy, seen)}; put the roles back, or abort"
@@ -152,7 +152,7 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
 
 def _promoted_by_hand(state: RolloutState, observation: Observation) -> Transition | None:
     command, seen = observation.command, observation.policy
-    if command is None or command.order is not Order.PROMOTE or seen is None or not state.is_in_place(seen):
+    if command is None or command.kind is not CommandKind.PROMOTE or seen is None or not state.is_in_place(seen):
         return None
     if not state.step_starts or state.next_step is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.commands import Ordered
+from understudy.rollout.commands import CommandResult
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.start import Prepared
 from understudy.rollout.status import RolloutStatus
@@ -102,13 +102,13 @@ def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str
     }
 
 
-def order_document(ordered: Ordered) -> dict[str, Any]:
-    """Return what an order came to as JSON."""
+def command_document(result: CommandResult) -> dict[str, Any]:
+    """Return the result of a command as JSON."""
     return {
-        "rollout": rollout_document(ordered.view.record),
-        "presence": liveness_document(ordered.view),
-        "changed": ordered.changed,
-        "event": ordered.event,
+        "rollout": rollout_document(result.view.record),
+        "presence": liveness_document(result.view),
+        "changed": result.changed,
+        "event": result.event,
     }
 
 

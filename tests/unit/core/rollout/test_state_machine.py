@@ -24,8 +24,8 @@ from understudy.core.rollout.actions import (
 from understudy.core.rollout.plan import LADDER, NAMED_PLANS, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
+    CommandKind,
     Observation,
-    Order,
     Phase,
     Transition,
     WaitingFor,
@@ -158,7 +158,7 @@ def test_a_challenger_that_never_warms_up_asks_for_a_person_and_resuming_tries_a
     world = World()
 
     waiting = world.tick(WARM_UP_SECONDS, warm_up=WarmUpResult(passed=False, detail="connection refused"))
-    resumed = world.tick(60, command=Command(Order.RESUME, "dana"))
+    resumed = world.tick(60, command=Command(CommandKind.RESUME, "dana"))
     again = world.tick(1, warm_up=None)
 
     assert waiting.state.waiting_for is WaitingFor.WARM_UP
@@ -246,7 +246,7 @@ def test_a_step_that_stays_undecided_asks_for_a_person_and_goes_on_for_as_long_a
     early = world.tick(999, decision=EARLY)
     stalled = world.tick(1, decision=EARLY)
     quiet = world.tick(5, decision=FINE)
-    resumed = world.tick(5, command=Command(Order.RESUME, "dana", "waiting for the weekend"))
+    resumed = world.tick(5, command=Command(CommandKind.RESUME, "dana", "waiting for the weekend"))
     still = world.tick(999, decision=EARLY)
     advanced = world.tick(0, decision=FINE)
 
@@ -285,7 +285,7 @@ def test_a_verdict_is_told_once_in_the_words_of_what_was_found():
 
     ended = worse.tick(1, decision=Decision(Verdict.ROLL_BACK, "error rate 3.1x", place=place))
     stopped = off.tick(1, decision=Decision(Verdict.INVALID, "the challenger met 13 of 100 entities", place=place))
-    off.tick(1, command=Command(Order.RESUME, "dana"))
+    off.tick(1, command=Command(CommandKind.RESUME, "dana"))
     advanced = off.tick(400, decision=Decision(Verdict.ADVANCE, "nothing found in error rate", place=place))
 
     assert ended.event == "version 2 rolled back at 10 %: error rate 3.1x"
@@ -327,7 +327,7 @@ def test_a_bad_verdict_counts_more_than_a_step_that_is_still_to_be_entered():
 
 def test_a_paused_rollout_is_still_guarded():
     world = on_the_way(10)
-    world.tick(1, command=Command(Order.PAUSE, "dana"))
+    world.tick(1, command=Command(CommandKind.PAUSE, "dana"))
 
     ended = world.tick(1, decision=BAD)
 
@@ -402,9 +402,9 @@ def test_pausing_and_resuming_keeps_the_step_and_its_start():
     world = on_the_way(10)
     started = world.state.step_started_at
 
-    paused = world.tick(150, command=Command(Order.PAUSE, "dana", "lunch"), decision=FINE)
+    paused = world.tick(150, command=Command(CommandKind.PAUSE, "dana", "lunch"), decision=FINE)
     held = world.tick(500, decision=FINE)
-    world.tick(1, command=Command(Order.RESUME, "dana"))
+    world.tick(1, command=Command(CommandKind.RESUME, "dana"))
     advanced = world.tick(0, decision=FINE)
 
     assert paused.event == "paused by dana: lunch"
@@ -418,7 +418,7 @@ def test_pausing_what_waits_already_does_not_hide_why_it_waits():
     world = on_the_way(10)
     stalled = world.tick(1_000, decision=EARLY)
 
-    paused = world.tick(5, command=Command(Order.PAUSE, "dana"))
+    paused = world.tick(5, command=Command(CommandKind.PAUSE, "dana"))
 
     assert paused.state == stalled.state
 
@@ -426,8 +426,10 @@ def test_pausing_what_waits_already_does_not_hide_why_it_waits():
 def test_promoting_by_hand_is_one_step_without_its_time_and_its_proof():
     world = on_the_way(10)
 
-    promoted_once = world.tick(1, command=Command(Order.PROMOTE, "dana", "known good"), decision=EARLY, requests=0)
-    at_the_end = world.tick(1, command=Command(Order.PROMOTE, "dana"), decision=None)
+    promoted_once = world.tick(
+        1, command=Command(CommandKind.PROMOTE, "dana", "known good"), decision=EARLY, requests=0
+    )
+    at_the_end = world.tick(1, command=Command(CommandKind.PROMOTE, "dana"), decision=None)
 
     assert policy_actions(promoted_once) == [SetWeight(50, 42)]
     assert policy_actions(at_the_end) == [Promote("2", 43)]
@@ -436,8 +438,8 @@ def test_promoting_by_hand_is_one_step_without_its_time_and_its_proof():
 def test_promoting_by_hand_does_not_save_a_challenger_that_is_worse_or_skip_the_warm_up():
     world, cold = on_the_way(10), World()
 
-    ended = world.tick(1, command=Command(Order.PROMOTE, "dana"), decision=BAD)
-    warming = cold.tick(1, command=Command(Order.PROMOTE, "dana"), warm_up=None)
+    ended = world.tick(1, command=Command(CommandKind.PROMOTE, "dana"), decision=BAD)
+    warming = cold.tick(1, command=Command(CommandKind.PROMOTE, "dana"), warm_up=None)
 
     assert ended.state.phase is Phase.FAILED
     assert warming.actions == (WarmUp("2"),)
@@ -447,7 +449,7 @@ def test_promoting_by_hand_does_not_save_a_challenger_that_is_worse_or_skip_the_
 def test_aborting_puts_everything_back_and_wakes_nobody(make):
     world = make()
 
-    ended = world.tick(1, command=Command(Order.ABORT, "dana", "wrong artifact"))
+    ended = world.tick(1, command=Command(CommandKind.ABORT, "dana", "wrong artifact"))
 
     assert (world.policy.champion, world.policy.challenger, world.policy.weight_percent) == ("1", "2", 0)
     assert ended.state.phase is Phase.FAILED
@@ -529,8 +531,8 @@ def test_a_policy_that_is_gone_stops_the_rollout_until_it_is_aborted():
     world = on_the_way(10)
 
     gone = next_step(world.state, replace(world.look(), policy=None))
-    still = next_step(gone.state, replace(world.look(), policy=None, command=Command(Order.RESUME, "dana")))
-    ended = next_step(gone.state, replace(world.look(), policy=None, command=Command(Order.ABORT, "dana")))
+    still = next_step(gone.state, replace(world.look(), policy=None, command=Command(CommandKind.RESUME, "dana")))
+    ended = next_step(gone.state, replace(world.look(), policy=None, command=Command(CommandKind.ABORT, "dana")))
 
     assert gone.state.waiting_for is WaitingFor.CONFLICT
     assert (still.state, still.actions) == (gone.state, ())
@@ -543,7 +545,7 @@ def test_resuming_after_another_persons_weight_goes_back_to_the_plans_and_begins
     world.by_hand(weight_percent=30)
     world.tick(5)
 
-    resumed = world.tick(5, command=Command(Order.RESUME, "dana"))
+    resumed = world.tick(5, command=Command(CommandKind.RESUME, "dana"))
     early = world.tick(199, decision=FINE)
     advanced = world.tick(1, decision=FINE)
 
@@ -557,7 +559,7 @@ def test_a_change_that_left_the_traffic_alone_does_not_cost_the_step_its_time():
     world.by_hand()
     world.tick(100)
 
-    resumed = world.tick(50, command=Command(Order.RESUME, "dana"))
+    resumed = world.tick(50, command=Command(CommandKind.RESUME, "dana"))
     advanced = world.tick(50, decision=FINE)
 
     assert policy_actions(resumed) == []
@@ -578,9 +580,9 @@ def test_a_rollout_whose_roles_were_taken_neither_resumes_nor_rolls_back_what_is
     world.by_hand(**taken)
     world.tick(5)
 
-    refused = world.tick(5, command=Command(Order.RESUME, "dana"))
+    refused = world.tick(5, command=Command(CommandKind.RESUME, "dana"))
     guarded = world.tick(5, decision=BAD, decision_after_promotion=BAD)
-    aborted = world.tick(5, command=Command(Order.ABORT, "dana"))
+    aborted = world.tick(5, command=Command(CommandKind.ABORT, "dana"))
 
     assert refused.state.phase is Phase.WAITING
     assert "cannot go on" in refused.event
@@ -606,7 +608,7 @@ def test_a_conflict_after_the_promotion_is_resumed_into_keeping_the_old_champion
     world.by_hand(salt="another")
     stopped = world.tick(100)
 
-    resumed = world.tick(100, command=Command(Order.RESUME, "dana"))
+    resumed = world.tick(100, command=Command(CommandKind.RESUME, "dana"))
     over = world.tick(400)
 
     assert stopped.state.waiting_for is WaitingFor.CONFLICT
@@ -639,8 +641,8 @@ def test_the_old_champion_put_back_by_hand_ends_a_promotion():
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
-COMMANDS = [Command(order, "dana") for order in Order]
-RESUME = Command(Order.RESUME, "dana")
+COMMANDS = [Command(kind, "dana") for kind in CommandKind]
+RESUME = Command(CommandKind.RESUME, "dana")
 # Mostly calm: of 1,000 random lives of 25 ticks 278 promote the challenger, 436 meet a conflict, 759 end in a rollback.
 CHOICES: dict[str, list[Any]] = {
     "after_seconds": [350.0, 350.0, 250.0, 150.0, 60.0, 1.0, 0.0, 700.0],

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.session import Session
-from understudy.core.rollout.state import Command, Order, Phase
+from understudy.core.rollout.state import Command, CommandKind, Phase
 from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
@@ -39,15 +39,15 @@ from understudy.entrypoints.cli.shared.rollout_plan import PlanSource, VersionNa
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
+    command_document,
     listing_document,
-    order_document,
     rollout_document,
     start_document,
     status_document,
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.rollout.commands import order as carry_out
+from understudy.rollout.commands import run_command
 from understudy.rollout.history import Past, past_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
@@ -238,38 +238,38 @@ def wait(
 @app.command()
 def pause(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
     """Stop a rollout where it is; its share stays, and a challenger that gets worse is still taken back."""
-    _order(model, Order.PAUSE, reason, as_json=as_json)
+    _command(model, CommandKind.PAUSE, reason, as_json=as_json)
 
 
 @app.command()
 def resume(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
     """Let a rollout that waits go on."""
-    _order(model, Order.RESUME, reason, as_json=as_json)
+    _command(model, CommandKind.RESUME, reason, as_json=as_json)
 
 
 @app.command()
 def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Take the next step now, without its time and its proof; at the last step that makes the champion."""
     confirm_traffic_move(model, f"This takes the rollout of {model} one step on without its proof", yes=yes)
-    _order(model, Order.PROMOTE, reason, as_json=as_json)
+    _command(model, CommandKind.PROMOTE, reason, as_json=as_json)
 
 
 @app.command()
 def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a rollout with weight 0 and the old champion."""
     confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
-    _order(model, Order.ABORT, reason, as_json=as_json)
+    _command(model, CommandKind.ABORT, reason, as_json=as_json)
 
 
-def _order(model: str, order: Order, reason: str | None, *, as_json: bool) -> None:
-    command = Command(order, this_person(), required_reason(reason, dry_run=False) or "")
+def _command(model: str, kind: CommandKind, reason: str | None, *, as_json: bool) -> None:
+    command = Command(kind, this_person(), required_reason(reason, dry_run=False) or "")
 
-    ordered = with_session(lambda session: carry_out(session.rollouts, model, None, command))
-    mark = "✔" if ordered.changed else "nothing changed:"
-    lines = [f"{mark} {ordered.event}"]
-    if order is Order.ABORT and ordered.view.stale.count:
-        lines.append(f"! {stale_words(ordered.view.stale)}")
-    show(order_document(ordered), *lines, f"→ understudy rollout show {model}", as_json=as_json)
+    result = with_session(lambda session: run_command(session.rollouts, model, None, command))
+    mark = "✔" if result.changed else "nothing changed:"
+    lines = [f"{mark} {result.event}"]
+    if kind is CommandKind.ABORT and result.view.stale.count:
+        lines.append(f"! {stale_words(result.view.stale)}")
+    show(command_document(result), *lines, f"→ understudy rollout show {model}", as_json=as_json)
 
 
 async def _prepared(session: Session, model: str, version: str, plan: str | None) -> Prepared:

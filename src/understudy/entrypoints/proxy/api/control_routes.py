@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Header, Query, Request, Response
 
 from understudy.core.drift.hours import JUDGED_SECONDS
-from understudy.core.rollout.state import Order
+from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
@@ -36,8 +36,8 @@ Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or
 def add_control_routes(api: FastAPI) -> None:
     """Add the control plane's routes. The application's state has ``settings``, and in its lifespan ``control``."""
     _add_rollout_routes(api)
-    for order in Order:
-        _add_command_route(api, order)
+    for kind in CommandKind:
+        _add_command_route(api, kind)
     _add_policy_routes(api)
     _add_report_routes(api)
 
@@ -62,11 +62,11 @@ def _add_rollout_routes(api: FastAPI) -> None:
         return response_of(await rollouts.roll_back(_call(request, model), await _body_of(request)))
 
 
-def _add_command_route(api: FastAPI, order: Order) -> None:
-    @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{order}", **CONTROL[order])
+def _add_command_route(api: FastAPI, kind: CommandKind) -> None:
+    @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{kind}", **CONTROL[kind])
     async def command_rollout(model: Name, rollout_id: str, request: Request) -> Response:
         return response_of(
-            await rollouts.command_rollout(_call(request, model), rollout_id, order, await _body_of(request))
+            await rollouts.command_rollout(_call(request, model), rollout_id, kind, await _body_of(request))
         )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.core.rollout.state import Order
+from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.openapi import answers, problems
 from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart
 
@@ -33,7 +33,7 @@ _FOUND = _document(
     events=[{"reason": "begins"}],
 )
 _STARTED = _document("plan", "rollout", "dry_run", plan={"risk": "medium"}, rollout=_STATE, dry_run=False)
-_ORDERED = _document(
+_COMMANDED = _document(
     "rollout",
     "presence",
     "changed",
@@ -82,8 +82,8 @@ def _call(
     return operation
 
 
-def _order(order: Order, summary: str) -> dict[str, Any]:
-    return _call(f"{order}Rollout", f"{summary} (scope operate)", _ORDERED, _WRITE, Remark)
+def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
+    return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, _WRITE, Remark)
 
 
 CONTROL: dict[str, dict[str, Any]] = {
@@ -94,10 +94,10 @@ CONTROL: dict[str, dict[str, Any]] = {
         "listRollouts", "A model's newest rollouts", _document("rollouts", rollouts=[_STATE]), (*_READ, 404)
     ),
     "get_rollout": _call("getRollout", "A rollout with its evidence and its events", _FOUND, (*_READ, 404)),
-    Order.PAUSE: _order(Order.PAUSE, "Stop a rollout where it is"),
-    Order.RESUME: _order(Order.RESUME, "Let a rollout that waits go on"),
-    Order.PROMOTE: _order(Order.PROMOTE, "Take the next step now, without its proof"),
-    Order.ABORT: _order(Order.ABORT, "End a rollout with weight 0 and the old champion"),
+    CommandKind.PAUSE: _command(CommandKind.PAUSE, "Stop a rollout where it is"),
+    CommandKind.RESUME: _command(CommandKind.RESUME, "Let a rollout that waits go on"),
+    CommandKind.PROMOTE: _command(CommandKind.PROMOTE, "Take the next step now, without its proof"),
+    CommandKind.ABORT: _command(CommandKind.ABORT, "End a rollout with weight 0 and the old champion"),
     "roll_back": _call(
         "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
     ),

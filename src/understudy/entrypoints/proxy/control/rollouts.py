@@ -10,11 +10,11 @@ from secrets import token_hex
 from urllib.parse import quote
 
 from understudy.bootstrap.control import ControlParts
-from understudy.core.rollout.state import Command, Order
+from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
+    command_document,
     listing_document,
-    order_document,
     start_document,
     status_document,
 )
@@ -31,7 +31,7 @@ from understudy.entrypoints.proxy.control.handler import (
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryError
 from understudy.ports.rollout_store import RollbackRecord
-from understudy.rollout.commands import order as carry_out_order
+from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Confirmed, wait_for_proxies
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import prepare, require_ready, require_same_inputs
@@ -107,7 +107,7 @@ async def show_rollout(call: Call, rollout_id: str) -> Reply:
     return await call.run(Kind.READ, read, REPORT_SECONDS)
 
 
-async def command_rollout(call: Call, rollout_id: str, order: Order, body: bytes) -> Reply:
+async def command_rollout(call: Call, rollout_id: str, kind: CommandKind, body: bytes) -> Reply:
     """Pause, resume, promote or abort a rollout; the answer says when the command changed nothing.
 
     Raises:
@@ -116,10 +116,10 @@ async def command_rollout(call: Call, rollout_id: str, order: Order, body: bytes
         GenerationMoved: The rollout kept changing while the command was applied.
     """
     number = _id_of(rollout_id)
-    command = Command(order, call.key_id, Remark.read(body).reason or "")
+    command = Command(kind, call.key_id, Remark.read(body).reason or "")
 
     async def give(parts: ControlParts) -> Reply:
-        return answer(order_document(await carry_out_order(parts.rollouts, call.model_name, number, command)))
+        return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))
 
     return await call.run(Kind.WRITE, give, WRITE_SECONDS)
 
