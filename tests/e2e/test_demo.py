@@ -150,10 +150,10 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     try:
         for line in demo.stdout:
             told += line
-            for what in ("version 3 rolled back", "version 2 becomes champion", "The show is over"):
+            for what in ("version 3 rolled back", "version 2 becomes champion", "The scenario is over"):
                 if what in line:
                     seconds[what] = time.monotonic() - began
-            if "The show is over" in seconds or time.monotonic() - began > PROMOTION_SECONDS:
+            if "The scenario is over" in seconds or time.monotonic() - began > PROMOTION_SECONDS:
                 break
         rollouts = rollouts_of((read_running(short_path) or {})["database_url"])
     finally:

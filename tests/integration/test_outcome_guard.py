@@ -17,7 +17,7 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.status import portrait
+from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.history import Past
@@ -140,7 +140,7 @@ async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(databas
         rollout.store, PostgresWindowLog(database_url, timeout_seconds=5), measure, "churn"
     ).read()
     screen = StringIO()
-    Console(width=100, file=screen).print(*portrait(status), sep="\n")
+    Console(width=100, file=screen).print(*status_view(status), sep="\n")
     page = rollout_page(status, Past((), (), None, windows_are_gone=False))
 
     shown = screen.getvalue()

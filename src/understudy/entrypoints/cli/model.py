@@ -9,7 +9,7 @@ from rich.text import Text
 
 from understudy.core.routing.arms import arm_percents
 from understudy.core.schema.input_diff import InputDifferences, input_differences
-from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import (
@@ -74,7 +74,7 @@ def show_model(*, model: ModelName, as_json: AsJson = False) -> None:
 
     record, versions = with_registry(read)
     document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
-    show(document, *_portrait(record, versions), as_json=as_json)
+    show(document, *_model_view(record, versions), as_json=as_json)
 
 
 @app.command("set")
@@ -119,7 +119,7 @@ def set_model(
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
         raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
-    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
 
     async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord, list[_Newcomer]]:
         before = (await registry.show_model(model)).policy
@@ -265,7 +265,7 @@ def _row_of(model: ModelRecord) -> tuple[str, ...]:
     )
 
 
-def _portrait(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
+def _model_view(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
     rows = [
         (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
     ]

@@ -9,7 +9,7 @@ from rich.text import Text
 from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS, stale_words
-from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -55,7 +55,7 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     It undoes the newest move of traffic and reaches no further back, so doing it twice is harmless: the second time
     there is nothing to roll back, and it leaves with 1.
     """
-    origin = origin_of_command(required_reason(reason, dry_run=False))
+    origin = actor_of_command(required_reason(reason, dry_run=False))
 
     async def take_back(session: Session) -> _TakenBack:
         if not yes:

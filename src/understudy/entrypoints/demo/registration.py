@@ -1,4 +1,4 @@
-"""Puts the demo's models into the registry, and opens it for the show."""
+"""Registers the demo's models and makes their first policies."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +8,9 @@ from understudy.bootstrap.session import Session
 from understudy.core.drift.baseline import baselines_to_json
 from understudy.core.routing.access import Scope
 from understudy.entrypoints.demo.topology import (
-    ACTS_MODEL,
     DATABASE_SECONDS,
     POLICIES,
+    SCENARIO_MODEL,
     VERSIONS,
     FirstPolicy,
     ServedVersion,
@@ -48,13 +48,13 @@ async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> s
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
-    """Register what is missing, point every version at its servers of today, and say how the show's model stands.
+    """Register what is missing, give every version its servers of today, and return how the scenario's model stands.
 
     Args:
         database_url: A migrated database.
         targets: ``host:port`` by the server's name.
 
-    Policies are made where there is none; a later start leaves what people made of them.
+    A first policy is made where there is none; a later start leaves it as operators changed it.
     """
     async with open_session(database_url) as session:
         registry = session.registry
@@ -110,9 +110,9 @@ async def _set_first(registry: Registry, policy: FirstPolicy) -> None:
 
 
 async def _standing(registry: Registry) -> Standing:
-    policy = (await registry.show_model(ACTS_MODEL)).policy
+    policy = (await registry.show_model(SCENARIO_MODEL)).policy
     assert policy is not None, "it was made above where there was none"
     roles = {policy.champion, policy.shadow}
-    versions = await registry.list_versions(ACTS_MODEL)
+    versions = await registry.list_versions(SCENARIO_MODEL)
     candidates = {version.version for version in versions if version.status != _RETIRED} - roles
     return Standing(policy.champion, policy.generation == _FIRST_GENERATION, frozenset(candidates))

@@ -42,7 +42,7 @@ class DemoOptions:
     database_url: str | None = None
     redis_url: str | None = None
     asks_key: bool = False
-    """Whether the proxy lets nobody in without a key: the demo then makes itself one."""
+    """Whether the proxy requires a key of every caller: the demo then makes one for its own calls."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Demo:
     credential: str | None = None
     """What callers send after ``Authorization: Bearer``, when the proxy asks for it. The registry has its hash only."""
     standing: Standing = UNTOUCHED
-    """How the show's model stands."""
+    """How the model of the scenario stands."""
     has_usual_port: bool = True
     """Whether the proxy has the port that was asked for, or the usual one."""
 
@@ -230,7 +230,7 @@ class _Starter:
             "UNDERSTUDY_MONITOR_METRICS_PORT": str(self.demo.monitor_port),
             "UNDERSTUDY_MONITOR_TICK_SECONDS": str(TICK_SECONDS),
             "UNDERSTUDY_ENVIRONMENT": ENVIRONMENT,
-            # Nobody is to be called out of bed by a rollback that is part of a show.
+            # A rollback that is part of the scenario must page no one on call.
             "UNDERSTUDY_PAGERDUTY_ROUTING_KEY": None,
         }
         monitor = await self._serve("monitor", environment, services)
@@ -251,7 +251,7 @@ class _Starter:
             port = self._port_like(WANTED_PORT)
             self.demo.has_usual_port = port == WANTED_PORT
             return port
-        # Whoever starts the demo may have claimed it; that nobody listens there is enough.
+        # The process that starts the demo may have claimed it; enough that no process listens there.
         if not is_free(wanted):
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
         return wanted

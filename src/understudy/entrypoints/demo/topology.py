@@ -20,17 +20,17 @@ class ServedVersion(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What became of a model so far."""
+    """How a model stands when the demo starts."""
 
     champion: str
     is_new: bool
-    """Whether nobody has changed its first policy; every rollout does."""
+    """Whether its first policy is unchanged; every rollout changes it."""
     candidates: frozenset[str]
     """Versions that can be rolled out: not the champion, not the shadow, not retired."""
 
 
-class Act(NamedTuple):
-    """A rollout of the show: of which version, and what is to be known about it."""
+class ScenarioStep(NamedTuple):
+    """A rollout of the scenario: its version, and what is special about that version."""
 
     version: str
     what: str
@@ -68,10 +68,10 @@ POLICIES = (
 )
 DATABASE_SECONDS = 10.0
 """Longest time of one statement of the demo's own."""
-ACTS_MODEL = "visits"
-ACTS = (
-    Act("3", "bad on purpose: 40 ms slower, and 8 % of its calls fail"),
-    Act("2", "a better model than the champion, by its hold-out figures"),
+SCENARIO_MODEL = "visits"
+SCENARIO = (
+    ScenarioStep("3", "bad on purpose: 40 ms slower, and 8 % of its calls fail"),
+    ScenarioStep("2", "a better model than the champion, by its hold-out figures"),
 )
 UNTOUCHED = Standing("1", is_new=True, candidates=frozenset({"2", "3"}))
 """Of a new database."""

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.cli.demo.screen import Scene
+from understudy.entrypoints.cli.demo.screen import DemoScreen
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
@@ -19,8 +19,8 @@ from understudy.entrypoints.demo.first_call import first_prediction
 from understudy.entrypoints.demo.processes import Child, ending, watch_children
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo
-from understudy.entrypoints.demo.show import acts_of, play
-from understudy.entrypoints.demo.topology import DATABASE_SECONDS, Act
+from understudy.entrypoints.demo.scenario import play, steps_of
+from understudy.entrypoints.demo.topology import DATABASE_SECONDS, ScenarioStep
 from understudy.entrypoints.demo.traffic import Traffic
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
@@ -35,7 +35,7 @@ class _Wish(NamedTuple):
 
     calls_per_second: float
     show: bool | None
-    """``None``: as long as nobody used the model."""
+    """``None``: as long as the model's first policy is unchanged."""
     once: bool
     as_json: bool
 
@@ -60,8 +60,8 @@ def demo(
 ) -> None:
     """Start Postgres, a cache, model servers, the proxy, the monitor and some traffic; Ctrl-C stops them all.
 
-    In a new database it then rolls two versions out: one is bad on purpose and is taken back, the other one becomes
-    champion; nobody decides that but the monitor.
+    In a new database it then rolls two versions out: one is bad on purpose and is rolled back, the other one becomes
+    champion; the monitor alone decides both.
 
     With UNDERSTUDY_AUTH=true the proxy asks for a key; the demo makes itself one and says it.
 
@@ -80,9 +80,9 @@ def demo(
     if show and not traffic:
         raise CommandRefused(ExitCode.USAGE, "a rollout without traffic shows nothing", "Leave --no-traffic out.")
     wish = _Wish(rate if traffic else 0.0, show, once, as_json)
-    scene = Scene(advice_console() if once or as_json else data_console(), is_quiet=as_json)
+    screen = DemoScreen(advice_console() if once or as_json else data_console(), is_quiet=as_json)
     try:
-        stood = asyncio.run(_play(options, wish, scene))
+        stood = asyncio.run(_play(options, wish, screen))
     except DemoRefused as problem:
         raise CommandRefused(ExitCode.PROBLEM, problem.detail, problem.next_step) from None
     raise typer.Exit(ExitCode.DONE if stood else ExitCode.INTERRUPTED)
@@ -95,9 +95,9 @@ def wanted_port(option: int | None, settings: Settings) -> int | None:
     return settings.port if "port" in settings.model_fields_set else None
 
 
-async def _play(options: DemoOptions, wish: _Wish, scene: Scene) -> bool:
+async def _play(options: DemoOptions, wish: _Wish, screen: DemoScreen) -> bool:
     """Run the demo until a signal; return whether it stood by then."""
-    task = asyncio.ensure_future(_stand(options, wish, scene))
+    task = asyncio.ensure_future(_stand(options, wish, screen))
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, task.cancel)
@@ -108,43 +108,43 @@ async def _play(options: DemoOptions, wish: _Wish, scene: Scene) -> bool:
     return True
 
 
-async def _stand(options: DemoOptions, wish: _Wish, scene: Scene) -> None:
-    async with open_demo(options, scene.ready) as demo:
+async def _stand(options: DemoOptions, wish: _Wish, screen: DemoScreen) -> None:
+    async with open_demo(options, screen.ready) as demo:
         answer = await first_prediction(demo)
         if wish.once:
             typer.echo(answer.decode())
             return
-        acts = _acts(demo, wish)
+        steps = _steps(demo, wish)
         if wish.as_json:
             print_json(demo.document())
         else:
-            scene.introduce(demo, answer, calls_per_second=wish.calls_per_second, acts=acts)
+            screen.introduce(demo, answer, calls_per_second=wish.calls_per_second, steps=steps)
         traffic = None
         if wish.calls_per_second:
             traffic = Traffic(demo.proxy_port, wish.calls_per_second, credential=demo.credential)
         # Being told to stop is how a demo that stood ends well; what is left is to stop everything.
         with suppress(asyncio.CancelledError):
-            await _go_on(demo, scene, traffic, acts)
-        scene.stopping()
+            await _go_on(demo, screen, traffic, steps)
+        screen.stopping()
 
 
-def _acts(demo: Demo, wish: _Wish) -> Sequence[Act]:
+def _steps(demo: Demo, wish: _Wish) -> Sequence[ScenarioStep]:
     wanted = demo.standing.is_new if wish.show is None else wish.show
-    return acts_of(demo.standing) if wanted and wish.calls_per_second else ()
+    return steps_of(demo.standing) if wanted and wish.calls_per_second else ()
 
 
-async def _show(demo: Demo, scene: Scene, acts: Sequence[Act]) -> None:
+async def _run_scenario(demo: Demo, screen: DemoScreen, steps: Sequence[ScenarioStep]) -> None:
     try:
         async with Session(demo.database_url, timeout_seconds=DATABASE_SECONDS) as session:
-            async for moment in play(session.rollouts, acts):
-                scene.tell(moment)
+            async for moment in play(session.rollouts, steps):
+                screen.tell(moment)
     except UnderstudyError as problem:
-        scene.refuse(problem)
+        screen.refuse(problem)
     else:
-        scene.curtain()
+        screen.finished()
 
 
-async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, acts: Sequence[Act]) -> None:
+async def _go_on(demo: Demo, screen: DemoScreen, traffic: Traffic | None, steps: Sequence[ScenarioStep]) -> None:
     """Send traffic and say what happens, until cancelled.
 
     Raises:
@@ -154,19 +154,19 @@ async def _go_on(demo: Demo, scene: Scene, traffic: Traffic | None, acts: Sequen
     def note(child: Child, status: int) -> None:
         if child.name == "proxy":
             raise child.refusal(ending(status))
-        scene.note(f"{child.name} {ending(status)}")
+        screen.note(f"{child.name} {ending(status)}")
 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watch_children(demo.children, note))
             if traffic is not None:
                 group.create_task(traffic.run())
-            if acts:
-                group.create_task(_show(demo, scene, acts))
-            with scene.live():
+            if steps:
+                group.create_task(_run_scenario(demo, screen, steps))
+            with screen.live():
                 while True:
                     await asyncio.sleep(_TICK_SECONDS)
                     if traffic is not None:
-                        scene.show_traffic(traffic.recent(), traffic.total, traffic.failed)
+                        screen.show_traffic(traffic.recent(), traffic.total, traffic.failed)
     except BaseExceptionGroup as problems:
         raise problems.exceptions[0] from None

@@ -1,4 +1,4 @@
-"""What the demo says: a line for each part that is ready, the first prediction, the traffic, and the show."""
+"""What the demo says: a line for each part that is ready, the first prediction, the traffic, and the scenario."""
 
 import shlex
 import shutil
@@ -26,8 +26,8 @@ from understudy.entrypoints.cli.shared.event_text import (
 )
 from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
 from understudy.entrypoints.demo.run import WANTED_PORT, Demo
-from understudy.entrypoints.demo.show import Moment
-from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
+from understudy.entrypoints.demo.scenario import Moment
+from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings
@@ -39,7 +39,7 @@ LADDER_SECONDS = 15.0
 """Without a terminal the state of a rollout is said this often."""
 
 
-class Scene:
+class DemoScreen:
     """The demo's side of the conversation."""
 
     def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
@@ -60,7 +60,7 @@ class Scene:
         line.append(" " * max(2, READY_WIDTH - SECONDS_WIDTH - len(line))).append(f"{seconds:5.1f} s", "dim")
         self._print(line)
 
-    def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float, acts: Sequence[Act]) -> None:
+    def introduce(self, demo: Demo, answer: bytes, *, calls_per_second: float, steps: Sequence[ScenarioStep]) -> None:
         """Say where everything is, what will be shown, and what to try."""
         self._stood = time.monotonic()
         if calls_per_second:
@@ -73,9 +73,9 @@ class Scene:
         for name, value in places(demo):
             self._print(Text(f"  {name:<10}", "dim").append(value))
         self._print(Text("\nNext, in another terminal in this folder:\n", "bold"))
-        for line in next_commands(demo, is_show=bool(acts)):
+        for line in next_commands(demo, is_scenario=bool(steps)):
             self._print(Text(line))
-        self._print(Text(f"\n{plan_words(acts)}", "bold" if acts else "dim"))
+        self._print(Text(f"\n{plan_words(steps)}", "bold" if steps else "dim"))
         self._print(Text("\nStop: Ctrl-C").append("  (data stays; understudy demo --reset starts over)\n", "dim"))
 
     def note(self, what: str) -> None:
@@ -118,12 +118,12 @@ class Scene:
                 self._console.print(Padding(evidence_table(event.evidence), (1, 0, 1, 2)))
         self._ladder = None if moment.is_over else ladder_line(moment.view)
         if moment.is_over:
-            self._print(Text(" " * INDENT + f"→ {this_command()} rollout show {ACTS_MODEL} {record.id}", "cyan"))
+            self._print(Text(" " * INDENT + f"→ {this_command()} rollout show {SCENARIO_MODEL} {record.id}", "cyan"))
         self._renew_ladder()
 
-    def curtain(self) -> None:
-        """Say that the show is over, and how it goes on."""
-        self._print(Text("\nThe show is over; the traffic goes on.\n", "bold"))
+    def finished(self) -> None:
+        """Say that the scenario is over, and how it goes on."""
+        self._print(Text("\nThe scenario is over; the traffic goes on.\n", "bold"))
 
     def refuse(self, problem: UnderstudyError) -> None:
         """Say why a rollout was not started."""
@@ -152,14 +152,14 @@ def opening(moment: Moment) -> Text:
     text = Text(
         f"Rollout {moment.view.record.id}: version {state.challenger} against champion {state.champion}\n", "bold"
     )
-    return text.append(f"{' ' * INDENT}{moment.act.what}", "dim")
+    return text.append(f"{' ' * INDENT}{moment.step.what}", "dim")
 
 
-def plan_words(acts: Sequence[Act]) -> str:
+def plan_words(steps: Sequence[ScenarioStep]) -> str:
     """Say which rollouts will start by themselves."""
-    if not acts:
-        return f"No rollout starts by itself now; the whole show: {this_command()} demo --reset"
-    return f"Now the monitor decides, by itself, about version {' and then '.join(act.version for act in acts)}."
+    if not steps:
+        return f"No rollout starts by itself now; the whole scenario: {this_command()} demo --reset"
+    return f"Now the monitor decides, by itself, about version {' and then '.join(step.version for step in steps)}."
 
 
 def traffic_line(recent: Recent, total: int, failed: int) -> Text:
@@ -207,12 +207,12 @@ def places(demo: Demo) -> list[tuple[str, str]]:
     ]
 
 
-def next_commands(demo: Demo, *, is_show: bool) -> list[str]:
-    """Return what to try next; during the show nothing that it would take for another person's change."""
+def next_commands(demo: Demo, *, is_scenario: bool) -> list[str]:
+    """Return what to try next; during the scenario nothing that a rollout would take for another operator's change."""
     understudy = shlex.quote(this_command())
     return [
         *_state_folder(demo.state_dir),
-        *(_take_back(demo, understudy) if is_show else _change_split(demo, understudy)),
+        *(_take_back(demo, understudy) if is_scenario else _change_split(demo, understudy)),
         f"  {understudy} model show visits",
         f"  {understudy} explain visits customer-{CUSTOMER}",
         f"  {understudy} audit list",
@@ -226,16 +226,16 @@ def _state_folder(folder: Path) -> list[str]:
 
 
 def _take_back(demo: Demo, understudy: str) -> list[str]:
-    sql = f"SELECT understudy_rollback('{ACTS_MODEL}', 'enough')"
-    return [f"  {understudy} rollout watch {ACTS_MODEL}", *_sql(demo, f'-c "{sql}"')]
+    sql = f"SELECT understudy_rollback('{SCENARIO_MODEL}', 'enough')"
+    return [f"  {understudy} rollout watch {SCENARIO_MODEL}", *_sql(demo, f'-c "{sql}"')]
 
 
 def _change_split(demo: Demo, understudy: str) -> list[str]:
     version = challenger_to_try(demo.standing)
-    change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{ACTS_MODEL}'\"")
+    change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{SCENARIO_MODEL}'\"")
     return [
-        f"  {understudy} rollout start {ACTS_MODEL} {ACTS[0].version} --plan 10,50,100",
-        f"  {understudy} model set {ACTS_MODEL} --challenger {version} --weight 10 --yes",
+        f"  {understudy} rollout start {SCENARIO_MODEL} {SCENARIO[0].version} --plan 10,50,100",
+        f"  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --yes",
         *_sql(demo, *change),
     ]
 
@@ -247,7 +247,7 @@ def _sql(demo: Demo, *lines: str) -> list[str]:
 
 def challenger_to_try(standing: Standing) -> str:
     """Return a version that can be challenger; the bad one only when there is no other."""
-    return min(standing.candidates - {ACTS[0].version}, default=ACTS[0].version)
+    return min(standing.candidates - {SCENARIO[0].version}, default=SCENARIO[0].version)
 
 
 def this_command() -> str:

@@ -18,7 +18,7 @@ from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.features import Feature
 from understudy.entrypoints.cli.drift.text import change_rows, change_table, names_words
-from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
 from understudy.entrypoints.cli.shared.rendering import advice_console, show
@@ -101,7 +101,7 @@ def set_baseline(
     means, shares and histograms.
     """
     _check_options(source, since, score_column, columns, from_log=from_log)
-    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
     record = with_registry(lambda registry: registry.show_version(model, version))
     made = _from_log(record, since or SINCE) if source is None else _from_file(record, source, score_column, columns)
 

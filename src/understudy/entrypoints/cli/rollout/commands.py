@@ -17,10 +17,10 @@ from understudy.core.rollout.state import Command, CommandKind, Phase
 from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.status import portrait
+from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
-from understudy.entrypoints.cli.shared.actor import origin_of_command, this_person
+from understudy.entrypoints.cli.shared.actor import actor_of_command, this_person
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import (
@@ -85,7 +85,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
-    origin = origin_of_command(required_reason(reason, dry_run=dry_run))
+    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
     settings = settings_with_demo()
 
     async def begin(session: Session) -> tuple[Prepared, RolloutRecord | None]:
@@ -131,7 +131,7 @@ def show_rollout(
     replays = judged_again(status.events)
     document = status_document(status, replays)
     began_at = status.view.record.state.started_at
-    show(document, *portrait(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
+    show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
 

@@ -32,7 +32,7 @@ _WHOLE = 100
 """Calls a second from which on no fraction is said."""
 
 
-def portrait(
+def status_view(
     status: RolloutStatus, width: int | None = None, most_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
 ) -> list[RenderableType]:
     """Return a rollout as the parts of a screen.

@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from understudy.entrypoints.cli.rollout.status import MAX_EVENTS, portrait
+from understudy.entrypoints.cli.rollout.status import MAX_EVENTS, status_view
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.errors import RegistryUnavailable
 from understudy.rollout.status import RolloutStatus, StatusReader
@@ -66,7 +66,7 @@ class Screen:
     def tell(self, status: RolloutStatus) -> None:
         """Draw a status; where the screen is too low, older events go."""
         for most_events in range(MAX_EVENTS, 0, -1):
-            self._shown = portrait(status, self._console.width, most_events)
+            self._shown = status_view(status, self._console.width, most_events)
             height = len(self._console.render_lines(Group(*self._shown), pad=False))
             if height < self._console.height or not self._console.is_terminal:
                 break

@@ -6,7 +6,7 @@ import socket
 from understudy.ports.registry import Origin
 
 
-def origin_of_command(reason: str | None) -> Origin:
+def actor_of_command(reason: str | None) -> Origin:
     """Return who sits at this command line, for the audit."""
     return Origin(actor=this_person(), via="cli", reason=reason)
 

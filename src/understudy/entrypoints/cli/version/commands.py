@@ -12,7 +12,7 @@ from rich.text import Text
 
 from understudy.core.routing.status_changes import status_change_of
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
-from understudy.entrypoints.cli.shared.actor import origin_of_command
+from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
@@ -217,7 +217,7 @@ def restore(
 
 
 def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bool, dry_run: bool) -> VersionChange:
-    origin = origin_of_command((reason or "").strip() or None)
+    origin = actor_of_command((reason or "").strip() or None)
     return with_registry(
         lambda registry: registry.set_retired(model, version, origin, is_retired=is_retired, dry_run=dry_run)
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from understudy.bootstrap.psql import find_psql
-from understudy.entrypoints.cli.demo.screen import Scene, challenger_to_try, curl_command, next_commands
+from understudy.entrypoints.cli.demo.screen import DemoScreen, challenger_to_try, curl_command, next_commands
 from understudy.entrypoints.cli.shared.event_text import WIDTH
 from understudy.entrypoints.demo.first_call import first_request
 from understudy.entrypoints.demo.run import Demo
 from understudy.entrypoints.demo.topology import (
-    ACTS,
-    ACTS_MODEL,
     POLICIES,
+    SCENARIO,
+    SCENARIO_MODEL,
     SERVERS,
     UNTOUCHED,
     VERSIONS,
@@ -54,7 +54,7 @@ def test_the_first_call_to_a_proxy_that_asks_for_a_key_carries_it():
 
 
 def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line():
-    said = " ".join(next_commands(DEMO, is_show=False))
+    said = " ".join(next_commands(DEMO, is_scenario=False))
 
     assert "--challenger 2 --weight 10" in said
     assert ("challenger_weight = 50" in said) == (find_psql() is not None)
@@ -64,7 +64,7 @@ def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line()
 
 
 def test_during_the_show_no_command_changes_the_split_under_the_rollout():
-    said = " ".join(next_commands(DEMO, is_show=True))
+    said = " ".join(next_commands(DEMO, is_scenario=True))
 
     assert "rollout watch visits" in said
     assert "challenger_weight" not in said
@@ -74,10 +74,10 @@ def test_during_the_show_no_command_changes_the_split_under_the_rollout():
 def test_a_demo_in_another_folder_says_how_commands_find_it():
     usual = replace(DEMO, state_dir=Path(".understudy"))
 
-    first = next_commands(DEMO, is_show=True)[0]
+    first = next_commands(DEMO, is_scenario=True)[0]
 
     assert shlex.split(first) == ["export", f"UNDERSTUDY_STATE_DIR={Path.cwd() / 'state'}"]
-    assert "UNDERSTUDY_STATE_DIR" not in " ".join(next_commands(usual, is_show=True))
+    assert "UNDERSTUDY_STATE_DIR" not in " ".join(next_commands(usual, is_scenario=True))
 
 
 def test_the_challenger_to_try_is_the_bad_one_only_when_there_is_no_other():
@@ -89,9 +89,9 @@ def test_the_challenger_to_try_is_the_bad_one_only_when_there_is_no_other():
 
 def test_a_part_that_is_ready_takes_one_line_of_80_columns():
     screen = io.StringIO()
-    scene = Scene(Console(file=screen, width=80, color_system=None))
+    demo_screen = DemoScreen(Console(file=screen, width=80, color_system=None))
 
-    scene.ready("models", "visits 1 champion, 2 good, 3 bad, 4 shadow; digits 1", 1.23)
+    demo_screen.ready("models", "visits 1 champion, 2 good, 3 bad, 4 shadow; digits 1", 1.23)
 
     (line,) = screen.getvalue().splitlines()
     assert line.endswith("1.2 s")
@@ -100,25 +100,25 @@ def test_a_part_that_is_ready_takes_one_line_of_80_columns():
 
 def test_without_a_terminal_a_line_of_figures_is_not_repeated_every_second():
     screen = io.StringIO()
-    scene = Scene(Console(file=screen, width=80, color_system=None, force_terminal=False))
+    demo_screen = DemoScreen(Console(file=screen, width=80, color_system=None, force_terminal=False))
     recent = summary_of([Call(0.0, "champion", 0.004, failed=False)])
 
-    with scene.live():
+    with demo_screen.live():
         for _ in range(50):
-            scene.show_traffic(recent, total=1, failed=0)
-        scene.note("challenger was ended by SIGKILL")
+            demo_screen.show_traffic(recent, total=1, failed=0)
+        demo_screen.note("challenger was ended by SIGKILL")
 
     assert screen.getvalue() == "! challenger was ended by SIGKILL\n"
 
 
 def test_on_a_terminal_the_figures_are_one_line_that_is_renewed():
     screen = io.StringIO()
-    scene = Scene(Console(file=screen, width=100, force_terminal=True, color_system=None))
+    demo_screen = DemoScreen(Console(file=screen, width=100, force_terminal=True, color_system=None))
     recent = summary_of([Call(0.0, "champion", 0.004, failed=False)])
 
-    with scene.live():
+    with demo_screen.live():
         for total in range(3):
-            scene.show_traffic(recent, total=total, failed=0)
+            demo_screen.show_traffic(recent, total=total, failed=0)
 
     last, *_ = reversed(screen.getvalue().split("\r\x1b[2K"))
     assert "0 of 2 failed" in last
@@ -136,4 +136,4 @@ def test_every_version_of_the_demo_has_a_server_and_every_role_a_version():
     for policy in POLICIES:
         named = {policy.champion, policy.challenger, policy.shadow} - {None}
         assert {(policy.model_name, version) for version in named} <= known
-    assert {(ACTS_MODEL, int(act.version)) for act in ACTS} <= known
+    assert {(SCENARIO_MODEL, int(step.version)) for step in SCENARIO} <= known

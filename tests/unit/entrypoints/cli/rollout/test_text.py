@@ -29,7 +29,7 @@ from understudy.core.windows.strata_codec import strata_to_text
 from understudy.core.windows.window import Window
 from understudy.entrypoints.cli.rollout.checks_text import change_words, sparkline
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.status import portrait
+from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import replay_lines
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
@@ -174,7 +174,7 @@ sample ratio        8,655       1,413               0.998x       -          1 of
 
 @pytest.mark.parametrize(("width", "expected"), [(80, AT_80), (120, AT_120)])
 def test_a_rollout_under_way_looks_like_this(width, expected):
-    text = screen(portrait(a_status(), width), width)
+    text = screen(status_view(a_status(), width), width)
 
     assert text == expected
 
@@ -193,7 +193,7 @@ def test_a_rollout_under_way_looks_like_this(width, expected):
 def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, commands, width):
     state = replace(STATE, phase=Phase.WAITING, waiting_for=waiting_for, reason="paused by dana: lunch")
 
-    text = screen(portrait(a_status(state), width), width)
+    text = screen(status_view(a_status(state), width), width)
 
     assert "Waits for a person: paused by dana: lunch" in text
     last = [line for line in text.splitlines() if line.startswith("→")]
@@ -213,7 +213,7 @@ PROMOTED = replace(
 def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
     status = a_status(PROMOTED, PROMOTED.policy, looks=(), requests=())
 
-    text = screen(portrait(status, 80), 80)
+    text = screen(status_view(status, 80), 80)
 
     said = " ".join(text.split())
     assert "7 is champion; 6 is kept warm until 12:35 UTC (28 m more)." in said
@@ -227,7 +227,7 @@ def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_wha
 
 
 def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
-    text = screen(portrait(a_status(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
+    text = screen(status_view(a_status(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
 
     assert "no monitor has ever led" in text
     assert text.count("set; not counted yet") == 2
@@ -235,7 +235,7 @@ def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
 
 
 def test_a_split_that_was_counted_and_saw_no_call_says_so():
-    text = screen(portrait(a_status(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
+    text = screen(status_view(a_status(calls_per_second={Role.CHAMPION: 0.0, Role.CHALLENGER: 0.0}), 80), 80)
 
     assert text.count("set; no calls seen") == 2
 
@@ -244,7 +244,7 @@ def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_
     warming_up = replace(STATE, step_starts=(), policy=POLICY._replace(weight_percent=0))
     status = a_status(warming_up, monitor_seconds=340.0, decision=None, looks=(), requests=())
 
-    text = screen(portrait(status, 80), 80)
+    text = screen(status_view(status, 80), 80)
 
     assert "warming up" in text
     assert "no monitor for 5 m 40 s: understudy doctor" in text
@@ -257,7 +257,7 @@ def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():
     stored = an_event(6, 480, Phase.FAILED, reason, verdict=Verdict.ROLL_BACK, evidence=[SLOW.to_json()])
     status = a_status(state, None, decision=None, looks=(), events=(*EVENTS, stored))
 
-    text = screen(portrait(status, 80), 80)
+    text = screen(status_view(status, 80), 80)
 
     assert text.count(reason) == 2, "as the verdict, and in the story"
     assert "ROLL BACK" not in text

@@ -1,4 +1,4 @@
-"""The demo's show: a bad version is taken back by the monitor, then a good one becomes champion by itself."""
+"""The demo's scenario: the monitor rolls a bad version back, then promotes a good one to champion."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,7 +6,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.entrypoints.demo.topology import ACTS, ACTS_MODEL, Act, Standing
+from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.errors import RegistryUnavailable
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutStore, RolloutView
@@ -17,7 +17,7 @@ PLAN = RolloutPlan(
     keep_warm_seconds=10,
     canary_limits={
         "min_entities": 30,
-        # Judged from the first call on: the show is over before the usual half minute is.
+        # Judged from the first call on: the scenario ends before the usual half minute does.
         "warm_up_seconds": 0,
         # What less than a minute at 50 calls/s can show, and more than the bad version has time for.
         "detectable_ratio": 15,
@@ -27,7 +27,7 @@ PLAN = RolloutPlan(
         "tolerated_slow_ratio": 2.0,
     },
 )
-"""The way of a real rollout, in minutes. The bad version is some ten times slower than the champion."""
+"""A real rollout, in minutes. The bad version is some ten times slower than the champion."""
 PAUSE_SECONDS = 1.0
 SALT_BYTES = 6
 
@@ -35,7 +35,7 @@ SALT_BYTES = 6
 class Moment(NamedTuple):
     """How a rollout stands, and what happened to it since the moment before."""
 
-    act: Act
+    step: ScenarioStep
     view: RolloutView
     events: tuple[RolloutEventRecord, ...]
 
@@ -45,28 +45,30 @@ class Moment(NamedTuple):
         return self.view.record.announced_at is not None
 
 
-def acts_of(standing: Standing) -> tuple[Act, ...]:
-    """Return what can be shown: an act whose version is champion by now, or retired, is left out."""
-    return tuple(act for act in ACTS if act.version in standing.candidates)
+def steps_of(standing: Standing) -> tuple[ScenarioStep, ...]:
+    """Return the steps that can be run: a step whose version is the champion, or retired, is left out."""
+    return tuple(step for step in SCENARIO if step.version in standing.candidates)
 
 
 async def play(
-    store: RolloutStore, acts: Sequence[Act], *, pause_seconds: float = PAUSE_SECONDS
+    store: RolloutStore, steps: Sequence[ScenarioStep], *, pause_seconds: float = PAUSE_SECONDS
 ) -> AsyncIterator[Moment]:
-    """Start the acts one after the other and give a moment of each every second; the monitor does the rest.
+    """Start the steps one after the other and yield a moment of each every second; the monitor does the rest.
 
     Raises:
         UnderstudyError: A rollout could not be started.
     """
-    for act in acts:
-        origin = Origin("demo", "understudy demo", act.what)
-        new = NewRollout(ACTS_MODEL, act.version, PLAN, token_hex(SALT_BYTES), None)
+    for step in steps:
+        origin = Origin("demo", "understudy demo", step.what)
+        new = NewRollout(SCENARIO_MODEL, step.version, PLAN, token_hex(SALT_BYTES), None)
         record = await store.start(new, origin)
-        async for moment in _watch(store, act, record.id, pause_seconds):
+        async for moment in _watch(store, step, record.id, pause_seconds):
             yield moment
 
 
-async def _watch(store: RolloutStore, act: Act, rollout_id: int, pause_seconds: float) -> AsyncIterator[Moment]:
+async def _watch(
+    store: RolloutStore, step: ScenarioStep, rollout_id: int, pause_seconds: float
+) -> AsyncIterator[Moment]:
     told, told_at = 0, None
     while True:
         try:
@@ -77,7 +79,7 @@ async def _watch(store: RolloutStore, act: Act, rollout_id: int, pause_seconds: 
             await asyncio.sleep(pause_seconds)
             continue
         told, told_at = told + len(events), changed_at
-        moment = Moment(act, view, events)
+        moment = Moment(step, view, events)
         yield moment
         if moment.is_over:
             return

@@ -1,4 +1,4 @@
-"""The show: what is started when, and what of it is told."""
+"""The scenario: what is started when, and what of it is shown."""
 
 import io
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from rich.console import Console
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.state import Phase, begin
-from understudy.entrypoints.cli.demo.screen import Scene
-from understudy.entrypoints.demo.show import PLAN, Moment, acts_of, play
-from understudy.entrypoints.demo.topology import ACTS, UNTOUCHED, Standing
+from understudy.entrypoints.cli.demo.screen import DemoScreen
+from understudy.entrypoints.demo.scenario import PLAN, Moment, play, steps_of
+from understudy.entrypoints.demo.topology import SCENARIO, UNTOUCHED, Standing
 from understudy.errors import PolicyRefused, RegistryUnavailable
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 
 BEGAN = 1_700_000_000.0
-BAD, GOOD = ACTS
+BAD, GOOD = SCENARIO
 TYPICAL_LATENCY = {
     "check": "typical_latency",
     "state": "fail",
@@ -83,7 +83,7 @@ class Rollouts:
 
 async def told_by(rollouts: Rollouts) -> list[Moment]:
     store = cast("RolloutStore", rollouts)
-    return [moment async for moment in play(store, ACTS, pause_seconds=0.0)]
+    return [moment async for moment in play(store, SCENARIO, pause_seconds=0.0)]
 
 
 async def test_each_event_is_told_once_and_the_next_version_starts_when_the_one_before_has_ended():
@@ -100,7 +100,7 @@ async def test_a_registry_that_is_away_is_waited_for():
     moments = await told_by(Rollouts(is_away_once=True))
 
     assert [event.reason for moment in moments for event in moment.events][-1] == "2.3"
-    assert [moment.act for moment in moments if moment.is_over] == [BAD, GOOD]
+    assert [moment.step for moment in moments if moment.is_over] == [BAD, GOOD]
 
 
 async def test_a_moment_in_which_nothing_changed_tells_no_event_again():
@@ -126,15 +126,15 @@ async def test_a_moment_in_which_nothing_changed_tells_no_event_again():
     ],
 )
 def test_an_act_whose_version_cannot_be_rolled_out_is_left_out(standing, versions):
-    assert [act.version for act in acts_of(standing)] == versions
+    assert [step.version for step in steps_of(standing)] == versions
 
 
 def on_screen(*moments: Moment, **options: Any) -> list[str]:
     screen = io.StringIO()
-    scene = Scene(Console(file=screen, width=80, color_system=None, **options), is_quiet=False)
-    with scene.live():
+    demo_screen = DemoScreen(Console(file=screen, width=80, color_system=None, **options), is_quiet=False)
+    with demo_screen.live():
         for moment in moments:
-            scene.tell(moment)
+            demo_screen.tell(moment)
     return screen.getvalue().splitlines()
 
 
@@ -179,9 +179,9 @@ def test_on_a_terminal_the_step_under_way_is_in_the_line_that_is_renewed():
 
 def test_a_rollout_that_cannot_be_started_is_said_with_what_to_do():
     screen = io.StringIO()
-    scene = Scene(Console(file=screen, width=80, color_system=None))
+    demo_screen = DemoScreen(Console(file=screen, width=80, color_system=None))
 
-    scene.refuse(PolicyRefused("visits has an open rollout", hint="End it: understudy rollout abort visits."))
+    demo_screen.refuse(PolicyRefused("visits has an open rollout", hint="End it: understudy rollout abort visits."))
 
     assert screen.getvalue() == (
         "! no rollout was started: visits has an open rollout\n  → End it: understudy rollout abort visits.\n"
