@@ -50,6 +50,9 @@ STAGES: Mapping[str, Sequence[str]] = {
     ),
     "batches and callbacks": (
         "serving/batching.py",
+        "serving/batch_inference.py",
+        "serving/row_deadlines.py",
+        "serving/load_shedding.py",
         "serving/callback_predictor.py",
         "serving/cached_inference.py",
         "serving/backend_pool.py",

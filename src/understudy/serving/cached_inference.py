@@ -12,7 +12,7 @@ from understudy.errors import DeadlineExceeded
 from understudy.ports.prediction_cache import LocalCache, PredictionCache
 from understudy.ports.telemetry import Telemetry
 from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import OnRowResult
+from understudy.serving.row_deadlines import OnRowResult
 from understudy.serving.single_flight import SingleFlight
 
 SHARED_HIT_TTL_SECONDS = 5

@@ -13,7 +13,7 @@ from virtual_time import run_in_virtual_time
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
-from understudy.serving.batching import SWEEP_ROWS, BatchingCaller
+from understudy.serving.batching import BatchingCaller
 
 SPOILT = -1.0
 
@@ -193,73 +193,6 @@ async def test_a_backend_that_is_down_fails_every_row_of_the_batch():
     assert all(isinstance(answer, BackendUnavailable) for answer in answers)
 
 
-def test_each_row_is_over_at_its_own_deadline_whatever_the_order():
-    backend = MemoryBackend(echo, delay_seconds=60)
-
-    async def scenario() -> list[float]:
-        clock = asyncio.get_running_loop().time
-        caller = a_caller(backend, now=clock)
-        started = clock()
-
-        async def until_late(seconds: float) -> float:
-            with pytest.raises(DeadlineExceeded):
-                await caller.call(row_of(seconds), started + seconds)
-            return clock() - started
-
-        return await asyncio.gather(*map(until_late, (1.0, 3.0, 2.0, 3.0, 0.5, 4.0)))
-
-    assert run_in_virtual_time(scenario()) == pytest.approx([1.0, 3.0, 2.0, 3.0, 0.5, 4.0], abs=0.01)
-
-
-def test_a_row_is_over_at_its_deadline_although_an_answered_one_before_it_had_a_later_one():
-    backend = MemoryBackend(echo)
-
-    async def scenario() -> dict[str, float]:
-        clock = asyncio.get_running_loop().time
-        caller = a_caller(backend, concurrency=1, gap_seconds=0.02, now=clock)
-        await caller.call(row_of(0.0), clock() + 30)
-        backend.delay_seconds = 60
-        started, over = clock(), {}
-
-        async def until_late(name: str, seconds: float) -> None:
-            with pytest.raises(DeadlineExceeded):
-                await caller.call(row_of(seconds), started + seconds)
-            over[name] = clock() - started
-
-        await asyncio.gather(until_late("first", 0.2), until_late("hurried", 0.3), until_late("its company", 2.0))
-        return over
-
-    found = run_in_virtual_time(scenario())
-
-    assert found == {
-        "first": pytest.approx(0.2, abs=0.01),
-        "hurried": pytest.approx(0.3, abs=0.01),
-        "its company": pytest.approx(2.0, abs=0.01),
-    }
-
-
-async def test_rows_that_are_over_are_not_kept_because_a_slow_one_came_first():
-    backend = MemoryBackend(echo)
-    caller = a_caller(backend, batch_rows=64)
-    answered: list[object] = []
-    backend.delay_seconds = 5
-    caller.submit(row_of(1.0), time.monotonic() + 60, answered.append)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    backend.delay_seconds = 0
-
-    watched = []
-    for number in range(20 * SWEEP_ROWS):
-        caller.submit(row_of(float(number)), time.monotonic() + 60, answered.append)
-        if number % 64 == 63:
-            while len(answered) <= number:  # noqa: ASYNC110 - a list has no event
-                await asyncio.sleep(0)
-            watched.append(len(caller._expiring))  # noqa: SLF001 - what grows is not to be seen from outside
-
-    assert len(answered) == 20 * SWEEP_ROWS
-    assert max(watched) <= SWEEP_ROWS + 2 * 64
-
-
 async def test_a_row_whose_deadline_passed_while_it_waited_is_late():
     caller = a_caller(MemoryBackend(echo))
 
@@ -326,7 +259,7 @@ async def test_a_block_without_time_left_is_not_sent():
     assert backend.calls == []
 
 
-async def test_whoever_waits_has_been_told_when_closing_is_over():
+async def test_rows_that_wait_have_failed_when_closing_is_over():
     backend = MemoryBackend(echo, delay_seconds=0.05)
     caller = a_caller(backend, concurrency=1)
     told: list[object] = []

@@ -1,4 +1,4 @@
-"""More rows than a version can take: how long they wait, how they are refused, and whom that disturbs."""
+"""More rows than a version can take: how long they wait, how they are shed, and which other calls that disturbs."""
 
 import asyncio
 import struct
@@ -22,11 +22,12 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import ENDED_AT_ONCE, BatchingCaller
+from understudy.serving.batching import BatchingCaller
 from understudy.serving.cached_inference import CachedInference
 from understudy.serving.call import Outcome
 from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.row_deadlines import ROWS_ENDED_PER_TURN
 from understudy.serving.shadow_pool import ShadowPool
 
 SPOILT = -1.0
@@ -95,7 +96,7 @@ def all_ended(backend: MemoryBackend, rows: int, deadline_seconds: float = 5.0, 
     return run_in_virtual_time(scenario())
 
 
-def test_a_row_for_which_no_call_is_free_waits_for_its_bound_and_is_then_refused():
+def test_a_row_for_which_no_call_is_free_waits_for_its_bound_and_is_then_shed():
     calls = all_ended(MemoryBackend(echo, delay_seconds=0.15), rows=10)
 
     served = [call for call in calls if not isinstance(call.result, Overloaded)]
@@ -123,7 +124,7 @@ def test_rows_that_come_one_after_the_other_each_wait_for_their_own_bound():
     assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
 
 
-def test_when_more_is_asked_for_than_can_be_served_the_newest_is_served_and_soon():
+def test_under_overload_the_newest_row_is_served_first_and_soon():
     backend = MemoryBackend(echo, delay_seconds=0.02)  # two calls at once: 100 a second
 
     async def scenario() -> list[Ended]:
@@ -141,7 +142,7 @@ def test_when_more_is_asked_for_than_can_be_served_the_newest_is_served_and_soon
     assert waited[int(0.95 * len(waited))] <= WAIT_SECONDS / 2
 
 
-def test_a_row_that_finds_the_queue_full_is_refused_after_the_same_wait_and_takes_no_place():
+def test_a_row_that_finds_the_queue_full_is_shed_after_the_same_wait_and_takes_no_place():
     calls = all_ended(MemoryBackend(echo, delay_seconds=0.05), rows=10, queue_rows=3)
 
     refused = [call for call in calls if isinstance(call.result, Overloaded)]
@@ -156,7 +157,7 @@ def test_a_deadline_that_comes_first_ends_the_wait():
     assert all(abs(call.seconds - 0.05) < A_MOMENT for call in calls)
 
 
-def test_rows_that_only_wait_for_company_are_sent_and_not_refused():
+def test_rows_that_only_wait_for_company_are_sent_and_not_shed():
     backend = MemoryBackend(echo, delay_seconds=1.0)
 
     async def scenario() -> list[Ended]:
@@ -219,7 +220,7 @@ def test_a_wave_of_hundreds_is_ended_a_few_at_a_time_so_that_others_have_their_t
     turns, seconds = run_in_virtual_time(scenario())
 
     # The queue's row and those that found it full are two waves, of which each has its share.
-    assert max(turns.noted.values()) <= 2 * ENDED_AT_ONCE
+    assert max(turns.noted.values()) <= 2 * ROWS_ENDED_PER_TURN
     assert seconds <= min(WAIT_SECONDS, deadline_seconds) + 2 * A_MOMENT
 
 
@@ -337,7 +338,7 @@ callers = st.lists(
     st.sampled_from([0.0, 0.01, 0.01, 0.15]),
     st.sampled_from([3, 1_000]),
 )
-def test_whoever_goes_away_is_late_or_spoils_a_call_each_other_caller_gets_its_own_row(
+def test_each_caller_gets_its_own_row_whichever_others_go_away_are_late_or_spoil_a_call(
     asked, batch_rows, max_calls, delay_seconds, queue_rows
 ):
     backend = MemoryBackend(echo, delay_seconds=delay_seconds)

@@ -1,0 +1,137 @@
+"""Deadlines of rows: a row is over when it has its answer or its deadline has come, whichever is first."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import TypeAlias
+
+import structlog
+
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.tensors import Row
+from understudy.errors import DeadlineExceeded, ServingError
+from understudy.ports.tracing import CURRENT
+
+_log = structlog.get_logger(__name__)
+
+ROWS_ENDED_PER_TURN = 4
+"""Rows that are shed, or whose deadlines are noticed, in one turn of the event loop. Hundreds at once take some 50 ms
+to be answered, and meanwhile the loop would not notice that a call has ended (head-of-line blocking; measured)."""
+LATENESS_SECONDS = 0.002
+"""For each of these that the first of them is late, there is one more."""
+SWEEP_ROWS = 128
+"""Rows that are over and still kept, beside as many as are under way."""
+TIMER_SECONDS = 0.001
+"""How early a timer of the event loop may come."""
+
+OnRowResult: TypeAlias = Callable[[Prediction | ServingError], None]
+"""Takes a row's prediction or its error; called once, from the event loop, and raises nothing."""
+
+
+class WaitingRow:
+    """A row that has no answer yet; once it is over it takes none, whatever still holds it."""
+
+    __slots__ = ("_on_result", "deadline", "row", "since", "span", "timer")
+
+    def __init__(self, row: Row, deadline: float, since: float, on_result: OnRowResult) -> None:
+        self.row = row
+        self.since = since
+        self.deadline = deadline
+        self._on_result: OnRowResult | None = on_result
+        self.span = CURRENT.get()
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the row takes no answer any more."""
+        return self._on_result is None
+
+    def end(self, outcome: Prediction | ServingError) -> None:
+        """Give the row its answer or its error, unless it is over."""
+        on_result = self._on_result
+        if on_result is None:
+            return
+        self.leave()
+        try:
+            on_result(outcome)
+        except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
+            _log.exception("answer.failed")
+
+    def expire(self) -> None:
+        """End the row with E504."""
+        self.end(DeadlineExceeded("upstream"))
+
+    def leave(self) -> None:
+        """Want no answer any more."""
+        self._on_result = None
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class RowDeadlines:
+    """Ends rows at their deadlines.
+
+    One timer serves all rows whose deadlines come in their own order, which is nearly all: a timer of its own is a
+    fiftieth of what a call costs, and a time-out around the wait five times that.
+
+    Args:
+        now: The monotonic clock, in seconds, that deadlines are given in.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._rows: deque[WaitingRow] = deque()
+        """By deadline; those that are over leave it from the front."""
+        self._sweep_rows = SWEEP_ROWS
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = inf
+
+    def __len__(self) -> int:
+        """Return how many rows are kept, some of which may be over."""
+        return len(self._rows)
+
+    def watch(self, waiting: WaitingRow, remaining: float) -> None:
+        """End a row at its deadline, ``remaining`` seconds from now."""
+        rows = self._rows
+        while rows and rows[0].is_over:
+            rows.popleft()
+        if len(rows) >= self._sweep_rows:  # one slow row stands before many that are over
+            self._rows = rows = deque(one for one in rows if not one.is_over)
+            self._sweep_rows = 2 * len(rows) + SWEEP_ROWS
+        if rows and waiting.deadline < rows[-1].deadline:
+            waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
+            return
+        rows.append(waiting)
+        if self._timer is None or waiting.deadline < self._timer_deadline:  # a timer of a row that is over may be late
+            self._expire_after(remaining, waiting.deadline)
+
+    def _expire_after(self, seconds: float, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_deadline = deadline
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """End rows whose deadline has come, a few, and go on when the next one comes."""
+        self._timer = None
+        now = self._now()
+        due = now + TIMER_SECONDS
+        rows = self._rows
+        left = rows_ended_per_turn(due - rows[0].deadline) if rows else 0
+        while rows and (rows[0].is_over or rows[0].deadline <= due):
+            waiting = rows[0]
+            if not waiting.is_over and left <= 0:
+                self._expire_after(0.0, waiting.deadline)
+                return
+            rows.popleft()
+            left -= not waiting.is_over
+            waiting.expire()
+        if rows:
+            deadline = rows[0].deadline
+            self._expire_after(deadline - now, deadline)
+
+
+def rows_ended_per_turn(late_seconds: float) -> int:
+    """Return how many rows may end in a turn, of which the first is so late."""
+    return ROWS_ENDED_PER_TURN + int(max(0.0, late_seconds) / LATENESS_SECONDS)
