@@ -91,6 +91,20 @@ async def connect(
 
 
 @asynccontextmanager
+async def session(
+    database_url: str, what: str, timeout_seconds: float, application_name: str
+) -> AsyncIterator[asyncpg.Connection]:
+    """Open a connection for one use, with one deadline for all of it; errors as :func:`translated`."""
+    async with translated(what, timeout_seconds):
+        connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name=application_name)
+        try:
+            yield connection
+        finally:
+            # Not close(): it waits for a server that may be frozen.
+            connection.terminate()
+
+
+@asynccontextmanager
 async def translated(
     what: str,
     timeout_seconds: float | None = None,

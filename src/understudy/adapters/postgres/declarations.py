@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
 
 _COLUMNS = """
@@ -80,17 +80,11 @@ class PostgresExperimentStore:
         return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends))
 
     async def _fetch(self, first: Sequence[str], statement: str, *arguments: object) -> list[asyncpg.Record]:
-        async with translated("declared tests", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-experiments"
-            )
-            try:
-                async with connection.transaction():
-                    for step in first:
-                        await connection.execute(step)
-                    rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
-            finally:
-                connection.terminate()
+        opened = session(self._database_url, "declared tests", self._timeout_seconds, "understudy-experiments")
+        async with opened as connection, connection.transaction():
+            for step in first:
+                await connection.execute(step)
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
         return rows
 
 

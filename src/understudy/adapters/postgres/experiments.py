@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.errors import RegistryUnavailable
 from understudy.ports.experiment_log import (
     Allocation,
@@ -232,10 +232,9 @@ class PostgresExperimentLog:
         return [LoggedPair(*row) for row in await self._fetch(statement, *arguments)]
 
     async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        async with translated("the experiments' log", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-experiments"
-            )
+        async with session(
+            self._database_url, "the experiments' log", self._timeout_seconds, "understudy-experiments"
+        ) as connection:
             try:
                 async with connection.transaction(readonly=True):
                     await connection.execute(_SETTINGS, f"{int(self._timeout_seconds * 900)}")
@@ -243,8 +242,6 @@ class PostgresExperimentLog:
             except asyncpg.QueryCanceledError as problem:
                 took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
                 raise RegistryUnavailable(took, hint=_SLOW_HINT) from problem
-            finally:
-                connection.terminate()
         return rows
 
 

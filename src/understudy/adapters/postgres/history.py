@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 from understudy.errors import RegistryUnavailable
@@ -114,10 +114,9 @@ class PostgresPredictionHistory:
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[asyncpg.Connection]:
-        async with translated("the prediction log", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-history"
-            )
+        async with session(
+            self._database_url, "the prediction log", self._timeout_seconds, "understudy-history"
+        ) as connection:
             try:
                 async with connection.transaction(readonly=True):
                     await connection.execute(
@@ -127,5 +126,3 @@ class PostgresPredictionHistory:
             except asyncpg.QueryCanceledError as problem:
                 took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
                 raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
-            finally:
-                connection.terminate()

@@ -1,13 +1,13 @@
 """``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and what people are told of drift."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.adapters.postgres.lease import require_epoch
 from understudy.adapters.postgres.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, dedup_key
@@ -203,16 +203,8 @@ class PostgresMetricStore:
             done: str = await connection.execute(FORGET_INPUTS, oldest, end, at_most)
         return int(done.rpartition(" ")[2])
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
-        async with translated("metrics", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-metrics"
-            )
-            try:
-                yield connection
-            finally:
-                connection.terminate()
+    def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return session(self._database_url, "metrics", self._timeout_seconds, "understudy-metrics")
 
 
 @asynccontextmanager

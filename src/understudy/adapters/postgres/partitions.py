@@ -1,6 +1,6 @@
 """Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command's own wish."""
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import connect, session, translated
 from understudy.ports.partition_keeper import PartitionsSeen
 
 MAX_MONTHS_AHEAD = 24
@@ -33,15 +33,11 @@ class PostgresPartitionKeeper:
 
     async def ensure(self) -> PartitionsSeen:
         """See :class:`understudy.ports.partition_keeper.PartitionKeeper`."""
-        async with translated("the months of the log cannot be made", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-partitions"
-            )
-            try:
-                await connection.execute(_ENSURE)
-                (found,) = await connection.fetch(_SEEN)
-            finally:
-                connection.terminate()
+        async with session(
+            self._database_url, "the months of the log cannot be made", self._timeout_seconds, "understudy-partitions"
+        ) as connection:
+            await connection.execute(_ENSURE)
+            (found,) = await connection.fetch(_SEEN)
         return PartitionsSeen(*found)
 
 

@@ -5,12 +5,12 @@ In each statement ``$1`` is the age in days and ``$2`` the most rows. They are c
 whoever changes it makes it young, and must not be waited for.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.adapters.postgres.lease import require_epoch
 from understudy.ports.lease import Epoch
 from understudy.ports.retention_store import GrowingTable
@@ -125,13 +125,7 @@ class PostgresRetentionStore:
                 gone += int(done.rpartition(" ")[2])
         return gone
 
-    @asynccontextmanager
-    async def _connection(self, table: GrowingTable) -> AsyncIterator[asyncpg.Connection]:
-        async with translated(f"old rows of {table} cannot be deleted", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-retention"
-            )
-            try:
-                yield connection
-            finally:
-                connection.terminate()
+    def _connection(self, table: GrowingTable) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return session(
+            self._database_url, f"old rows of {table} cannot be deleted", self._timeout_seconds, "understudy-retention"
+        )

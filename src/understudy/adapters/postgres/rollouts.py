@@ -1,14 +1,14 @@
 """``RolloutStore`` in Postgres: each transition is one transaction, from the policy's row to the alert."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import asyncpg
 import orjson
 
 from understudy import __version__
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.adapters.postgres.lease import require_epoch
 from understudy.adapters.postgres.outbox import add_alert
 from understudy.adapters.postgres.rollout_rows import (
@@ -270,16 +270,8 @@ class PostgresRolloutStore:
             raise NotRegistered(f"{model_name} has no serving policy")
         return reach_of(row)
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
-        async with translated("rollouts", self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-rollouts"
-            )
-            try:
-                yield connection
-            finally:
-                connection.terminate()
+    def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return session(self._database_url, "rollouts", self._timeout_seconds, "understudy-rollouts")
 
 
 async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRecord:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import session
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
@@ -107,16 +107,8 @@ class PostgresWindowLog:
         ):
             yield connection
 
-    @asynccontextmanager
-    async def _connection(self, what: str) -> AsyncIterator[asyncpg.Connection]:
-        async with translated(what, self._timeout_seconds):
-            connection = await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-windows"
-            )
-            try:
-                yield connection
-            finally:
-                connection.terminate()
+    def _connection(self, what: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return session(self._database_url, what, self._timeout_seconds, "understudy-windows")
 
 
 async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int) -> Marks:
