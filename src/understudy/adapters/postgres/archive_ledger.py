@@ -1,4 +1,4 @@
-"""``ArchiveLedger`` in Postgres: ``LogArchive``, and the functions that take a month out (migration 0010)."""
+"""``ArchiveLedger`` in Postgres: ``LogArchive``, and the functions that detach and drop a month (migration 0010)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,7 +15,7 @@ from understudy.ports.log_archive import Archive, ArchivedFile, FileName
 
 T = TypeVar("T")
 ALONE_SECONDS = 10.0
-"""How long a run waits for the one before: Postgres may need a moment to see that a killed one is gone."""
+"""How long a run waits for the lock: Postgres may need some seconds to notice that a killed run is gone."""
 LOCK_PATIENCE_SECONDS = 60.0
 """How long a month waits for readers of the log to end."""
 SCAN_SECONDS = 600.0
@@ -63,7 +63,7 @@ _VERIFIED = f"""
     WHERE id = $1 AND attempt = $2 AND state IN ('exported', 'verified', 'detached') RETURNING {_COLUMNS}
 """  # noqa: S608 - constant
 _GET = f"SELECT {_COLUMNS} FROM logarchive WHERE id = $1 AND attempt = $2"  # noqa: S608 - constant
-# Only for the attempt that is under way: a run that was overtaken must not add to what the next one has begun.
+# Only for the current attempt (fencing): a run that was overtaken must not add files to the next one's.
 _NAME_FILE = """
     INSERT INTO logarchivefile (archive_id, key, model_name, day)
     SELECT id, $3::text, $4::text, $5::date FROM logarchive WHERE id = $1 AND attempt = $2 AND state = 'exporting'
@@ -87,7 +87,7 @@ _SUCCEEDED = """
 async def open_ledger(
     database_url: str, *, timeout_seconds: float, lock_patience_seconds: float = LOCK_PATIENCE_SECONDS
 ) -> AsyncIterator["PostgresArchiveLedger"]:
-    """Open a connection for the ledger; a lock of its session keeps a second run out, so not through a pooler.
+    """Open a connection for the ledger; its session's advisory lock keeps a second run out, so not through a pooler.
 
     Args:
         database_url: With the role ``understudy_retention``.
@@ -103,12 +103,12 @@ async def open_ledger(
     try:
         yield PostgresArchiveLedger(connection, lock_patience_seconds=lock_patience_seconds)
     finally:
-        # The server lets go of the lock when it sees the connection end.
+        # The server releases the lock when it sees the connection end.
         connection.terminate()
 
 
 class PostgresArchiveLedger:
-    """Writes over one connection, which holds the lock: when that is gone, so is the right to write."""
+    """Writes over the one connection that holds the lock: without the connection there is no lock and no write."""
 
     def __init__(self, connection: asyncpg.Connection, *, lock_patience_seconds: float) -> None:
         self._connection = connection
@@ -125,7 +125,7 @@ class PostgresArchiveLedger:
         try:
             yield
         finally:
-            with suppress(UnderstudyError):  # then it is free as soon as the connection's end is seen
+            with suppress(UnderstudyError):  # then it is released when the server sees the connection end
                 await self._value(_RELEASE_LOCK)
 
     async def partitions(self) -> Sequence[LogPartition]:
@@ -197,7 +197,7 @@ class PostgresArchiveLedger:
     # -- statements ----------------------------------------------------------------------------------------------------
 
     async def _past_locks(self, statement: str, archive: Archive) -> Any:
-        """Call a function that needs the log for itself, again while somebody holds it."""
+        """Call a function that needs the log's exclusive lock; retry while readers hold it."""
         deadline = asyncio.get_running_loop().time() + self._lock_patience_seconds
         while True:
             try:
@@ -205,7 +205,7 @@ class PostgresArchiveLedger:
             except ArchiveBusy:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
-            # Meanwhile whoever queued behind us goes first.
+            # Meanwhile the statements that queued behind this one go first.
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _changed(self, statement: str, archive: Archive, *arguments: object) -> Archive:
@@ -231,14 +231,14 @@ class PostgresArchiveLedger:
                 return await ask()
             except _LOCKED:
                 raise ArchiveBusy(
-                    "somebody reads the log in a transaction that stays open, so no month can be taken out of it",
+                    "another session reads the log in a transaction that stays open, so no month can be detached",
                     hint="SELECT pid, application_name, xact_start FROM pg_stat_activity ORDER BY xact_start names "
-                    "them; then run understudy db archive again: it goes on where this run stopped.",
+                    "it; then run understudy db archive again: it goes on where this run stopped.",
                 ) from None
             except asyncpg.CheckViolationError as problem:
                 raise PolicyRefused(str(problem), hint=problem.hint) from None
             except asyncpg.UndefinedFunctionError as problem:
-                raise asyncpg.UndefinedTableError(str(problem)) from None  # a schema that is too old, all the same
+                raise asyncpg.UndefinedTableError(str(problem)) from None  # the schema is too old
 
 
 def archive_of(row: Any) -> Archive:

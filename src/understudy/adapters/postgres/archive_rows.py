@@ -13,11 +13,11 @@ from understudy.adapters.postgres.connection import connect, translated
 from understudy.ports.log_archive import ModelDay, OnFile, RowSource, WrittenFile
 
 PIECE_BYTES = 4 * 1_048_576
-"""Of CSV that are read into Arrow at once."""
+"""Of CSV that Arrow parses at once."""
 SILENT_SECONDS = 300.0
 """Longest time without a row: Postgres counts and sorts before it sends the first one."""
 _FOREVER_SECONDS = 86_400.0
-"""asyncpg wants a bound for a whole COPY; SILENT_SECONDS is the one that ends it."""
+"""asyncpg needs a bound for a whole COPY; SILENT_SECONDS is the effective one."""
 _TABLE = re.compile(r"predictionlog(_\d{4}_\d{2}_archived_\d+)?")
 _IN_RANGE = "predicted_at >= to_timestamp({since!r}) AND predicted_at < to_timestamp({until!r})"
 _DAYS = """
@@ -29,7 +29,7 @@ _DAYS = """
     WHERE $1::text[] IS NULL OR v.model_name = ANY ($1::text[])
     GROUP BY 1, 2 ORDER BY 1, 2
 """
-# In the order of parquet_log.SCHEMA. Constants fold while the statement is planned, so only one partition is looked at.
+# In the order of parquet_log.SCHEMA. Constants are folded at planning, so only one partition is scanned.
 _ROWS = """
     SELECT p.id, p.model_version_id, v.version, p.entity_id, p.input_hash, p.prediction, p.latency_ms, p.predicted_at,
            p.prediction_id, p.assigned_version_id, p.score, p.latency_us, p.role, p.reason, p.status, p.error_code,
@@ -71,7 +71,7 @@ async def reading_rows(
 
 
 class PostgresLogRows:
-    """Reads over a connection that whoever opened it closes."""
+    """Reads over a connection, which its opener closes."""
 
     def __init__(
         self,
@@ -111,10 +111,11 @@ class PostgresLogRows:
                 await on_file(file)
 
         async def take(rows: bytes) -> None:
-            # Postgres sends a row a message, and asyncpg hands on whole messages: a piece never ends within a row.
+            # Postgres sends one row in one message, and asyncpg passes whole messages on: a piece never ends within a
+            # row.
             gathered.extend(rows)
             if len(gathered) >= self._piece_bytes:
-                limit.reschedule(None)  # whoever takes the files has bounds of their own
+                limit.reschedule(None)  # storing files has bounds of its own
                 await write_gathered()
             limit.reschedule(clock() + self._silent_seconds)
 

@@ -19,7 +19,7 @@ _PROXIES = (
 )
 
 
-# One row of a month is enough to know that it is still here.
+# One row of a month shows that the month is still in Postgres.
 _ARCHIVE = """
     SELECT (SELECT extract(epoch FROM now() - beyond)::float8 / 86400
             FROM (SELECT substring(pg_get_expr(relpartbound, oid) FROM 'FROM \\(''([^'']+)''\\)')::timestamptz AS first,
@@ -36,24 +36,24 @@ _MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age
 
 
 class MonitorSeen(NamedTuple):
-    """The monitor that led last and has not given the lease back."""
+    """The monitor that led last and has not released the lease."""
 
     holder: str
     age_seconds: float
-    """How long ago it renewed its lease."""
+    """Time since it renewed the lease."""
 
 
 class ArchiveCheckup(NamedTuple):
-    """How archiving goes."""
+    """The state of archiving."""
 
     oldest_days: float | None
-    """How long ago the oldest month ended that has rows in Postgres; ``None``: none has; negative: it has not ended."""
+    """Time since the end of the oldest month with rows in Postgres; ``None``: no month has any; negative: not ended."""
     succeeded_seconds: float | None
-    """How long ago a run came to its end; ``None``: none ever did."""
+    """Time since a run succeeded; ``None``: none ever did."""
 
 
 class ProxySeen(NamedTuple):
-    """A proxy's latest sign of life, and the generation of each model that it acts on."""
+    """A proxy's latest report, with the generation of each model that it acts on."""
 
     instance: str
     generations: dict[str, int]
@@ -62,19 +62,19 @@ class ProxySeen(NamedTuple):
 
 
 class PostgresCheckup(NamedTuple):
-    """What was found. Without our tables there are neither partitions nor proxies."""
+    """The checkup's result. Without our tables there are neither partitions nor proxies."""
 
     server_version: str
     round_trip_seconds: float
     clock_ahead_seconds: float
-    """How far this machine's clock is ahead of Postgres'; less than half a round trip of it is noise."""
+    """How far this machine's clock is ahead of Postgres'; less than half a round trip is noise."""
     last_partition: str | None
     """The month up to which PredictionLog has partitions, as ``2027-02``."""
     proxies: tuple[ProxySeen, ...]
 
 
 async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -> PostgresCheckup:
-    """Ask a database all of it.
+    """Run the checkup of a database.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
@@ -82,7 +82,7 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
     connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
     try:
         async with translated("the checkup", timeout_seconds):
-            await connection.fetchrow(_ASK)  # the first query of a connection pays for the catalogue's cache
+            await connection.fetchrow(_ASK)  # the first query of a connection also fills the catalogue's cache
             began, clock_began = time.monotonic(), time.time()
             (asked,) = await connection.fetch(_ASK)
             round_trip_seconds = time.monotonic() - began
@@ -102,10 +102,10 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
 
 
 async def examine_archive(database_url: str, *, timeout_seconds: float = 5.0) -> ArchiveCheckup:
-    """Ask a database with the newest schema how archiving goes.
+    """Ask a database with the newest schema for the state of archiving.
 
     Raises:
-        RegistryUnavailable: Postgres does not answer in time, or the login may not know.
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
     """
     connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
     try:
@@ -117,10 +117,10 @@ async def examine_archive(database_url: str, *, timeout_seconds: float = 5.0) ->
 
 
 async def examine_monitor(database_url: str, *, timeout_seconds: float = 5.0) -> MonitorSeen | None:
-    """Ask a database with the newest schema which monitor leads; ``None``: none ever did, or the last one said goodbye.
+    """Ask a database with the newest schema which monitor leads; ``None``: none ever did, or it released the lease.
 
     Raises:
-        RegistryUnavailable: Postgres does not answer in time, or the login may not know.
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
     """
     connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
     try:

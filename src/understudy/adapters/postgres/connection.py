@@ -19,18 +19,18 @@ VENDOR_ERRORS = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""What asyncpg raises when Postgres is away, slow, or says no."""
+"""What asyncpg raises when Postgres is unavailable, slow, or refuses."""
 
 _POOLER_HINT = (
-    "This looks like a pooler in transaction mode, through which LISTEN is never heard. DATABASE_URL must lead to "
-    "Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
+    "This looks like a pooler in transaction mode, through which LISTEN gets no notifications. DATABASE_URL must lead "
+    "to Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
 )
 _WRONG_LOGIN_HINT = (
     "Correct the user or the password in DATABASE_URL, where a character such as @ or / of a password is written as "
     "%40 or %2F; the server's own log says which of the two was wrong."
 )
 _NO_ENTRY_HINT = (
-    "Name another login or database in DATABASE_URL, or have the server let this one in: CREATE ROLE … LOGIN, and a "
+    "Name another login or database in DATABASE_URL, or let the server accept this one: CREATE ROLE … LOGIN, and a "
     "line for it in pg_hba.conf."
 )
 _SCHEMES = ("postgresql://", "postgres://")
@@ -130,7 +130,7 @@ async def translated(
 
 
 def refused_login(database_url: str) -> str:
-    """Say which server was reached and which login it refused; whatever else is in the URL may be secret."""
+    """Return in words which server was reached and which login it refused; the rest of the URL may be secret."""
     parts = urlsplit(database_url)
     account, _, place = parts.netloc.rpartition("@")
     asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
@@ -148,7 +148,7 @@ def _with_port(host: str, port: str) -> str:
 
 
 def asyncpg_error(problem: BaseException) -> BaseException:
-    """Return what Postgres said, where SQLAlchemy's error only keeps it as its cause; else the error itself."""
+    """Return Postgres' own error where SQLAlchemy's has it as its cause; else the error itself."""
     cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, asyncpg.PostgresError):
         cause = cause.__cause__
@@ -156,8 +156,8 @@ def asyncpg_error(problem: BaseException) -> BaseException:
 
 
 def _keep_alive(connection: asyncpg.Connection) -> None:
-    """Let the kernel notice a peer that vanished: asyncpg leaves keepalives off, and LISTEN then just stays silent."""
-    held = cast(Any, connection)._transport.get_extra_info("socket")  # noqa: SLF001 - there is no public way to it
+    """Let the kernel notice a dead peer: asyncpg leaves keepalives off, and a LISTEN would wait for ever."""
+    held = cast(Any, connection)._transport.get_extra_info("socket")  # noqa: SLF001 - there is no public one
     if held is None or held.family not in (socket.AF_INET, socket.AF_INET6):
         return
     held.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

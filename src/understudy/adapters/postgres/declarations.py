@@ -40,7 +40,7 @@ _RECORD = """
 
 
 class PostgresExperimentStore:
-    """Asks over a connection for each call.
+    """Opens a connection for each call.
 
     Args:
         database_url: With a role that may select, insert and update in ``Experiment``.

@@ -1,4 +1,4 @@
-"""SQLAlchemy over the connections of Postgres; apart from them, because importing it takes half a second."""
+"""SQLAlchemy over the connections of Postgres; a module of its own, because importing it takes half a second."""
 
 from contextlib import AbstractAsyncContextManager
 

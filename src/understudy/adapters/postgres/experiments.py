@@ -1,6 +1,6 @@
 """``ExperimentLog`` over Postgres: one statement a question, with a time-out and a bounded answer.
 
-What is put into a statement's text is text of this module; every value is an argument.
+Statements are built from this module's constants only; every value is an argument.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from understudy.ports.experiment_log import (
 
 MAX_GENERATIONS = 10_000
 MAX_ENTITIES = 1_000_000
-"""Of a share, whose entities come in few groups."""
+"""With a share, whose entities form few groups."""
 MAX_ENTITIES_WITH_SUMS = 200_000
-"""Of a sum, where each entity may be a group of its own."""
+"""With a sum, where each entity may be a group of its own."""
 MAX_SCORES = 20_000
 """Entities of one arm whose mean scores are compared."""
 MAX_NAMES = 20
 MAX_PAIRS_READ = 100_000
 _SHADOW_SECONDS = 30.0
-"""How much later than its call a shadow's row may be stamped."""
+"""How much later than its call a shadow call may be stamped."""
 _SECONDS_OF_A_DAY = 86_400.0
 _SLOW_HINT = "Ask for less, with a later --since."
-# Nothing is known of how many rows a common table expression has, and a nested loop over two of them is quadratic:
-# 28,000 calls took more than a minute with it.
+# The planner does not know how many rows a common table expression has, and a nested loop over two of them is
+# quadratic: 28,000 calls took more than a minute with it.
 _SETTINGS = """
     SELECT set_config('statement_timeout', $1, TRUE), set_config('enable_nestloop', 'off', TRUE),
            set_config('work_mem', '64MB', TRUE)
@@ -61,8 +61,8 @@ _FACTS = """
     WHERE model_name = $1 AND name = $2 AND occurred_at >= to_timestamp($3) AND occurred_at < to_timestamp($4)
 """
 
-# $1 versions, $2 generations, $3 their epochs, $4 since, $5 until. A call that a category or a caller's own wish routed
-# is no random one. Who is left out of a bounded answer is decided by the entity's hash, which no arm goes by.
+# $1 versions, $2 generations, $3 their epochs, $4 since, $5 until. A call that a category or the caller
+# routed is not randomised. A bounded answer leaves out entities by a hash that no arm depends on.
 _ENTRIES = """
     WITH epoch AS (
         SELECT * FROM unnest($2::bigint[], $3::int[]) AS given (generation, number)
@@ -165,11 +165,11 @@ _MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresExperimentLog:
-    """Asks over a connection for each question, in a transaction that can only read.
+    """Opens a connection for each question, in a read-only transaction.
 
     Args:
         database_url: Of the registry.
-        timeout_seconds: Longest time of one question, connecting included; Postgres itself gives up a little earlier.
+        timeout_seconds: Longest time of one question, connecting included; Postgres' own time-out is a little earlier.
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:

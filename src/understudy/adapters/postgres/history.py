@@ -32,7 +32,7 @@ _INPUTS = """
 """
 # $1 versions, $2 since, $3 until, $4 at most, $5 longest answer. Version by version, so that each is read from its
 # newest call on; the hour is an index's own first column, for a log of which few calls have inputs. An answer's list of
-# scores may be a megabyte long: it is looked at once it is known which calls are wanted.
+# scores may be a megabyte long, so answers are read only of the chosen calls.
 _CALLS = """
     SELECT prediction_id::text AS prediction_id, extract(epoch FROM predicted_at)::float8 AS predicted_at, entity_id,
            model_version_id AS version_id, inputs, CASE WHEN octet_length(answer) <= $5 THEN answer END AS answer,
@@ -53,14 +53,14 @@ _CALLS = """
     ORDER BY call.predicted_at DESC, call.id DESC
 """
 _MAX_ANSWER = 4_096
-_LOOKED_AT = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
+_CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
 _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
 """
-# There is an index by version and time and none by error: what bounds the work is how many rows are looked at.
+# There is an index by version and time and none by error, so the number of rows read bounds the work.
 _FAILURES = f"""
-    WITH of_champion AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $2 {_NEWEST}),
-         of_challenger AS MATERIALIZED ({_LOOKED_AT} WHERE model_version_id = $3 {_NEWEST}),
+    WITH of_champion AS MATERIALIZED ({_CANDIDATES} WHERE model_version_id = $2 {_NEWEST}),
+         of_challenger AS MATERIALIZED ({_CANDIDATES} WHERE model_version_id = $3 {_NEWEST}),
          failed AS (
              SELECT error_code, count(*) AS calls FROM (TABLE of_champion UNION ALL TABLE of_challenger) AS looked_at
              WHERE rollout_id = $1 AND assigned_version_id = $3 AND error_code IS NOT NULL AND reason = 'bucket'
@@ -73,11 +73,11 @@ _MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresPredictionHistory:
-    """Asks over a connection for each question, in a transaction that can only read.
+    """Opens a connection for each question, in a read-only transaction.
 
     Args:
         database_url: Of the registry.
-        timeout_seconds: Longest time of one question, connecting included; Postgres itself gives up a little earlier.
+        timeout_seconds: Longest time of one question, connecting included; Postgres' own time-out is a little earlier.
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:

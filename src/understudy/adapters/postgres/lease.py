@@ -1,6 +1,6 @@
-"""``Lease`` as a row of ``MonitorLease``, and the fence that every write of the monitor passes.
+"""Leader election by a lease, a row of ``MonitorLease``; its epoch is the fencing token of every write of the monitor.
 
-Three locks of one row do it. A renewal changes no key, so it takes ``NO KEY UPDATE``; a fenced transaction holds
+It takes three locks of one row. A renewal changes no key, so it takes ``NO KEY UPDATE``; a fenced transaction holds
 ``KEY SHARE`` until it ends, which renewals do not wait for; a takeover asks for ``UPDATE``, which waits for both.
 Each call is a single statement outside a transaction, so that a process that freezes in the middle holds no lock.
 
@@ -18,12 +18,13 @@ NAME = "monitor"
 FENCE_SECONDS = 2
 """Longest statement, and longest pause between two, of a fenced transaction.
 
-A leader that freezes inside one would hold off the next leader for ever. Two pauses of this length are over before a
-lease can be free: the last renewal is ``RENEW_SECONDS`` (2) old at most when it freezes.
+A leader that freezes inside one would block the next leader for ever. Two pauses of this length end before the lease
+can
+expire: the last renewal is at most ``RENEW_SECONDS`` (2) old when it freezes.
 """
 
 _RENEW = "UPDATE MonitorLease SET renewed_at = clock_timestamp() WHERE name = $1 AND holder = $2 RETURNING epoch"
-# After a wait for the lock Postgres looks at the row again: a renewal or a takeover meanwhile leaves nothing to take.
+# After a wait for the lock Postgres reads the row again: after a renewal or a takeover there is nothing to take.
 _TAKE = f"""
     WITH free AS (
         SELECT name FROM MonitorLease
@@ -45,14 +46,14 @@ _FENCE = f"""
 
 
 class PostgresLease:
-    """Asks over one connection of its own, opened at the first call and again after each failure.
+    """Uses one connection of its own, opened at the first call and again after each failure.
 
-    Needs nothing of the session, so it works through a pooler too. For one task at a time.
+    It needs no session state, so it works through a pooler too. For one task at a time.
 
     Args:
         database_url: With a role that may select, insert and update in ``MonitorLease``.
-        timeout_seconds: Longest time of one call, connecting included. Short, so that after a connection that died in
-            silence there is time for another one before the lease is over.
+        timeout_seconds: Longest time of one call, connecting included. Short, so that after a dead connection there is
+            time for another one before the lease expires.
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float = 1.5) -> None:
@@ -87,7 +88,7 @@ class PostgresLease:
                     if found is not None:
                         break
             except BaseException:
-                connection.terminate()  # nobody knows in which state it is
+                connection.terminate()  # its state is unknown
                 raise
             self._connection = connection
             return found
@@ -99,16 +100,16 @@ class PostgresLease:
 
 
 async def require_epoch(connection: asyncpg.Connection, epoch: Epoch) -> None:
-    """Let the open transaction of ``connection`` write in the name of the monitor that leads with ``epoch``.
+    """Fence the open transaction of ``connection`` with ``epoch``, the fencing token of the leading monitor.
 
-    To be the transaction's first statement. Until it ends nobody else can take the lease, and Postgres gives each of
-    its statements, and each pause between two, ``FENCE_SECONDS``.
+    To be the transaction's first statement. Until the transaction ends no other monitor can take the lease, and
+    Postgres bounds each of its statements, and each pause between two, by ``FENCE_SECONDS``.
 
     Raises:
         LeadershipLost: Another monitor leads; leave the transaction without a write.
-        RuntimeError: No transaction is open, so the fence would stand for this one statement.
+        RuntimeError: No transaction is open, so the fence would hold for this one statement only.
     """
     if not connection.is_in_transaction():
-        raise RuntimeError("require_epoch outside a transaction keeps nobody out")
+        raise RuntimeError("require_epoch outside a transaction fences nothing")
     if await connection.fetchrow(_FENCE, NAME, epoch) is None:
         raise LeadershipLost(f"epoch {epoch} is over")

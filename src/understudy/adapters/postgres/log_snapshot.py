@@ -19,7 +19,7 @@ _FILES = """
       AND ($3::text[] IS NULL OR file.model_name = ANY ($3::text[]))
     ORDER BY location, key
 """
-_BEING_MENDED = """
+_BEING_REWRITTEN = """
     SELECT detached_as FROM logarchive
     WHERE state NOT IN ('detached', 'archived') AND detached_as IS NOT NULL
       AND month_end > to_timestamp($1) AND month_start < to_timestamp($2)
@@ -28,14 +28,14 @@ _BEING_MENDED = """
 
 @asynccontextmanager
 async def log_snapshot(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogSnapshot"]:
-    """Open a transaction that sees one moment and can only read.
+    """Open a read-only transaction over one database snapshot.
 
     Args:
         database_url: With a role that may read ``PredictionLog``, ``ModelVersion``, ``LogArchive`` and its files.
         timeout_seconds: Longest time of connecting, and of each short statement.
 
     Raises:
-        RegistryUnavailable, MigrationNeeded: As everywhere.
+        RegistryUnavailable, MigrationNeeded: As :func:`translated`.
     """
     connection = await connect(
         database_url, timeout_seconds=timeout_seconds, application_name="understudy-query", server_settings=SESSION
@@ -43,7 +43,7 @@ async def log_snapshot(database_url: str, *, timeout_seconds: float) -> AsyncIte
     try:
         async with translated("the log cannot be read"):
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # The lock comes before the snapshot: a month that is taken out in between would be in neither place.
+            # The lock comes before the snapshot: a month detached in between would be in neither place.
             await connection.execute("LOCK TABLE predictionlog IN ACCESS SHARE MODE")
         yield PostgresLogSnapshot(connection)
     finally:
@@ -51,7 +51,7 @@ async def log_snapshot(database_url: str, *, timeout_seconds: float) -> AsyncIte
 
 
 class PostgresLogSnapshot:
-    """Reads over a connection whose transaction is open."""
+    """Reads over a connection with an open transaction."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
@@ -67,11 +67,11 @@ class PostgresLogSnapshot:
         days = [datetime.fromtimestamp(moment, UTC).date() for moment in wanted[:2]]
         models = None if wanted.models is None else list(wanted.models)
         async with translated("what is archived cannot be read"):
-            mended = await self._connection.fetch(_BEING_MENDED, wanted.since, wanted.until)
+            rewritten = await self._connection.fetch(_BEING_REWRITTEN, wanted.since, wanted.until)
             found = await self._connection.fetch(_FILES, *days, models)
-        if mended:
+        if rewritten:
             raise ArchiveDiffers(
-                f"rows are in {mended[0]['detached_as']} only: the files that they were in are written anew",
+                f"rows are in {rewritten[0]['detached_as']} only: their files are being written again",
                 hint="Run understudy db archive to its end, then ask again.",
             )
         return [

@@ -1,4 +1,4 @@
-"""``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and what people are told of drift."""
+"""``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and alerts of drift."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -35,7 +35,7 @@ _ACTIVE = f"""
                        WHERE phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')))
     ORDER BY v.model_name, v.id
 """  # noqa: S608 - constants
-# By the index on received_at, and bounded: how many outcomes there are must not matter.
+# By the index on received_at, and bounded, so that the cost does not grow with the number of outcomes.
 _NEWEST_OUTCOMES = """
     SELECT model_name, extract(epoch FROM max(received_at))::float8 AS received_at
     FROM (SELECT model_name, received_at FROM outcomeevent ORDER BY received_at DESC LIMIT 10000) AS newest
@@ -48,8 +48,8 @@ _HOURS = """
       AND ($3::text[] IS NULL OR subject = ANY ($3))
     ORDER BY subject, hour_start
 """
-# The expressions are those of the index predictionlog_inputs_of_hour. The bounds of predicted_at leave the other months
-# alone, and are values and not expressions: only then the planner knows that one month's index has the order.
+# The expressions are those of the index predictionlog_inputs_of_hour. The bounds of predicted_at prune the other
+# months. They are values, not expressions: only then the planner knows that one month's index has the order.
 _HOUR = "date_trunc('hour', predicted_at AT TIME ZONE 'UTC')"
 INPUT_SAMPLES = f"""
     SELECT entity_id, inputs FROM predictionlog
@@ -57,7 +57,7 @@ INPUT_SAMPLES = f"""
       AND predicted_at >= $2::timestamptz AND predicted_at < $3::timestamptz
     ORDER BY hashtextextended(entity_id, 30) LIMIT $4
 """  # noqa: S608 - a constant
-# An hour at a time, so that the planner sees one month, and little of that: all history is older than what is kept.
+# One hour at a time, so that the planner scans one month and little of it: the whole history lies before the bound.
 OLDEST_INPUTS = f"""
     SELECT {_HOUR} AT TIME ZONE 'UTC' FROM predictionlog
     WHERE inputs IS NOT NULL AND {_HOUR} < date_trunc('hour', $1::timestamptz AT TIME ZONE 'UTC')
@@ -108,7 +108,7 @@ _FORGET_HOURS = "DELETE FROM drifthour WHERE hour_start < to_timestamp($1)"
 
 
 class PostgresMetricStore:
-    """Opens a connection for each call: they are few, and a dead one is never met twice.
+    """Opens a connection for each call: calls are few, and no dead connection is used again.
 
     Args:
         database_url: Of the registry.

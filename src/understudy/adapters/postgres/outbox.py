@@ -1,7 +1,7 @@
 """``AlertOutbox`` in Postgres.
 
-A row is written once, by whoever has something to tell, in the same transaction as that; it names no channel. Whoever
-delivers makes one row for each channel of it, so that a receiver that is down holds up no other one.
+A row is written once, in the transaction of the change that it reports (a transactional outbox); it names no channel.
+The monitor that delivers makes one row for each channel, so that a receiver that is down delays no other one.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from understudy.ports.alerts import QueuedAlert
 T = TypeVar("T")
 
 TAKEN_SECONDS = 60.0
-"""How long an event that was taken is left alone: longer than a send may take."""
+"""How long a taken event is reserved for its sender: longer than a send may take."""
 _ERROR_CHARACTERS = 1_000
 
 _ADD = """
@@ -28,8 +28,8 @@ _ADD = """
         SELECT told.action FROM AlertOutbox told WHERE told.dedup_key = $1::text AND told.action <> 'change'
         ORDER BY told.id DESC LIMIT 1), 'resolve') <> 'resolve'
 """
-# In the order of their ids, so that the copies are in the same order for each channel. What is no object was not
-# written by us: it gets a channel as well, so that it is found unreadable and not left lying in silence.
+# In the order of their ids, so that the copies are in the same order for each channel. A payload that is no object
+# comes from another program: it gets a channel too, so that it is reported as unreadable and does not wait for ever.
 _ADDRESS = """
     WITH first AS (
         UPDATE AlertOutbox
@@ -43,7 +43,7 @@ _ADDRESS = """
            next_attempt_at
     FROM first, unnest($2::text[]) AS other ORDER BY first.id
 """
-_NOBODY = """
+_NO_CHANNEL = """
     UPDATE AlertOutbox SET next_attempt_at = 'infinity', last_error = 'no channel is configured'
     WHERE delivered_at IS NULL AND next_attempt_at < 'infinity'
 """
@@ -70,7 +70,7 @@ _FAILED = """
 
 
 async def add_alert(connection: asyncpg.Connection, event: AlertEvent) -> None:
-    """Keep an event, in the transaction that ``connection`` has open if it has one.
+    """Keep an event, in the open transaction of ``connection`` if it has one.
 
     One that resolves an incident that nobody was told of is dropped.
     """
@@ -81,7 +81,7 @@ async def add_alert(connection: asyncpg.Connection, event: AlertEvent) -> None:
 
 
 class PostgresAlertOutbox:
-    """Asks over one connection of its own, opened at the first call and again after each failure.
+    """Uses one connection of its own, opened at the first call and again after each failure.
 
     Args:
         database_url: With a role that may select, insert and update in ``AlertOutbox``.
@@ -103,7 +103,7 @@ class PostgresAlertOutbox:
         await self._call(lambda connection: add_alert(connection, event))
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
-        """See :class:`understudy.ports.alerts.AlertOutbox`; a row that cannot be read is given up."""
+        """See :class:`understudy.ports.alerts.AlertOutbox`; a row that cannot be read is marked as failed for good."""
         rows = await self._call(lambda connection: self._take(connection, now, limit))
         taken = []
         for row in sorted(rows, key=lambda row: int(row["id"])):
@@ -134,7 +134,7 @@ class PostgresAlertOutbox:
 
     async def _take(self, connection: asyncpg.Connection, now: float, limit: int) -> list[asyncpg.Record]:
         if not self._channels:
-            await connection.execute(_NOBODY)
+            await connection.execute(_NO_CHANNEL)
             return []
         first, *others = self._channels
         await connection.execute(_ADDRESS, first, others)
@@ -149,7 +149,7 @@ class PostgresAlertOutbox:
             try:
                 result = await work(connection)
             except BaseException:
-                connection.terminate()  # nobody knows in which state it is
+                connection.terminate()  # its state is unknown
                 raise
             self._connection = connection
             return result

@@ -9,7 +9,7 @@ from understudy.adapters.postgres.connection import connect, translated
 from understudy.core.experiments.outcome_events import Outcome
 from understudy.ports.outcome_store import OutcomeResult
 
-# In the order of the ids: two batches with the same events would otherwise wait for each other's keys crosswise.
+# In the order of the ids: otherwise two batches with the same events could deadlock on each other's keys.
 _ADD = """
     INSERT INTO outcomeevent (event_id, model_name, entity_id, prediction_id, name, value, occurred_at)
     SELECT event_id, model_name, entity_id, prediction_id, name, value, to_timestamp(occurred_at)
@@ -45,7 +45,7 @@ class PostgresOutcomeStore:
             try:
                 rows = await connection.fetch(_ADD, *columns)
             except BaseException:
-                connection.terminate()  # nobody knows in which state it is
+                connection.terminate()  # its state is unknown
                 raise
             self._connection = connection
         return _results([outcome.event_id for outcome in outcomes], {row["event_id"] for row in rows})

@@ -1,10 +1,10 @@
-"""Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command's own wish."""
+"""Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command."""
 
 from understudy.adapters.postgres.connection import connect, session, translated
 from understudy.ports.partition_keeper import PartitionsSeen
 
 MAX_MONTHS_AHEAD = 24
-"""As far as the database's own function goes."""
+"""The bound of the database's own function."""
 _ENSURE = "SELECT understudy_ensure_partitions()"
 _SEEN = """
     WITH RECURSIVE months (ahead) AS (
@@ -20,7 +20,7 @@ _SEEN = """
 
 
 class PostgresPartitionKeeper:
-    """Opens a connection each time: that is once an hour.
+    """Opens a connection each time, once an hour.
 
     Args:
         database_url: With a role that may call ``understudy_ensure_partitions`` and read ``ArchiveStatus``.
@@ -44,16 +44,16 @@ class PostgresPartitionKeeper:
 async def ensure_partitions(
     database_url: str, months_ahead: int, *, timeout_seconds: float, dry_run: bool = False
 ) -> int:
-    """Make what is missing from last month to ``months_ahead`` from now, and return how many partitions that were.
+    """Create the missing partitions from last month to ``months_ahead`` from now, and return their number.
 
     Args:
         database_url: A login of the owner, or with the role of proxy, monitor or engineers.
         months_ahead: 0 to :data:`MAX_MONTHS_AHEAD`.
         timeout_seconds: For all of it; the function itself waits for locks no longer than it must.
-        dry_run: Make them, count them, and take them back.
+        dry_run: Create and count them, then roll back.
 
     Raises:
-        MigrationNeeded: The schema is not there.
+        MigrationNeeded: The schema is missing.
         RegistryUnavailable: Postgres does not answer in time, or the login may not do it.
     """
     connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-partitions")

@@ -1,8 +1,8 @@
 """``PolicySource`` over Postgres: reads the policy document, polls for changes, listens for them.
 
 Three kinds of connections, so that none waits for another: one for queries, opened when needed and kept; one for
-``LISTEN``, which must be free to hear, and go to Postgres itself and not through a pooler in transaction mode; one for
-each report and for the sign-off, closed again.
+``LISTEN``, which must be idle, and lead to Postgres itself and not through a pooler in transaction mode; one for each
+report and for the sign-off, closed again.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from understudy.ports.policy import PolicyChange
 
 CHANNEL = "understudy_policy"
 KEPT_SECONDS = 1.0
-"""Longest answer over a connection that was kept: it may be dead without a sign. A new one then has all the time."""
+"""Longest wait over a kept connection, which may be dead unnoticed. A new one then has the whole time-out."""
 ROWS_A_TURN = 1_000
-"""Rows of models that are gone through before whoever else waits for the event loop has a turn."""
+"""Rows of models that are processed before other tasks get a turn of the event loop."""
 _STATEMENT_SHARE = 0.8
 POLICY_COLUMNS = (
     "champion_version",
@@ -57,7 +57,7 @@ _POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
 _VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
 
 # One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
-# be decoded must not take the others with it.
+# be decoded must not fail the others.
 _MODELS = f"""
     SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'slow_us', (
         SELECT slow_us FROM rollout WHERE rollout.id = p.rollout_id))::text AS policy, v.versions
@@ -114,8 +114,9 @@ class PostgresPolicySource:
             database_url: Of Postgres itself; ``LISTEN`` does not work through a pooler in transaction mode.
             timeout_seconds: The longest that one call may take on a new connection, connecting included; before that,
                 a call may lose ``KEPT_SECONDS`` on a kept one.
-            heartbeat_seconds: How often the listening connection is asked for a sign of life, and how long it may take.
-            reads_keys: Whether documents have the callers' keys: only who judges callers needs them, and may read them.
+            heartbeat_seconds: Interval of the listening connection's heartbeats, and the longest wait for each.
+            reads_keys: Whether documents have the callers' keys: only proxies that check keys need them, and may read
+                them.
         """
         self._url = database_url
         self._reads_keys = reads_keys
@@ -126,22 +127,22 @@ class PostgresPolicySource:
         self._kept: asyncpg.Connection | None = None
         self._horizon: str | None = None
         self._told: Mapping[tuple[str, str], str] = {}
-        """Which transaction of each model and source was told."""
+        """The transaction last reported for each model and source."""
         self._read_before: dict[str, int] = {}
-        """For each name that was read since the last poll the first transaction that may not have ended by then."""
+        """For each name read since the last poll: the first transaction that may not have ended by then."""
         self._pending: set[str] = set()
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, when it reads them at all.
+        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, if it reads them.
 
-        A model's rows are decoded when somebody asks for them, and each time anew.
+        A model's rows are decoded at each access.
         """
         named = None if model_names is None else [name for name in model_names if name]
         async with translated("policies cannot be read"), self._lock:
             if named is None:
-                self._drop()  # reading everything is rare and takes long: not on a connection that may be dead
+                self._drop()  # reading everything is rare and slow: not on a connection that may be dead
             rows = await self._fetch(self._document, named)
-            # under the lock: what a poll tells after this read stays to be loaded
+            # under the lock: changes that a later poll reports stay pending
             self._pending.difference_update(self._pending if named is None else named, [""])
             horizon = next(versions[0] for name, text, versions in rows if name is None and text is None)
             if named is None:
@@ -163,10 +164,10 @@ class PostgresPolicySource:
     async def changed_since_last_poll(self) -> Sequence[str]:
         """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
 
-        A transaction that began before the last poll and commits after it is seen: the poll asks for what was written
-        by the oldest transaction that was open then, or by a later one. When the counter of transactions went back
-        (another database was restored into this place), everything counts as changed. A model is told again until it
-        was loaded, and not at all if it was loaded since (because of a notification, say) with what was written.
+        A transaction that began before the last poll and commits after it is seen: the poll reads what was written by
+        the oldest transaction that was open then, or by a later one. When the counter of transactions went back
+        (another database was restored into this place), everything counts as changed. A model is returned again until
+        it is loaded, and not at all if it was loaded since (after a notification, say) with what was written.
         """
         async with translated("policy changes cannot be read"), self._lock:
             rows = await self._fetch(_CHANGES, self._horizon or "0")
@@ -182,7 +183,7 @@ class PostgresPolicySource:
             return sorted(self._pending)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.listen`. Only cancelling it ends it without an error."""
+        """See :meth:`understudy.ports.policy.PolicySource.listen`. Only cancelling ends it without an error."""
         connection = await connect(
             self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
         )
@@ -190,18 +191,18 @@ class PostgresPolicySource:
         try:
             connection.add_termination_listener(lambda _: lost.set())
             async with translated("LISTEN was refused", self._timeout_seconds):
-                await connection.add_listener(CHANNEL, lambda *said: on_change(_change_from(said[3])))
+                await connection.add_listener(CHANNEL, lambda *notified: on_change(_change_from(notified[3])))
             on_change(PolicyChange(None))
             while True:
                 await self._heartbeat(connection, lost)
         finally:
-            # terminate, not close: close waits for a goodbye that a dead peer never says (it hung for 8 seconds)
+            # terminate, not close: close waits for a reply that a dead peer never sends (it hung for 8 seconds)
             connection.terminate()
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
         """See :meth:`understudy.ports.policy.PolicySource.report`; instances not seen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
-            await self._say(
+            await self._execute(
                 _REPORT,
                 instance,
                 orjson.dumps(dict(generations)).decode(),
@@ -211,7 +212,7 @@ class PostgresPolicySource:
     async def sign_off(self, instance: str) -> None:
         """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
         async with translated("the instance cannot be signed off", self._timeout_seconds):
-            await self._say(_SIGN_OFF, instance)
+            await self._execute(_SIGN_OFF, instance)
 
     async def close(self) -> None:
         """Drop the query connection; a :meth:`listen` in progress ends when its task is cancelled."""
@@ -222,12 +223,12 @@ class PostgresPolicySource:
             async with asyncio.timeout(self._heartbeat_seconds):
                 await lost.wait()
         except TimeoutError:
-            async with translated("the listening connection gives no sign of life", self._heartbeat_seconds):
+            async with translated("the listening connection missed a heartbeat", self._heartbeat_seconds):
                 await connection.execute("SELECT 1")
         else:
             raise RegistryUnavailable("the listening connection was closed by the other end")
 
-    async def _say(self, statement: str, *arguments: Any) -> None:
+    async def _execute(self, statement: str, *arguments: Any) -> None:
         connection = await self._open("understudy-report")
         try:
             await connection.execute(statement, *arguments)
@@ -251,13 +252,13 @@ class PostgresPolicySource:
         try:
             rows = await connection.fetch(query, *arguments, timeout=timeout_seconds)
         except BaseException:
-            connection.terminate()  # nobody knows in which state it is
+            connection.terminate()  # its state is unknown
             raise
         self._kept = connection
         return rows
 
     async def _open(self, application_name: str) -> asyncpg.Connection:
-        # Postgres gives up by itself as well: it does not notice that we left while a statement waits for a lock.
+        # A time-out in Postgres too: it does not notice a client that left while a statement waits for a lock.
         milliseconds = self._timeout_seconds * 1000 * _STATEMENT_SHARE
         return await connect(
             self._url,
@@ -273,10 +274,10 @@ class PostgresPolicySource:
 
 
 class _Rows(Mapping[str, Any]):
-    """A model's ``policy`` and ``versions``, decoded when they are asked for.
+    """A model's ``policy`` and ``versions``, decoded at each access.
 
-    Of ten thousand models at once they would be a million objects: made while nobody is answered, walked over by the
-    garbage collector, and then thrown away, because most of them say what they said before.
+    Ten thousand models decoded at once would be a million objects: they would block the event loop, cost the garbage
+    collector, and be dropped, because most of them are unchanged.
     """
 
     __slots__ = ("_policy", "_versions")
@@ -286,7 +287,7 @@ class _Rows(Mapping[str, Any]):
         self._versions = tuple(versions)
 
     def __getitem__(self, key: str) -> Any:
-        """Return what was read, decoded anew."""
+        """Return the decoded value."""
         if key == "policy":
             return orjson.loads(self._policy)
         if key == "versions":
@@ -294,11 +295,11 @@ class _Rows(Mapping[str, Any]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of the two."""
+        """Yield the two names."""
         return iter(("policy", "versions"))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of names."""
         return 2
 
 
@@ -313,7 +314,7 @@ def _decoded_versions(texts: Sequence[str]) -> list[Any]:
 
 
 def _change_from(payload: str) -> PolicyChange:
-    """Return what a notification names; one that is not ours to read means that anything may have changed."""
+    """Return the change that a notification names; an unreadable one means that anything may have changed."""
     try:
         name = orjson.loads(payload)["model"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

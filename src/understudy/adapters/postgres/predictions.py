@@ -17,25 +17,25 @@ from understudy.ports.prediction_log import SpooledBatch, WriteOutcome, WriteRes
 
 T = TypeVar("T")
 
-# Whoever asks has the spool on disk. The offsets of spools that nobody has asked for in a year are forgotten.
+# A worker that reads its offset has the spool on disk. Offsets that no worker has read for a year are deleted.
 _READ_OFFSET = """
     WITH seen AS (
         UPDATE SpoolOffset SET updated_at = now() WHERE spool_id = $1 AND updated_at < now() - INTERVAL '1 day')
     SELECT segment, byte_offset FROM SpoolOffset WHERE spool_id = $1
 """
 _BEGIN_OFFSET = "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
-# The condition is core.spool_format.follows. The statement that takes the row's lock asks it, so that a second shipper
-# waits for the first one's commit and then sees where that one got to.
+# The condition is core.prediction_log.spool_format.follows. It is in the statement that takes the row's lock, so that a
+# second shipper waits for the first one's commit and then sees the new offset (exactly-once).
 _MOVE_OFFSET = """
     UPDATE SpoolOffset SET segment = $2, byte_offset = $4, updated_at = now()
     WHERE spool_id = $1 AND ((segment = $2 AND byte_offset = $3) OR (segment < $2 AND $3 = 0))
 """
 # A dead letter is met again when an operator took the spool's offset back.
-_BURY = (
+_KEEP_DEAD_LETTER = (
     "INSERT INTO PredictionDeadLetter (spool_id, segment, byte_offset, row, why) VALUES ($1, $2, $3, $4, $5) "
     "ON CONFLICT (spool_id, segment, byte_offset) DO NOTHING"
 )
-# A version that was deleted since its call was answered has no windows any more; the row itself is refused by its key.
+# A version deleted since its call was answered gets no windows; its row is refused by the foreign key.
 _REPLACE_WINDOWS = """
     INSERT INTO predictionwindow AS known (model_version_id, window_start, role, rollout_id, policy_generation, shipper,
                                            epoch, calls, errors, counts)
@@ -56,8 +56,8 @@ _MONTHS_AT_ONCE = 12
 _LOCK_SHARE = 0.4
 _STATEMENT_SHARE = 0.8
 _WHY_CHARACTERS = 500
-_PASSING = ("40P01", "40001", "53100")
-"""Deadlock, serialization failure, disk full: worth another try within the same call."""
+_TRANSIENT = ("40P01", "40001", "53100")
+"""Deadlock, serialization failure, disk full: retried within the same call."""
 _ROW_CLASSES = ("22", "23", "54")
 """Data exception, constraint violation, program limit (JSON nested too deep): what a row's content can cause."""
 _SCHEMA_CLASS = "42"
@@ -70,7 +70,7 @@ class PostgresPredictionStore:
     Args:
         database_url: With a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update
             ``SpoolOffset``. May lead through a pooler in transaction mode.
-        timeout_seconds: Longest time of one call; Postgres itself gives up earlier, so that its reason is heard.
+        timeout_seconds: Longest time of one call; Postgres' own time-outs are earlier, so that its reason arrives.
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
@@ -95,7 +95,7 @@ class PostgresPredictionStore:
         return await self._call(read)
 
     async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
-        """Insert the rows, replace the windows and move the spool's offset, or nothing of it."""
+        """Insert the rows, replace the windows and move the spool's offset in one transaction, or nothing of it."""
 
         async def copy(connection: asyncpg.Connection) -> None:
             if batch.rows:
@@ -126,7 +126,7 @@ class PostgresPredictionStore:
         text = why.replace("\0", "")[:_WHY_CHARACTERS]
 
         async def keep_dead_letter(connection: asyncpg.Connection) -> None:
-            await connection.execute(_BURY, batch.spool_id, batch.segment, batch.start, batch.rows[0], text)
+            await connection.execute(_KEEP_DEAD_LETTER, batch.spool_id, batch.segment, batch.start, batch.rows[0], text)
 
         try:
             return await self._move(batch, keep_dead_letter)
@@ -151,7 +151,7 @@ class PostgresPredictionStore:
         return await self._call(transact)
 
     async def _ensure_partitions(self, connection: asyncpg.Connection, batch: SpooledBatch) -> None:
-        """Make the partitions of these days, and those of the batch's own months (a clock may be years off)."""
+        """Create the partitions of these days, and those of the batch's own months (a clock may be years off)."""
         async with self._transaction(connection):
             await connection.execute(_ENSURE_PARTITIONS)
         for month in _months(batch)[:_MONTHS_AT_ONCE]:
@@ -160,10 +160,10 @@ class PostgresPredictionStore:
 
     @asynccontextmanager
     async def _transaction(self, connection: asyncpg.Connection) -> AsyncIterator[None]:
-        """Hold one transaction, with Postgres' own deadlines.
+        """Open a transaction, with time-outs in Postgres.
 
-        Even one statement is in one: behind a pooler in transaction mode parsing it and running it could otherwise meet
-        two servers, and what is set for a session would stay with whoever gets that server next.
+        Even one statement needs one: behind a pooler in transaction mode parsing and running it could otherwise meet
+        two servers, and session settings would leak to the next client of that server.
         """
         await connection.execute(self._begin)
         try:
@@ -176,7 +176,7 @@ class PostgresPredictionStore:
             raise
 
     async def _call(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """Run ``work``, again after a failure that passes; raise what its rows cause, translate everything else."""
+        """Run ``work``, again after a transient failure; raise errors that its rows cause, translate all others."""
         async with self._in_use:
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
@@ -187,14 +187,14 @@ class PostgresPredictionStore:
                 except asyncpg.PostgresError as error:
                     if error.sqlstate[:2] in _ROW_CLASSES:
                         raise
-                    if error.sqlstate not in _PASSING or attempt == _ATTEMPTS:
+                    if error.sqlstate not in _TRANSIENT or attempt == _ATTEMPTS:
                         raise _translated(error) from error
                 await asyncio.sleep(random.uniform(0, _JITTER_SECONDS * attempt))
         raise AssertionError("the last attempt returns or raises")
 
     async def _with_connection(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         connection = self._connection or await self._open()
-        # Kept only after an end that leaves it usable: in a cancelled or failed COPY nobody knows what is on the wire.
+        # Kept only where it is usable: after a cancelled or failed COPY the state of the protocol is unknown.
         self._connection = None
         try:
             result = await work(connection)
@@ -257,7 +257,7 @@ def _is_missing_partition(error: asyncpg.PostgresError) -> bool:
 
 
 def _translated(error: asyncpg.PostgresError) -> UnderstudyError:
-    if isinstance(error, asyncpg.InsufficientPrivilegeError):  # of the same class as what the schema lacks
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):  # of the same class as missing schema objects
         return LoginNotAllowed(f"the prediction log: {error}")
     if error.sqlstate.startswith(_SCHEMA_CLASS):
         return MigrationNeeded(f"the prediction log: {error}")

@@ -1,4 +1,4 @@
-"""``Registry`` over Postgres. What a policy may be is decided by the database; this passes its words on."""
+"""``Registry`` over Postgres. The database decides which policies are valid; its error texts are passed on."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -58,9 +58,9 @@ from understudy.ports.registry import (
 
 ROLES = ("champion", "challenger", "shadow")
 _KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent")
-"""Columns of a policy that are fields of its record as they are."""
+"""Columns of a policy that its record has unchanged."""
 _REFUSAL_CLASSES = ("22", "23")
-"""SQLSTATE classes of a value that the database does not take: data exception, constraint violation."""
+"""SQLSTATE classes of values that the database refuses: data exception, constraint violation."""
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
 _DUPLICATE_POLICY = "servingpolicy_pkey"
 _BAD_TARGET = "modelendpoint_target_"
@@ -70,7 +70,7 @@ _ARMS = literal_column(
     JSONB,
 )
 _KEY_COLUMNS = [API_KEY.c[name] for name in KeyRecord._fields]
-"""Never the hash: who lists keys need not be able to read it."""
+"""Without the hash: a login that lists keys needs no right to read it."""
 _EMPTY_METRICS = "UPDATE ModelVersion SET metrics = NULL empties them."
 _OPEN_PHASES = [phase.value for phase in Phase if not phase.is_final]
 _LIVE = PROXY_INSTANCE.c.seen_at > text(f"now() - INTERVAL '{LIVE_SECONDS:.0f} seconds'")
@@ -136,7 +136,7 @@ class PostgresRegistry:
             of_version = (MODEL_ENDPOINT.c.model_version_id == found.id) & (MODEL_ENDPOINT.c.target == target)
             async with _refusals():
                 await connection.execute(delete(MODEL_ENDPOINT).where(of_version))
-                # Asked at once and not at the end, which a dry run never reaches.
+                # Checked now and not at the commit, which a dry run never reaches.
                 await connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
             return await _version(connection, model_name, version)
 
@@ -173,7 +173,7 @@ class PostgresRegistry:
         status = RETIRED if is_retired else STAGING
         async with self._transaction(dry_run=dry_run) as connection:
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
-            # As the guards of policies lock it: rows of its calls go on being logged meanwhile.
+            # The same lock as the guards of policies take: rows of its calls can still be logged.
             await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update(key_share=True))
             before = await _version(connection, model_name, version)
             if is_retired == (before.status == RETIRED):
@@ -316,10 +316,10 @@ async def _version(connection: AsyncConnection, model_name: str, version: str) -
 
 
 async def _refuse_in_rollout(connection: AsyncConnection, record: VersionRecord) -> None:
-    """Refuse to retire a version whose rollout is not over, roles or not: a rollout that waits may give them back.
+    """Refuse to retire a version whose rollout is not over, even without a role: it may get one again.
 
     Raises:
-        PolicyRefused: It has a part in such a rollout.
+        PolicyRefused: An open rollout has the version.
     """
     has_part = ROLLOUT.c.champion_version == record.id, ROLLOUT.c.challenger_version == record.id
     open_ones = select(ROLLOUT.c.id).where(or_(*has_part), ROLLOUT.c.phase.in_(_OPEN_PHASES))
@@ -393,14 +393,14 @@ def _listed(names: Sequence[str], at_most: int = 20) -> str:
 
 
 async def _sign(connection: AsyncConnection, origin: Origin) -> None:
-    """Tell the audit's trigger whose change this transaction makes."""
+    """Name the actor of this transaction to the audit's trigger."""
     settings = {"actor": origin.actor, "via": origin.via, "reason": origin.reason or ""}
     for name, value in settings.items():
         await connection.execute(select(func.set_config(f"understudy.{name}", value, True)))
 
 
 async def _columns_of(connection: AsyncConnection, model_name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes as columns: a role's version by its id."""
+    """Return the changes as columns, with version ids for labels."""
     values: dict[str, Any] = {}
     for field, value in changes.items():
         if field == "arms":
@@ -425,7 +425,7 @@ class _Duplicate(Exception):
 
 @asynccontextmanager
 async def _refusals() -> AsyncIterator[None]:
-    """Turn what the database refuses into ``PolicyRefused`` in its own words; everything else passes."""
+    """Turn the database's refusals into ``PolicyRefused`` with its texts; other errors pass."""
     try:
         yield
     except DBAPIError as problem:
@@ -439,7 +439,7 @@ async def _refusals() -> AsyncIterator[None]:
         if constraint == _DUPLICATE_VERSION:
             raise _Duplicate from problem
         if constraint == _DUPLICATE_POLICY:
-            raise GenerationMoved("somebody else made the model's first policy meanwhile") from problem
+            raise GenerationMoved("another change made the model's first policy meanwhile") from problem
         if constraint.startswith(_BAD_TARGET):
             raise PolicyRefused(
                 "an endpoint is host:port of a model server, not a URL, a path, or a link-local address",

@@ -1,8 +1,8 @@
-"""``RetentionStore`` in Postgres: a piece of a table a transaction, under the leader's fence.
+"""``RetentionStore`` in Postgres: one piece of a table a transaction, fenced by the leader's epoch.
 
-In each statement ``$1`` is the age in days and ``$2`` the most rows. They are chosen once, in an array: a subquery of
-``IN`` may be run again for each row, and then its limit is none. A row that somebody holds is left for the next time:
-whoever changes it makes it young, and must not be waited for.
+In each statement ``$1`` is the age in days and ``$2`` the most rows. Rows are chosen once, in an array: a subquery
+of ``IN`` may run again for each row, which voids its limit. Locked rows are skipped until the next time: the session
+that changes one makes it young, and is not waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from understudy.ports.retention_store import GrowingTable
 MAX_DEAD_LETTERS = 100_000
 
 _OLD = "now() - $1::float8 * INTERVAL '1 day'"
-# The newest row of an incident but for changes says whether it is open (adapters.postgres_outbox), so it is the last to
-# go, and only after one that resolved it; while it is open, what is still to be delivered to a channel stays.
+# The newest row of an incident, changes aside, shows whether it is open (adapters.postgres.outbox). So it is deleted
+# last, and only if it resolved the incident; while that is open, undelivered rows stay.
 _ALERTS = f"""
     DELETE FROM alertoutbox WHERE id = ANY (ARRAY(
         SELECT row.id FROM alertoutbox AS row
@@ -62,7 +62,7 @@ _ROLLOUTS = f"""
           AND NOT EXISTS (SELECT FROM servingpolicy WHERE rollout_id = done.id)
         ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))
 """  # noqa: S608 - constants
-# Reports ask what the policy was at a moment, and the newest row before that moment says it.
+# Reports look up the policy at a point in time, which is in the newest row before it.
 _AUDIT = f"""
     DELETE FROM policyaudit WHERE id = ANY (ARRAY(
         SELECT id FROM policyaudit AS row WHERE row.changed_at < {_OLD}
@@ -74,7 +74,7 @@ _AUDIT = f"""
                 AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
         ORDER BY changed_at LIMIT $2))
 """  # noqa: S608 - constants
-# From the oldest on, so that no more rows are read than may go: they are as long as the rows of the log.
+# Oldest first, so that no more rows are read than may be deleted: they are as long as rows of the log.
 _DEAD_LETTERS = f"""
     DELETE FROM predictiondeadletter WHERE id = ANY (ARRAY(
         SELECT id FROM (SELECT id, at FROM predictiondeadletter ORDER BY id LIMIT $2) AS oldest
@@ -103,7 +103,7 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
 
 
 class PostgresRetentionStore:
-    """Opens a connection for each piece: they are few, and a dead one is never met twice.
+    """Opens a connection for each piece: pieces are few, and no dead connection is used again.
 
     Args:
         database_url: With a role that may delete from the tables that

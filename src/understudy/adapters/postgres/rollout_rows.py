@@ -1,4 +1,4 @@
-"""How rollouts are read from Postgres: the queries, and rows as values."""
+"""Queries of rollouts, and their rows as values."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ _LIVENESS = f"""
            {_stale("TRUE")} AS all_silent
 """  # noqa: S608 - constants
 LIVENESS = _LIVENESS % {"generation": "p.generation"}
-# $2: the generation that is waited for. A later change that nobody has seen yet does not take its proxies away.
+# $2: the awaited generation. A later change that no proxy has read yet does not reduce its confirmations.
 REACH = f"""
     SELECT p.generation, seen.*,
            (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
@@ -80,7 +80,7 @@ REACH = f"""
 
 
 def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
-    """Return the policy as a rollout sees it."""
+    """Return the policy as the rollout's state machine reads it."""
     if row is None:
         return None
     return PolicySeen(
@@ -112,7 +112,7 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
 
 
 def reach_of(row: asyncpg.Record) -> PolicyReach:
-    """Return how far a policy has come."""
+    """Return the propagation of a policy."""
     return PolicyReach(
         row["generation"],
         row["proxies"],
@@ -136,7 +136,7 @@ def stale_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
 
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:
-    """Return an event; one that is damaged without what rests on its JSON, and with what is wrong with it."""
+    """Return an event; one with damaged JSON has its problem instead of evidence, inputs and thresholds."""
     event = RolloutEventRecord(
         id=row["id"],
         at=row["at"],
@@ -156,7 +156,7 @@ def event_of(row: asyncpg.Record) -> RolloutEventRecord:
             inputs=_object_of(row, "inputs"),
             thresholds=_object_of(row, "thresholds"),
         )
-    except (TypeError, ValueError) as problem:  # ValueError: a number that JSONB holds and no float does
+    except (TypeError, ValueError) as problem:  # ValueError: a number that JSONB can hold and a float cannot
         return event._replace(damage=str(problem)[:_DAMAGE_CHARACTERS])
 
 

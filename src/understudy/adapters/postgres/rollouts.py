@@ -71,8 +71,8 @@ _ADD_EVENT = """
                               actor)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 """
-# The challenger keeps its role at weight 0, so that it can be looked at; what belonged to the rollout goes.
-# Somebody else's salt stays, and so does that of somebody else's split: another one would deal its entities out anew.
+# The challenger keeps its role at weight 0, so that an operator can examine it; the rollout's own settings are removed.
+# A salt that another change set stays, and so does that of another split: a new one would reassign its entities.
 _LEAVE_POLICY = """
     UPDATE servingpolicy p
     SET rollout_id = NULL,
@@ -80,7 +80,7 @@ _LEAVE_POLICY = """
                     ELSE p.salt END
     FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name AND p.rollout_id = r.id
 """
-# A shadow whose version answers callers again is none any more, and must not be what a rollback fails on.
+# A shadow version that answers callers again is no shadow any more, and must not fail a rollback.
 _CHANGE_POLICY = """
     UPDATE servingpolicy p
     SET challenger_weight = $2, champion_version = roles.champion, challenger_version = roles.challenger,
@@ -98,7 +98,7 @@ _ONE_OPEN = "rollout_one_open_per_model"
 
 
 class PostgresRolloutStore:
-    """Opens a connection for each call: they are few, and a dead one is never met twice.
+    """Opens a connection for each call: calls are few, and no dead connection is used again.
 
     Args:
         database_url: Of the registry.
@@ -128,7 +128,7 @@ class PostgresRolloutStore:
             )
             if row is None:
                 raise NotRegistered(f"{new.model_name} has no version {new.challenger!r}")
-            # After the insert: of two equal starts the second is told of the first, not of what it did to the policy.
+            # After the insert: of two equal starts the second one is refused because of the first, not of its policy.
             if expected_generation is not None and before.generation != expected_generation:
                 raise GenerationMoved(f"the policy of {new.model_name} is at generation {before.generation}")
             await connection.execute(_TAKE_ROLE, new.model_name, row["id"], new.salt)
@@ -282,7 +282,7 @@ async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRec
 
 
 async def _is_current(connection: asyncpg.Connection, record: RolloutRecord, epoch: Epoch | None) -> bool:
-    """Whether the rollout is still as it was read; holds its row until the transaction ends."""
+    """Whether the rollout is unchanged since it was read; locks its row until the transaction ends."""
     if epoch is not None:
         await require_epoch(connection, epoch)
     revision = await connection.fetchval("SELECT revision FROM rollout WHERE id = $1 FOR UPDATE", record.id)
@@ -290,7 +290,7 @@ async def _is_current(connection: asyncpg.Connection, record: RolloutRecord, epo
 
 
 async def _change_policy(connection: asyncpg.Connection, state: RolloutState, action: PolicyAction) -> bool:
-    """Make the change unless it was made before; ``False`` when the policy is somebody else's by now."""
+    """Make the change unless it was made before; ``False`` when another change has taken the policy over."""
     seen = await _policy_of(connection, state.model_name, lock="FOR UPDATE OF p")
     if seen is None or not action.applies_to(seen):
         return state.is_in_place(seen)
@@ -334,13 +334,13 @@ async def _add_event(connection: asyncpg.Connection, state: RolloutState, reason
 
 
 async def _sign(connection: asyncpg.Connection, origin: Origin) -> None:
-    """Tell the audit's trigger whose change this transaction makes."""
+    """Name the actor of this transaction to the audit's trigger."""
     await connection.execute(_SIGN, origin.actor, origin.via, origin.reason or "")
 
 
 @asynccontextmanager
 async def _refusals(model_name: str) -> AsyncIterator[None]:
-    """Turn what the database refuses into ``PolicyRefused`` in its own words."""
+    """Turn the database's refusals into ``PolicyRefused`` with its texts."""
     try:
         yield
     except asyncpg.UniqueViolationError as problem:

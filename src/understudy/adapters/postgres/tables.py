@@ -58,7 +58,7 @@ ischema_names["xid8"] = Xid8  # SQLAlchemy does not know the type when it reads 
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether autogenerate should look at a table: a monthly partition belongs to its parent, detached or not."""
+    """Whether autogenerate compares a table: monthly partitions belong to their parent, detached or not."""
     return kind != "table" or name is None or re.fullmatch(r"predictionlog_\d{4}_\d{2}(_archived_\d+)?", name) is None
 
 

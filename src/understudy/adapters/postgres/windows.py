@@ -17,7 +17,7 @@ _COLUMNS = """
     extract(epoch FROM window_start)::bigint AS start, counts
 """
 _ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, shipper, epoch"
-# Said as the partial index says it, so that the planner sees that it may use it.
+# Written as in the partial index, so that the planner uses it.
 _WHERE_ROLLOUT = "WHERE rollout_id = $1 AND rollout_id <> 0"
 _OF_ROLLOUT = f"""
     SELECT {_COLUMNS} FROM predictionwindow
@@ -27,7 +27,7 @@ _FIRST = f"""
     SELECT extract(epoch FROM min(window_start))::bigint FROM predictionwindow
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3)
 """  # noqa: S608 - constants
-# A row that is replaced gets another xmin, the transaction that wrote it.
+# A replaced row has another xmin, the transaction that wrote it.
 _MARKS = f"""
     SELECT floor(extract(epoch FROM window_start) / $4::int)::bigint * $4::int AS block,
            count(*) || ':' || sum(xmin::text::bigint) AS mark
@@ -38,8 +38,8 @@ _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM predictionwindow
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
-# Whatever a rollout lasts within its plan is given to the analysis; what a person lets it wait beyond that has the time
-# of all windows. A day at a time: after a deletion a window cache reads the whole rollout anew.
+# Windows within a rollout's planned time are kept for the analysis; beyond it, while the rollout waits for an operator,
+# the age of all windows applies. In whole days: after a deletion a window cache reads the whole rollout again.
 _FORGET = """
     DELETE FROM predictionwindow WHERE ctid = ANY (ARRAY(
         SELECT w.ctid FROM predictionwindow w LEFT JOIN (
@@ -55,7 +55,7 @@ _FORGET = """
 
 
 class PostgresWindowLog:
-    """Reads windows over a connection for each call.
+    """Opens a connection for each call.
 
     Args:
         database_url: Of the registry.
@@ -122,7 +122,7 @@ async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, un
 
 
 def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
-    """Parse rows; 50 µs each, so not on the loop that also renews the lease."""
+    """Parse rows; 50 µs each, so not on the event loop, which also renews the lease."""
     return [_window(row) for row in rows]
 
 
