@@ -40,20 +40,33 @@ demo: $(VENV)/.demo ## Start everything on this machine: a first prediction, a r
 quick: $(VENV)/.dev ## While you work: lint, types of src, and the unit tests of what changed (seconds; SINCE=commit)
 	@$(BIN)/python tools/quick.py $(SINCE)
 
-.PHONY: check
-check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and architecture tests (seconds)
+.PHONY: lint
+lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not followed" tests/unit tests/architecture tests/docs tests/test_rigs/faults tests/test_rigs/fuzz
+	@$(BIN)/mypy
+
+PURE := tests/unit tests/architecture tests/docs
+
+.PHONY: check
+check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" $(PURE)
 
 .PHONY: test
-test: check $(VENV)/.deploy ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@# One worker more than cores: the longest tests wait for rollouts. What is measured runs alone.
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed" tests/e2e tests/contract tests/integration tests/migrations tests/test_rigs/deploycheck
-	@$(BIN)/pytest -q -m "timed and not slow" tests/unit tests/contract tests/integration tests/test_rigs
+test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(PURE)
+	@# One worker more than cores: the longest tests wait for rollouts.
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
+	@# What waits for time-outs waits together; what judges latency runs alone.
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "timed and not slow" tests/unit tests/contract tests/integration
+	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration
 	@$(BIN)/pytest -q -m "not slow" tests/faults
+
+.PHONY: test-rigs
+test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, deploycheck, load tests (minutes)
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/test_rigs
+	@$(BIN)/pytest -q -m "(timed or alone) and not slow" tests/test_rigs
 
 # Not a part of `test`: it needs the history of git, which a shallow clone has not, and the time of a second suite.
 .PHONY: test-previous

@@ -58,7 +58,7 @@ def main(since: str = "HEAD") -> int:
             [str(BIN / "ruff"), "format", "--check", "--quiet", *changed],
         ]
     if tests:
-        chosen = "not timed and not slow and not followed"
+        chosen = "not timed and not alone and not slow and not followed"
         commands.append([str(BIN / "pytest"), "-q", "--no-header", "-m", chosen, *tests])
     with ThreadPoolExecutor(len(commands)) as pool:
         done = list(pool.map(_run, commands))

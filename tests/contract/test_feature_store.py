@@ -120,7 +120,7 @@ async def test_a_store_that_is_away_is_said_within_the_time_out(kind):
     await store.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @both_kinds
 async def test_a_silent_store_costs_some_time_outs_and_then_almost_nothing(kind):
     async with TcpRelay(0, connect_seconds=3_600) as relay:
@@ -141,7 +141,7 @@ async def test_a_silent_store_costs_some_time_outs_and_then_almost_nothing(kind)
         await store.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @both_kinds
 async def test_a_store_to_which_connecting_takes_longer_than_any_request_waits_is_read_in_the_end(
     kind, postgres_store, redis_store, database_url, valkey_url
@@ -159,7 +159,7 @@ async def test_a_store_to_which_connecting_takes_longer_than_any_request_waits_i
         await store.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_store_that_stood_still_for_a_moment_is_read_again_as_soon_as_it_moves(
     postgres_store, database, database_url
 ):
@@ -215,7 +215,7 @@ async def test_a_closed_store_refuses_and_leaves_no_read_behind(kind):
             await store.fetch("churn", "cust-1", ["tenure"], BUDGET_SECONDS)
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_slow_read_is_cut_at_the_time_out_and_the_next_one_works(postgres_store, database):
     await postgres_store.fetch("churn", "cust-1", ["tenure"], 2)
     loop = asyncio.get_running_loop()

@@ -289,7 +289,7 @@ async def test_a_new_key_is_told_and_read_with_any_model(world):
     assert (document["models"], document["keys"]) == ({}, [KEY])
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_change_is_heard_within_a_second(world):
     async with listening(world.source) as (heard, _):
         await world.set_weight("churn", 7)
@@ -436,7 +436,7 @@ async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
     assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, database, database_url):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -457,7 +457,7 @@ async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, 
     other.terminate()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_world, database, database_url):
     source = PostgresPolicySource(database_url, timeout_seconds=0.5)
     other = await asyncpg.connect(database_url)
@@ -470,7 +470,7 @@ async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_
     other.terminate()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_kept_connection_that_is_dead_without_a_sign_costs_a_second(source, database):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -488,7 +488,7 @@ async def test_a_kept_connection_that_is_dead_without_a_sign_costs_a_second(sour
     assert document["models"]["churn"]["policy"]["challenger_weight"] == 9
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_reading_everything_does_not_rely_on_a_connection_that_may_be_dead(source, database):
     loop = asyncio.get_running_loop()
     await source.load()
@@ -547,7 +547,7 @@ async def test_ten_thousand_models_take_as_long_as_ten_times_a_thousand(source, 
     assert min(at_once) < 3 * min(in_parts)
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_listener_whose_server_freezes_says_so_within_two_heartbeats(short_path: Path):
     with EmbeddedPostgres(short_path / "pg") as server:
         source = PostgresPolicySource(server.url, timeout_seconds=1, heartbeat_seconds=0.3)

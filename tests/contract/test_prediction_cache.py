@@ -109,7 +109,7 @@ async def test_a_value_of_another_type_is_a_miss(valkey_url):
     await cache.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_redis_that_is_not_there_costs_little_and_then_nothing():
     errors = Errors()
     cache = a_redis_cache("redis://127.0.0.1:1", errors)
@@ -125,7 +125,7 @@ async def test_a_redis_that_is_not_there_costs_little_and_then_nothing():
     await cache.close()
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterwards():
     with EmbeddedValkey() as server:
         cache = a_redis_cache(server.url)

@@ -144,7 +144,7 @@ async def seconds_with(slow: bool, ratio: float) -> tuple[list[float], int, Clie
         return seconds, sum(server.calls for server in servers), client
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_slow_calls_of_one_replica_leave_the_p99_near_the_healthy_one_for_at_most_6_percent_more_calls():
     healthy, _, _ = await seconds_with(slow=False, ratio=0.0)
     alone, calls_alone, _ = await seconds_with(slow=True, ratio=0.0)

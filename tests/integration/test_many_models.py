@@ -68,7 +68,7 @@ async def a_model_each(database: asyncpg.Connection) -> None:
     )
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @pytest.mark.usefixtures("frozen_memory")
 async def test_thousands_of_changes_keep_the_event_loop_for_a_moment_at_most(database_url, database, tmp_path: Path):
     await a_model_each(database)

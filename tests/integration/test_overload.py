@@ -61,7 +61,7 @@ def goodput(answers: list[Answer]) -> int:
     return sum(answer.status == 200 for answer in answers)
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_at_ten_times_the_connections_each_is_answered_in_time_or_refused_after_the_wait(tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         stack.processes["stub"], model_port = start_stub(tmp_path)

@@ -110,7 +110,7 @@ async def test_a_row_of_a_version_that_is_gone_is_poison(store, version_id):
     assert "23503" in result.why
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_lock_held_by_somebody_is_waited_for_within_the_deadline(store, database, version_id):
     batch = a_batch(a_row(1, version_id=version_id)._replace(predicted_at=time.time()))
     began = time.monotonic()

@@ -102,6 +102,7 @@ def test_a_variable_that_cannot_be_used_is_named_with_what_to_do_and_no_secret_i
     assert "secret" not in refused.value.detail + refused.value.next_step
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "value"), [("OTEL_BSP_SCHEDULE_DELAY", "0"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")]
 )
@@ -127,6 +128,7 @@ def test_headers_of_traces_come_before_the_general_ones():
     assert wanted.headers == {"c": "d"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"])
 def test_the_library_says_nothing_of_a_header_that_it_cannot_read_itself(monkeypatch, name):
     monkeypatch.setenv(name, 'x-key="canary;secret"')
@@ -169,6 +171,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.deep
 def test_the_proxy_imports_nothing_for_traces_until_somebody_asks_for_them():
     code = (
         "import sys; from understudy.bootstrap.tracing import check_traces; from understudy.settings import Settings\n"
@@ -184,6 +187,7 @@ def test_the_proxy_imports_nothing_for_traces_until_somebody_asks_for_them():
     assert done.stdout.strip() == "[] True"
 
 
+@pytest.mark.deep
 def test_where_the_extra_is_missing_the_start_ends_and_says_what_to_install():
     code = (
         "import sys; sys.modules['opentelemetry.sdk.trace'] = None\n"

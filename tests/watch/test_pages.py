@@ -16,7 +16,7 @@ from watch.programs import a_prometheus, an_alertmanager, program
 from understudy.adapters.dev_server.example_models import example_rows
 from understudy.adapters.embedded.loopback_ports import free_port
 
-pytestmark = [pytest.mark.long, pytest.mark.timed, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ROUTING_KEY = "0123456789abcdef" * 2
 PAGED_SECONDS = 60.0

@@ -470,7 +470,7 @@ async def median_ms(world: World, calls: int) -> float:
     return statistics.median(found)
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @LANES
 async def test_without_a_collector_calls_are_as_fast_and_the_spans_are_counted_and_one_line_says_so(
     start, lane, tmp_path_factory
@@ -510,7 +510,7 @@ async def test_a_collector_that_hangs_fills_a_bounded_queue_and_what_finds_no_ro
     assert fates["dropped"] >= 2 * 100 - in_the_queue_and_on_their_way
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_collector_that_hangs_does_not_keep_a_process_from_ending(start, collector):
     collector.delay_seconds = 8
     async with a_world(start, "express", collector_url=collector.url) as world:

@@ -404,6 +404,7 @@ def test_a_process_that_was_frozen_while_another_took_over_does_nothing_more_in_
     assert {run.epoch for run in other.runs} == {2}
 
 
+@pytest.mark.deep
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.floats(0, 100), st.floats(0.1, 25)), max_size=4), min_size=2, max_size=3))
 def test_whoever_is_cut_off_from_postgres_and_when_two_never_work_at_the_same_time(outages):

@@ -330,6 +330,7 @@ callers = st.lists(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=150, deadline=None)
 @given(
     callers,

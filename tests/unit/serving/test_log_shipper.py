@@ -147,6 +147,7 @@ async def test_rows_appended_while_it_runs_are_shipped_too():
     assert ids_in(store.rows) == all_ids(4)
 
 
+@pytest.mark.deep
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.frozensets(st.integers(0, n - 1)))))
 def test_poison_rows_anywhere_go_to_the_dead_letters_and_cost_no_neighbour(rows_and_poison):
     rows, poison = rows_and_poison
@@ -161,6 +162,7 @@ def test_poison_rows_anywhere_go_to_the_dead_letters_and_cost_no_neighbour(rows_
     assert spool.unshipped_bytes == 0
 
 
+@pytest.mark.deep
 @given(st.lists(st.sampled_from(["before", "after", "stays"]), max_size=8), st.frozensets(st.integers(0, 11)))
 def test_a_connection_lost_around_a_commit_neither_loses_nor_doubles_a_row(fates, poison):
     spool = a_spool(12, poison, segment_bytes=1_000)
@@ -177,6 +179,7 @@ def test_a_connection_lost_around_a_commit_neither_loses_nor_doubles_a_row(fates
     assert len(store.dead_letters) == len(poison)
 
 
+@pytest.mark.deep
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(1, 7), st.frozensets(st.integers(0, 29)))
 def test_two_shippers_at_once_on_one_spool_write_every_row_once(rows, one, other, poison):
     spool = a_spool(rows, poison, segment_bytes=1_500)
@@ -337,6 +340,7 @@ def test_halves_join_without_gap_or_overlap(rows):
     assert left.end == batch.end - sum(8 + len(row) for row in right.rows)
 
 
+@pytest.mark.deep
 @given(st.lists(st.sampled_from(["before", "after", "stays"]), max_size=6), st.frozensets(st.integers(0, 20)))
 def test_the_windows_hold_each_logged_row_once_whatever_is_lost_and_refused(fates, poison):
     spool, inner = a_spool(21, poison), MemoryPredictionStore(refuses_poison)

@@ -101,7 +101,7 @@ def generation(snapshot: PolicySnapshot | None) -> int:
     return snapshot.policies["visits"].generation if snapshot and "visits" in snapshot.policies else 0
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_notified_change_is_what_requests_see_at_once(tmp_path):
     source = a_source()
     async with a_feed(source, tmp_path) as feed:
@@ -110,7 +110,7 @@ async def test_a_notified_change_is_what_requests_see_at_once(tmp_path):
         assert await until(lambda: generation(feed.snapshot) == 2) < 0.1
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_change_whose_notification_is_lost_is_found_by_the_poll(tmp_path):
     source = a_source(DeafSource)
     async with a_feed(source, tmp_path, poll_seconds=0.1) as feed:
@@ -147,7 +147,7 @@ async def test_a_start_without_the_registry_serves_the_last_good_file(tmp_path):
         assert not feed.degraded
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_start_without_registry_and_file_waits_and_then_serves(tmp_path):
     source = a_source()
     source.available = False
@@ -215,7 +215,7 @@ async def test_a_change_arrives_although_loading_it_went_wrong_unexpectedly(tmp_
         assert not feed.degraded
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_after_a_failed_poll_the_next_one_does_not_wait_for_its_time(tmp_path):
     source = SilentPolls({"models": {"visits": policy_rows()}, "keys": []})
     async with a_feed(source, tmp_path, poll_seconds=1.5) as feed:
@@ -392,6 +392,7 @@ class NotedTelemetry(MemoryTelemetry):
         super().set(name, value, *labels)
 
 
+@pytest.mark.deep
 async def test_the_event_loop_has_its_turn_after_each_few_of_many_models(tmp_path):
     turns = Turns()
     source = NotedSource({"models": {f"m{n}": policy_rows() for n in range(MANY)}, "keys": []}, turns)
@@ -492,7 +493,7 @@ async def test_a_report_under_way_does_not_bring_back_a_proxy_that_signs_off(tmp
     assert source.reported == {}
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 async def test_a_proxy_that_cannot_sign_off_stops_all_the_same(tmp_path):
     source = a_source(HungSignOffs)
     assert isinstance(source, HungSignOffs)

@@ -77,6 +77,7 @@ def test_with_several_workers_a_forgotten_gauge_is_0(tmp_path: Path):
     assert lines[0].endswith(" 0.0")
 
 
+@pytest.mark.deep
 def test_what_a_worker_shared_before_it_was_killed_is_on_the_others_pages(tmp_path: Path):
     for _ in range(2):
         a_worker(A_WORKER_THAT_COUNTS, tmp_path, status=-9)
@@ -160,6 +161,7 @@ calls = st.builds(
 )
 
 
+@pytest.mark.deep
 @given(st.lists(st.lists(calls, max_size=20), max_size=3))
 @example([])
 @example([[Call(1, Role.SHADOW, "timeout", 1e-3, None)]])
@@ -174,6 +176,7 @@ def test_a_page_says_what_the_library_alone_would_say(pages: Sequence[Sequence[C
         assert numbers(telemetry.exposition()[0]) == numbers(generate_latest(plain.registry))
 
 
+@pytest.mark.deep
 @given(st.lists(st.tuples(st.sampled_from(("hit", "miss")), st.integers(0, 2**40) | st.floats(0, 1e9)), max_size=20))
 def test_counters_and_histograms_add_up_as_the_librarys(added: Sequence[tuple[str, float]]):
     telemetry, plain = PrometheusTelemetry(), PlainTelemetry()

@@ -359,6 +359,7 @@ def minutes_until_taken_back(strata: Strata, stage: Stage, step: int = 1) -> tup
     return inf, decision
 
 
+@pytest.mark.deep
 def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minutes_after_it_begins_to_fail():
     minutes, decision = minutes_until_taken_back(after_a_day(10, error_factor=1e6), ONE_STEP)
 
@@ -380,6 +381,7 @@ def test_without_processes_that_begin_within_a_step_it_would_stay():
     assert minutes == inf
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("minutes_before", [0.0, 0.5, 1.0, 1.5, 2.0, 2.5])
 def test_a_minute_of_slow_answers_takes_back_nobody_who_served_well(minutes_before):
     began = -60.0 * minutes_before  # so that evidence begins anew at another moment of the incident
@@ -392,6 +394,7 @@ def test_a_minute_of_slow_answers_takes_back_nobody_who_served_well(minutes_befo
     assert Verdict.ROLL_BACK not in verdicts
 
 
+@pytest.mark.deep
 def test_some_thirty_entities_that_all_fail_after_a_day_are_enough():
     few = {"entities": 100, "requests_per_minute": 333.0}
     strata = after_a_day(10, error_factor=1e6, **few)
@@ -401,6 +404,7 @@ def test_some_thirty_entities_that_all_fail_after_a_day_are_enough():
     assert minutes <= 6
 
 
+@pytest.mark.deep
 def test_after_a_day_an_incident_of_two_minutes_takes_nothing_back_and_the_rest_of_the_day_neither():
     incident = after_a_day(2, error_factor=1e6)
     fine = stratify(Traffic(WORLD, 3).windows(DAY + 8, 120, WEIGHT), 1)

@@ -55,6 +55,7 @@ def test_only_the_most_frequent_categories_are_kept_by_name():
     assert found.shares["zip-499"] == pytest.approx(0.501)
 
 
+@pytest.mark.deep
 @given(numbers.filter(lambda values: not np.isnan(values).all()), names.filter(any))
 def test_what_is_stored_is_read_back_as_it_was(values, categories):
     baselines = Baselines(

@@ -232,6 +232,7 @@ def test_a_constant_output_that_changes_is_a_drift_and_one_that_stays_is_none():
     assert (stays.state, moves.state) == (DriftState.OK, DriftState.DRIFT)
 
 
+@pytest.mark.deep
 def test_the_week_is_learnt_from_earlier_weeks_and_a_drift_on_top_of_it_is_found():
     generator = np.random.default_rng(11)
     first, last = 3 * WEEK_HOURS // 2, 2 * WEEK_HOURS

@@ -21,6 +21,7 @@ def measured(before: NumericBaseline, after: FloatArray) -> dict[Measure, Effect
     return NumericSums.of([numeric_window(0.0, after, buckets)], before, 0).effects(ALL, DEFAULT_POLICY.rules)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("before", "after"),
     [

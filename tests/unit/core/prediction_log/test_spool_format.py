@@ -145,6 +145,7 @@ def test_text_that_is_not_unicode_is_replaced_and_never_raises():
     assert fields[COLUMNS.index("prediction")] == '"\ufffd"'
 
 
+@pytest.mark.deep
 @given(st.lists(rows, max_size=5), st.data())
 def test_a_segment_cut_anywhere_gives_exactly_its_whole_rows(many, data):
     frames = [encode_row(row) for row in many]
@@ -160,6 +161,7 @@ def test_a_segment_cut_anywhere_gives_exactly_its_whole_rows(many, data):
     assert not is_damage(segment[records.consumed : cut])
 
 
+@pytest.mark.deep
 @given(st.lists(rows, min_size=1, max_size=5), st.data())
 def test_one_changed_byte_costs_only_its_own_row_and_never_yields_a_wrong_one(many, data):
     frames = [encode_row(row) for row in many]

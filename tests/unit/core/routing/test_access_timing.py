@@ -40,7 +40,7 @@ def p_value(generator: random.Random) -> float:
     return float(mannwhitneyu(taken["near"], taken["far"]).pvalue)
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_a_guess_that_is_nearly_right_takes_as_long_as_one_that_is_wholly_wrong():
     generator = random.Random(7)
 

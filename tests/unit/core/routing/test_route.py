@@ -163,6 +163,7 @@ def test_every_bucket_reaches_the_version_that_has_it(weight, table):
         assert choose_route(policy, entity) == (owner, role, bucket, Reason.BUCKET)
 
 
+@pytest.mark.deep
 @given(weights, tables, weights, tables)
 def test_an_entity_changes_its_version_only_when_its_bucket_changes_its_owner(weight, table, later, changed):
     before, after = with_arms(weight, table), with_arms(later, changed)

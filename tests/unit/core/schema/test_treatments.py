@@ -118,6 +118,7 @@ def test_rows_are_what_a_predict_call_for_each_treatment_sends(document, inputs,
     assert block.shapes == tuple((len(listed), *spec.shape) for spec in schema.tensors)
 
 
+@pytest.mark.deep
 @given(st.sampled_from([PLAIN, MIXED, NESTED]), some("entity"), st.lists(some("treatment"), min_size=1, max_size=5))
 def test_rows_and_columns_mean_the_same(document, inputs, listed):
     assert assembled(document, inputs, rows_of(listed)) == assembled(document, inputs, columns_of(listed))

@@ -70,6 +70,7 @@ def outcome(body: bytes, schema: InputSchema, *, typed: bool) -> object:
         return type(problem), problem.detail, getattr(problem, "violations", ())
 
 
+@pytest.mark.deep
 @settings(max_examples=600)
 @given(bodies(), st.sampled_from(["float32", "float64"]))
 def test_reading_in_one_pass_gives_what_reading_step_by_step_gives(body, dtype):

@@ -180,6 +180,7 @@ def test_looks_of_this_kind_cost_a_few_percent_of_the_sample(looks):
     assert 1.0 < sample_inflation_ratio(looks) <= 1.028
 
 
+@pytest.mark.deep
 @settings(max_examples=20, deadline=None)
 @given(look_plans)
 def test_a_look_that_was_taken_keeps_its_boundary_whatever_comes_later(looks):

@@ -190,6 +190,7 @@ def with_field(line: bytes, name: str, value: bytes) -> bytes:
     return b"\t".join(fields)
 
 
+@pytest.mark.deep
 @settings(max_examples=150)
 @given(
     st.lists(st.lists(calls | many_entities | any_latency, max_size=40), min_size=1, max_size=4),
@@ -215,6 +216,7 @@ def test_rows_in_columns_come_to_the_same_windows_as_one_by_one(batches, unusual
         assert list(in_columns.batch.fresh) == list(singly.batch.fresh)
 
 
+@pytest.mark.deep
 def test_many_rows_in_columns_come_to_the_same_windows_as_one_by_one():
     random = Random(15)
     rows = [
@@ -390,6 +392,7 @@ def test_the_windows_that_calls_come_to_now_stay_open_however_many_they_are():
     assert {key.epoch for key in states} == {0}
 
 
+@pytest.mark.deep
 def test_even_of_the_newest_windows_only_so_many_are_open():
     builder = WindowBuilder("shipper-1")
     built([a_call()._replace(policy_generation=g) for g in range(MAX_NEWEST_WINDOWS + 1)], builder)
@@ -399,6 +402,7 @@ def test_even_of_the_newest_windows_only_so_many_are_open():
     assert window.key.epoch == 1
 
 
+@pytest.mark.deep
 def test_with_too_many_entities_in_all_new_ones_are_not_told_apart_until_the_oldest_windows_are_closed():
     builder = WindowBuilder("shipper-1")
     windows = MAX_OPEN_ENTITIES // MAX_WINDOW_ENTITIES
@@ -442,6 +446,7 @@ def new_entities_of(builder: WindowBuilder, rollout_id: int, entity: str) -> int
     return after.new_entities - before.new_entities
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("few_rows", [1, 2**63], ids=["in_columns", "one_by_one"])
 @pytest.mark.parametrize("count", [MAX_ROLLOUTS + 1, MAX_OPEN_ROLLOUTS])
 def test_with_many_open_rollouts_an_entity_that_comes_back_is_new_to_none(count, few_rows):

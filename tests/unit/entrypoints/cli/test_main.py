@@ -57,6 +57,7 @@ def test_the_help_loads_nothing_heavy():
     assert set(done.stderr.split()) & (HEAVY | ARCHIVING) == set()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("module", ["entrypoints.proxy.api.app", "entrypoints.monitor", "entrypoints.cli.db.commands"])
 def test_who_archives_nothing_loads_no_library_that_archives(module):
     program = (
@@ -68,6 +69,7 @@ def test_who_archives_nothing_loads_no_library_that_archives(module):
     assert set(done.stdout.split()) & ARCHIVING == set()
 
 
+@pytest.mark.deep
 def test_who_asks_about_versions_and_calls_no_model_server_loads_nothing_that_calls_one():
     program = "import sys; import understudy.entrypoints.cli.version.commands; print('grpc' in sys.modules)"
 

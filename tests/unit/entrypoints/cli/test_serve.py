@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def test_the_proxy_is_started_before_the_metrics_library_is_imported():
     program = "import sys, understudy.entrypoints.cli.serve; sys.exit('prometheus_client' in sys.modules)"
@@ -12,6 +14,7 @@ def test_the_proxy_is_started_before_the_metrics_library_is_imported():
     assert done.returncode == 0
 
 
+@pytest.mark.deep
 def test_a_proxy_starts_without_what_only_reports_and_registrations_need():
     program = (
         "import sys, understudy.entrypoints.proxy.processes.uvicorn_process; "

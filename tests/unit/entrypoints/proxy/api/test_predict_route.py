@@ -122,6 +122,7 @@ async def proxy(start: Any) -> Any:
     return await start(auth=True)
 
 
+@pytest.mark.deep
 @settings(
     max_examples=600,
     deadline=None,

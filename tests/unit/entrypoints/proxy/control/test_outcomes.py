@@ -65,6 +65,7 @@ async def test_a_batch_has_one_to_a_thousand_events(up, events):
     assert '{"events": [...]}' in orjson.loads(answer.body)["next"]
 
 
+@pytest.mark.deep
 async def test_a_thousand_events_of_the_longest_ids_fit_the_body_limit(up):
     events = [an_event(f"{number:0255}", entity_id="x" * 255) for number in range(1_000)]
 

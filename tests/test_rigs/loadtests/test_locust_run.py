@@ -16,7 +16,7 @@ from loadtests.answers import answered_by, figures_of, log_figures
 from loadtests.locust_run import Asked, LocustFailed, LocustRun
 from loadtests.slo import broken, judge, parse_slos
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOCUST = [sys.executable, "-m", "locust", "-f", "loadtests/locustfile.py", "--headless", "--only-summary"]
 LOCUST_SECONDS = 120
 SLOW_MS = 2_500
@@ -71,7 +71,7 @@ def test_a_load_of_seconds_gives_figures_that_are_judged_and_its_answers_are_the
     assert "predict: version 1" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @pytest.mark.parametrize(("slow_ms", "status"), [(0, 0), (SLOW_MS, 1)])
 def test_locust_alone_leaves_with_the_verdict_on_your_objectives(tmp_path, database_url, model_port, slow_ms, status):
     slo = tmp_path / "slo.toml"

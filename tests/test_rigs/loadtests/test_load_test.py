@@ -11,7 +11,7 @@ import pytest
 from loadtests.machine import what_is_missing
 
 pytestmark = pytest.mark.timeout(450)
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 6
 MAX_SECONDS = 400
 # What a busy machine may do to latencies is not the question here.
