@@ -1,4 +1,4 @@
-"""The environment as one frozen value; only the composition root and the entry points read it."""
+"""Settings: the environment as one frozen value, which only the composition root and the entry points read."""
 
 import os
 import socket
@@ -13,21 +13,21 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
-"""``DATABASE_URL_FILE`` names a file with what ``DATABASE_URL`` would hold, and so does every other secret's."""
+"""``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
 MAX_SECRET_BYTES = 65_536
 
 
 class Unusable(NamedTuple):
-    """Stands in for a secret whose file cannot be used, until validation says so by the variable's name."""
+    """Stands for a secret whose file cannot be used, until validation reports it under the variable's name."""
 
     why: str
 
 
 class SecretFiles(PydanticBaseSettingsSource):
-    """Secrets from files, as container platforms mount them: an environment is read by many, a file by its reader."""
+    """Reads secrets from mounted files: many tools can read a process's environment, only its user the file."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value (``None``: no file is named), the key that the settings know it by, and no JSON."""
+        """Return the value (``None``: no file is named), its key in the settings, and that it is not JSON."""
         variable = variable_of(field_name, field)
         key = field.validation_alias if isinstance(field.validation_alias, str) else field_name
         path = os.environ.get(variable + FILE_SUFFIX)
@@ -49,7 +49,7 @@ def variable_of(field_name: str, field: FieldInfo) -> str:
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether a field holds a secret, and may so be given by a file."""
+    """Whether a field holds a secret, so that a file may give it."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
@@ -78,18 +78,18 @@ class Settings(BaseSettings):
     )
     """Postgres 15 to 18: registry, policies, prediction log."""
     log_database_url: SecretStr | None = None
-    """The same database for the log's rows, where it may be reached through a pooler in transaction mode (pgbouncer);
-    without it they go where ``DATABASE_URL`` leads."""
+    """The same database for the log's rows, which may go through a pooler in transaction mode (pgbouncer); without it
+    they go to ``DATABASE_URL``."""
     control_database_url: SecretStr | None = None
-    """The same database under a login that may change policies and rollouts (role ``understudy_engineer``), for what
-    callers with scope ``operate`` ask over HTTP; without it a proxy asks as the login of ``DATABASE_URL``."""
+    """The same database under a login that may change policies and rollouts (role ``understudy_engineer``), for the
+    control-plane calls of callers with scope ``operate``; without it the proxy uses the login of ``DATABASE_URL``."""
     retention_database_url: SecretStr | None = None
     """The same database under a login that may delete (role ``understudy_retention``), for the monitor's deletion of
-    old rows; without it that login is the one of ``DATABASE_URL``."""
+    old rows; without it the monitor deletes as the login of ``DATABASE_URL``."""
     redis_url: SecretStr | None = Field(default=None, validation_alias="REDIS_URL")
     """Redis or Valkey for the shared prediction cache; without it only the in-process cache is used."""
     state_dir: Path = Path(".understudy")
-    """Where the spool and the policy snapshot live; must survive a restart of the process."""
+    """Folder of the spool and of the policy snapshot; must survive a restart of the process."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -98,27 +98,30 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, ge=1, le=256)
     """1: one uvicorn. More: gunicorn with uvicorn-worker."""
     tls_cert: Path | None = None
-    """File with the proxy's certificate and those between it and its authority; with ``tls_key`` callers speak TLS."""
+    """File with the proxy's certificate and its intermediate ones; with ``tls_key`` callers speak TLS."""
     tls_key: Path | None = Field(default=None, validate_default=True)
     """File with the certificate's private key."""
     auth: bool | None = None
     """Whether predict and read calls need a key; by default yes, unless ``host`` is a loopback address."""
     key_calls_per_second: float | None = Field(default=None, gt=0)
-    """Calls that each key (or all keys of one tenant) may make of this proxy; a key's own rate comes first. No limit
-    when it is not set."""
+    """Rate limit of each key (or of all keys of one tenant) at this proxy; a key's own rate takes precedence. Without
+    it there is no limit."""
     key_bytes_per_second: float | None = Field(default=None, gt=0)
-    """Bytes of bodies and log rows that each key (or tenant) may use of this proxy, likewise."""
+    """The same limit for the bytes of bodies and log rows."""
     docs: bool | None = None
     """Whether /docs and /openapi.json are served; by default only when ``host`` is a loopback address."""
 
     version_headers: bool = True
-    """Whether answers name the version and role in headers; callers outside the house may not be meant to know."""
+    """Whether answers name the version and role in headers, which callers outside the organisation may not be meant to
+    see."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
     rank_body_limit_bytes: int = Field(default=4_194_304, ge=1_024)
     """The limit of a rank call's body: 2,000 treatments of a hundred named values each."""
     receive_seconds: float = Field(default=10.0, gt=0)
-    """Longest time that a request's headers may take to arrive, and then its body."""
+    """Longest time for a request's headers to arrive, and then its body (against slow-loris clients); the slow-reader
+    guard's time-out too."""
     drain_seconds: float = Field(default=3.0, ge=0)
+    """Graceful shutdown: longest wait of each of its phases."""
 
     memory_cache_bytes: int = Field(default=32 * 1_048_576, ge=0)
     """In-process prediction cache; 0 turns it off."""
@@ -130,23 +133,24 @@ class Settings(BaseSettings):
     """Online features as a Postgres table (or view) with columns model_name, entity_id, features (JSONB)."""
 
     backend_concurrency: int = Field(default=2, ge=1)
-    """Calls of one version in flight before rows wait for company."""
+    """Calls of one version in flight before rows wait to be batched."""
     backend_gap_seconds: float = Field(default=0.002, ge=0)
-    """Longest wait of a row for company; 0 sends every row at once."""
+    """Longest wait of a row for its batch; 0 sends every row at once."""
     backend_batch_rows: int = Field(default=128, ge=1)
     backend_queue_rows: int = Field(default=4_096, ge=1)
-    """Rows of one version that may wait; more are refused with 503."""
+    """Rows of one version that may wait; load shedding refuses more with 503."""
     backend_calls: int = Field(default=128, ge=1)
     """Calls of one version in flight, per worker."""
     backend_wait_seconds: float = Field(default=0.2, gt=0)
-    """Longest wait of a row for a call when that many are in flight; a 503 comes after that time, not at once."""
+    """Longest wait of a row while that many calls are in flight, then 503: without the wait, immediate retries would
+    become most of the load."""
     endpoint_allow: str | None = None
-    """Networks, addresses and names (``10.0.0.0/8,*.models.internal``) that model servers may have; judged again on the
-    address that is about to be connected to. Without it: every address that is not forbidden to all."""
+    """Networks, addresses and names (``10.0.0.0/8,*.models.internal``) that model servers may have; checked again on
+    the resolved address before each connection. Without it: every address that is not forbidden to all."""
     backend_ca: Path | None = None
     """File with the authorities of model servers' certificates, for versions whose ``backend.tls`` is true."""
     hedge_ratio: float = Field(default=0.05, ge=0, le=0.5)
-    """Hedges for each call to a version with several replicas, at most; 0 turns hedging off."""
+    """Most hedged requests for each call to a version with several replicas; 0 turns hedging off."""
     challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)
     """Share of the deadline that a challenger may use before the champion answers instead."""
     shadow_limit: int = Field(default=64, ge=0)
@@ -158,10 +162,10 @@ class Settings(BaseSettings):
     database_timeout_seconds: float = Field(default=5.0, gt=0)
 
     spool_limit_bytes: int = Field(default=256 * 1_048_576, ge=65_536)
-    """Bytes of unshipped rows on disk, per worker; when full, answers go on and new rows are dropped and counted."""
+    """Bytes of unshipped rows on disk, per worker; when full, the proxy answers on, drops new rows and counts them."""
     spool_segment_bytes: int = Field(default=8 * 1_048_576, ge=4_096)
     spool_sync_seconds: float = Field(default=1.0, gt=0)
-    """Longest time between two fdatasync: what a power cut (not a crash of the process) may cost."""
+    """Longest time between two fdatasync: the rows that a power cut (not a crash of the process) may lose."""
     log_batch_rows: int = Field(default=2_000, ge=1)
     log_interval_seconds: float = Field(default=0.2, gt=0)
 
@@ -169,56 +173,56 @@ class Settings(BaseSettings):
     """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
 
     monitor_tick_seconds: float = Field(default=5.0, gt=0)
-    """Time between two looks of the monitor at rollouts and at alerts that wait."""
+    """Time between two ticks of the monitor, which judge rollouts and send waiting alerts."""
     monitor_metrics_port: int = 9091
     window_days: int = Field(default=35, ge=1)
-    """How long windows are kept; those of an open rollout are kept longer, and drift has hours of its own."""
+    """How long windows are kept; those of an open rollout stay longer, and drift keeps sums by the hour."""
     metric_days: int = Field(default=90, ge=1)
     """How long the rows of PredictionMetric are kept (some ten a minute for each active version), and the events of
     finished rollouts."""
     outcome_days: int = Field(default=400, ge=1)
-    """How long outcome events are kept; one that is sent again after that is stored again."""
+    """How long outcome events are kept, and so their idempotency: one that is sent again after that is stored again."""
     input_sample_days: int = Field(default=30, ge=1)
-    """How long logged inputs are kept; the calls that they are of stay in the log."""
+    """How long logged inputs are kept; the rows of their calls stay in the log."""
     archive_url: str | None = Field(default=None, min_length=1)
-    """Where old months of the prediction log go: ``s3://bucket/prefix``, or a folder. Credentials are not in it, but in
-    the environment (``AWS_ACCESS_KEY_ID`` and so on)."""
+    """Where old months of the prediction log go: ``s3://bucket/prefix``, or a folder. Credentials are read from the
+    environment (``AWS_ACCESS_KEY_ID`` and so on), never from it."""
     archive_after_days: int = Field(default=30, ge=1, le=3_650)
-    """How long after its end a month stays in Postgres; one with logged inputs at least as long as those are kept."""
+    """How long after its end a month stays in Postgres; with logged inputs at least as long as those are kept."""
     archive_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
-    """Another S3 than Amazon's, such as ``http://minio:9000``."""
+    """Endpoint of an S3-compatible store that is not Amazon's, such as ``http://minio:9000``."""
     environment: str = Field(default="dev", pattern=r"^[A-Za-z0-9_.-]{1,40}$")
-    """Which installation this is: part of every alert's dedup key, so that two of them never share an incident."""
+    """This installation's name: part of every alert's dedup key, so that two installations never share an incident."""
     pagerduty_routing_key: SecretStr | None = Field(default=None, min_length=1)
-    """Integration key of the PagerDuty service that is alerted."""
+    """Integration key of the PagerDuty service that gets the alerts."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
-    """Where people read ``docs/runbooks``: each alert of the monitor then has a link to its page."""
+    """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
-    """``true``: no traces, whatever else is set. This and the next ones are OpenTelemetry's own variables; other
-    programs read them as well, so that they are judged where traces are made (``bootstrap.tracing``) and not here."""
+    """``true``: no traces, whatever else is set. This and the next ones are OpenTelemetry's own variables, which other
+    programs read too: ``bootstrap.tracing`` checks them, not this module."""
     otel_traces_exporter: str | None = Field(default=None, validation_alias="OTEL_TRACES_EXPORTER")
-    """``otlp``, ``console`` or ``none``; without it ``otlp`` when an endpoint is named, and else ``none``."""
+    """``otlp``, ``console`` or ``none``; without it ``otlp`` when an endpoint is set, else ``none``."""
     otel_exporter_otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """The collector's address; ``/v1/traces`` is added to it."""
     otel_exporter_otlp_traces_endpoint: str | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
     )
-    """The whole URL where the collector takes traces; it comes first."""
+    """The collector's whole URL for traces; it takes precedence."""
     otel_exporter_otlp_protocol: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_PROTOCOL")
     otel_exporter_otlp_traces_protocol: str | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
     )
     otel_exporter_otlp_headers: SecretStr | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_HEADERS")
-    """``name=value`` by commas, sent with each batch; secret, since collectors take their keys so."""
+    """``name=value``, separated by commas, sent with each batch; secret, since collectors take their keys there."""
     otel_exporter_otlp_traces_headers: SecretStr | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_HEADERS"
     )
-    """The same; it comes first."""
+    """The same; it takes precedence."""
     otel_exporter_otlp_timeout: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_TIMEOUT")
-    """Milliseconds that one batch may take."""
+    """Time-out of one batch, in milliseconds."""
     otel_service_name: str | None = Field(default=None, validation_alias="OTEL_SERVICE_NAME")
     otel_resource_attributes: str | None = Field(default=None, validation_alias="OTEL_RESOURCE_ATTRIBUTES")
     otel_traces_sampler: str | None = Field(default=None, validation_alias="OTEL_TRACES_SAMPLER")
@@ -227,7 +231,7 @@ class Settings(BaseSettings):
     """Spans that may wait for the collector; further ones are dropped and counted."""
 
     proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
-    """Where ``understudy predict`` calls; a demo in the state folder comes second, ``host`` and ``port`` last."""
+    """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``."""
     credential: SecretStr | None = Field(default=None, min_length=1)
     """The key that ``understudy predict`` shows, as ``<id>.<secret>``."""
 
@@ -240,15 +244,15 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return where settings come from, the first one first."""
-        # Files stand before the environment, so that a secret that is in both is refused and not chosen from.
+        """Return the sources of settings, by precedence."""
+        # Files precede the environment, so that a secret in both is refused: neither silently wins.
         return init_settings, SecretFiles(settings_cls), env_settings, dotenv_settings, file_secret_settings
 
     @field_validator("*", mode="before")
     @classmethod
     def _check_secret(cls, value: Any) -> Any:
         if isinstance(value, Unusable):
-            raise ValueError(value.why)  # noqa: TRY004 - a ValueError is what becomes a ValidationError
+            raise ValueError(value.why)  # noqa: TRY004 - pydantic turns only a ValueError into a ValidationError
         return value
 
     @field_validator("endpoint_allow", mode="after")
@@ -275,7 +279,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_pair(cls, key: Path | None, info: ValidationInfo) -> Path | None:
         cert = info.data.get("tls_cert")
-        if "tls_cert" not in info.data:  # it is wrong by itself
+        if "tls_cert" not in info.data:  # the certificate's own check failed
             return key
         if (key is None) != (cert is None):
             raise ValueError("UNDERSTUDY_TLS_CERT and UNDERSTUDY_TLS_KEY belong together: set both, or neither")
@@ -288,32 +292,32 @@ class Settings(BaseSettings):
 
     @property
     def endpoint_rules(self) -> EndpointRules:
-        """What ``endpoint_allow`` says."""
+        """The rules of ``endpoint_allow``."""
         return parse_rules(self.endpoint_allow or "")
 
     @property
     def logging_url(self) -> str:
-        """Where rows of the log are written."""
+        """The database URL for the log's rows."""
         return (self.log_database_url or self.database_url).get_secret_value()
 
     @property
     def control_url(self) -> str:
-        """Where policies and rollouts are changed."""
+        """The database URL for changes of policies and rollouts."""
         return (self.control_database_url or self.database_url).get_secret_value()
 
     @property
     def deleting_url(self) -> str:
-        """Where old rows are deleted."""
+        """The database URL for the deletion of old rows."""
         return (self.retention_database_url or self.database_url).get_secret_value()
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can call."""
+        """Whether only this machine can call the proxy."""
         return self.host in ("127.0.0.1", "localhost", "::1")
 
     @property
     def needs_key(self) -> bool:
-        """Whether callers must show a key."""
+        """Whether callers need a key."""
         return self.auth if self.auth is not None else not self.is_local
 
     @property

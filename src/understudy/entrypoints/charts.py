@@ -1,7 +1,7 @@
-"""Charts as SVG and pages as HTML that need nothing but themselves: no script, no font, no request.
+"""Self-contained charts (SVG) and report pages (HTML): no script, no font, no request.
 
-Colours are Okabe and Ito's, which most colour-blind people tell apart; arms differ by their label and their line as
-well. Every text is escaped here, so callers hand in plain text.
+Colours are those of Okabe and Ito, which most colour-blind readers can tell apart; arms also differ in label and line
+style. Every text is escaped here, so callers pass plain text.
 
 Source:
     Okabe & Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
@@ -16,16 +16,16 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 36, 36
 _MIN_SPAN = 1e-300
-"""Below it floats have too few digits for steps."""
+"""Smallest span with ticks: below it floats have too few digits."""
 _TICKS = 5
 _MAX_DECADES = 2
 _CHARACTER = 9
-"""Pixels that a character of a name takes at most, as large as small screens write it."""
+"""Widest character of a name in pixels, at the font size of small screens."""
 _MINUS = "\N{MINUS SIGN}"
 
 
 class Tone(StrEnum):
-    """Whose data it is; the name of a style."""
+    """The role that data belong to; also the name of their CSS class."""
 
     CHAMPION = "champion"
     CHALLENGER = "challenger"
@@ -33,7 +33,7 @@ class Tone(StrEnum):
 
 
 class Distribution(NamedTuple):
-    """How many values one arm has in each cell."""
+    """A histogram: how many values one arm has in each cell."""
 
     label: str
     tone: Tone
@@ -50,14 +50,14 @@ class Point(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A value or a moment that matters, and its name."""
+    """A labelled value or moment."""
 
     value: float
     label: str
 
 
 class Axis(NamedTuple):
-    """A span of values that is drawn over a span of pixels."""
+    """A linear scale from a span of values to a span of pixels."""
 
     first: float
     last: float
@@ -65,18 +65,18 @@ class Axis(NamedTuple):
     end: float
 
     def place(self, value: float) -> float:
-        """Return where a value is drawn."""
+        """Return the pixel of a value."""
         share = (value - self.first) / (self.last - self.first or 1)
         return round(self.start + share * (self.end - self.start), 1)
 
 
 def distributions(title: str, arms: Sequence[Distribution], edges: Sequence[float]) -> str:
-    """Return the arms' distributions over each other, each as shares of its own total.
+    """Return the arms' histograms over each other, each as shares of its own total.
 
     Args:
         title: What is distributed.
         arms: With one count for each cell.
-        edges: Of the cells, one more than there are.
+        edges: Edges of the cells, one more than there are cells.
     """
     shares = [[count / (sum(arm.cells) or 1) for count in arm.cells] for arm in arms]
     highest = max((share for own in shares for share in own), default=0) or 1
@@ -95,9 +95,9 @@ def interval_over_time(
     Args:
         title: What the value is.
         points: In the order of their times, at least one.
-        times: Moments to be named below, in seconds since the epoch.
+        times: Labelled moments of the time axis, in seconds since the epoch.
         unit: Of the values.
-        tone: Whose colour it has.
+        tone: The role whose colour the line has.
     """
     low, high = min(0.0, *(point.low for point in points)), max(0.0, *(point.high for point in points))
     x = Axis(min(points[0].at, times[0][0]), max(points[-1].at, times[-1][0]), _LEFT, WIDTH - _RIGHT)
@@ -128,16 +128,16 @@ def course_over_time(
     moments: Sequence[Mark],
     is_logarithmic: bool,
 ) -> str:
-    """Return a value over time with its interval, levels and moments that matter.
+    """Return a value over time with its interval, horizontal levels and vertical moments.
 
     Args:
         title: What the value is.
         points: In the order of their times, at least one; a value or an interval may reach to infinity.
-        times: Moments to be named below, in seconds since the epoch; the first and last one are the picture's edges.
-        span: Smallest and largest value that is shown; what is beyond them is drawn at the edge.
-        levels: Drawn across.
-        moments: Drawn upright; where two names would meet, the later one is written.
-        is_logarithmic: Whether equal ratios look alike, rather than equal differences; then the span is above 0.
+        times: Labelled moments of the time axis, in seconds since the epoch; the first and last one bound the chart.
+        span: Smallest and largest value that is shown; values beyond them are drawn at the chart's edge.
+        levels: Horizontal lines.
+        moments: Vertical lines; where two labels would overlap, only the later one is written.
+        is_logarithmic: Whether the value axis is logarithmic; then the span is above 0.
     """
     scaled = log10 if is_logarithmic else float
     x = Axis(times[0][0], times[-1][0], _LEFT, WIDTH - _RIGHT)
@@ -172,14 +172,14 @@ def level_over_time(
     level: Mark,
     moments: Sequence[Mark] = (),
 ) -> str:
-    """Return a value above 0 over time, with a level across and moments that matter.
+    """Return a value above 0 over time, with a horizontal level and vertical moments.
 
     Args:
         title: What the value is.
         points: Times in seconds since the epoch and values, in the order of their times, at least one.
-        times: Moments to be named below, in seconds since the epoch.
-        level: Drawn across.
-        moments: Drawn upright.
+        times: Labelled moments of the time axis, in seconds since the epoch.
+        level: A horizontal line.
+        moments: Vertical lines.
     """
     x = Axis(times[0][0], times[-1][0], _LEFT, WIDTH - _RIGHT)
     y = Axis(0, max(1.15 * level.value, *(value for _, value in points)), HEIGHT - _BOTTOM, _TOP)
@@ -198,13 +198,13 @@ def level_over_time(
 
 
 def story(title: str, lines: Sequence[tuple[str, str]]) -> str:
-    """Return what happened, each line with its time."""
+    """Return a list of events, each with its time."""
     told = "".join(f"<dt>{escape(when)}</dt><dd>{escape(what)}</dd>" for when, what in lines)
     return f"<h2>{escape(title)}</h2><dl>{told}</dl>"
 
 
 def heading(title: str) -> str:
-    """Return the name of what follows in the same part."""
+    """Return the heading of a part of a page."""
     return f"<h2>{escape(title)}</h2>"
 
 
@@ -216,12 +216,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def page(title: str, verdict: Sequence[str], parts: Sequence[str], note: str) -> str:
-    """Return a whole page: the verdict's sentences first, then charts and tables, then where it is from.
+    """Return a whole page: the verdict, then charts and tables, then a note on the source.
 
     Args:
         title: Of the page.
         verdict: Plain text, a paragraph each.
-        parts: What the functions of this module made.
+        parts: HTML that functions of this module returned.
         note: Plain text.
     """
     sentences = "".join(f'<p class="verdict">{escape(text)}</p>' for text in verdict)
@@ -247,7 +247,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def powers(low: float, high: float) -> list[tuple[float, str]]:
-    """Return powers of ten between two values as logarithms with their names, some 2 and 5 times as much with them."""
+    """Return labelled ticks of a logarithmic axis: powers of ten, over few decades also twice and five times each."""
     first, last = floor(log10(low)), floor(log10(high))
     factors = (1, 2, 5) if last - first <= _MAX_DECADES else (1,)
     step = 1 if last - first <= _TICKS else 2
@@ -256,12 +256,12 @@ def powers(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _uprights(places: Sequence[tuple[float, str]]) -> list[str]:
-    """Return upright lines; a name is left out where a later one needs its room."""
+    """Return vertical lines; a label is left out where it would overlap a later one."""
     drawn, free_until = [], float(WIDTH)
     for place, label in sorted(places, reverse=True):
         drawn.append(f'<line class="moment" x1="{place}" x2="{place}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
         width = _CHARACTER * len(label)
-        # Near the right edge there is room for a name only to the left.
+        # Near the right edge a label fits only to the left of its line.
         side, shift = ("beside", -4) if place + 4 + width > WIDTH else ("moment-name", 4)
         start = place + shift - (width if shift < 0 else 0)
         if start + width <= free_until:
@@ -283,7 +283,7 @@ def _labelled(values: Sequence[float]) -> list[tuple[float, str]]:
 
 
 def _outline(arm: Distribution, shares: Sequence[float], edges: Sequence[float], x: Axis, y: Axis) -> str:
-    """Return an arm's steps."""
+    """Return a histogram's outline."""
     steps = [f"M{x.place(edges[0])},{y.place(0)}"]
     for share, left, right in zip(shares, edges, edges[1:], strict=False):
         steps.append(f"L{x.place(left)},{y.place(share)}L{x.place(right)},{y.place(share)}")

@@ -1,4 +1,4 @@
-"""One JSON object a line on standard output, for our own events and for the libraries' alike."""
+"""JSON logging to standard output, one object a line, for our own events and those of libraries."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ from understudy.ports.tracing import CURRENT
 
 
 def name_trace(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Add ``trace_id`` and ``span_id`` of the call that is being worked on, while tracing is on."""
+    """Add ``trace_id`` and ``span_id`` of the current call, while tracing is on."""
     span = CURRENT.get()
     if span is not None and not span.is_over:
         event["trace_id"], event["span_id"] = span.context.trace_id, span.context.span_id
@@ -50,7 +50,7 @@ def log_as_json(level: int = logging.INFO) -> None:
 
 
 def keep_log_off_output() -> None:
-    """Let warnings of what a command uses not stand among its output: what it finds says them."""
+    """Log only errors, and to standard error: a command's own findings say what libraries warn of."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

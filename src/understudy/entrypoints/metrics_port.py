@@ -1,7 +1,7 @@
-"""``/metrics`` on a port of its own, and ``/livez`` beside it for processes that have no other port.
+"""``/metrics`` on its own port, with ``/livez`` for processes that have no other port.
 
-All workers of a proxy bind it (SO_REUSEPORT), the kernel picks one, and each answers for all of them, so that a scrape
-survives any one worker. A process that answers only for itself must have the port alone.
+All workers of a proxy bind the port (SO_REUSEPORT), the kernel picks one for each scrape, and each exposes the metrics
+of all of them, so that scrapes survive any one worker. A process that exposes only its own metrics binds it alone.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _MAX_LINE = 8_192
 async def metrics_port(
     host: str, port: int, exposition: Callable[[], tuple[bytes, str]], *, is_shared: bool = True
 ) -> AsyncIterator[int]:
-    """Serve the page while the context lasts; gives the port that was bound (``port`` may be 0).
+    """Serve the metrics while the context lasts; yields the bound port (``port`` may be 0 for a free one).
 
     Raises:
         OSError: The port cannot be bound; without ``is_shared`` also because another process has it.
@@ -52,7 +52,7 @@ async def _page(request: bytes, exposition: Callable[[], tuple[bytes, str]]) -> 
         return b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
     if path != b"/metrics":
         return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    # In a thread: with many series the page takes longer than a predict call may wait.
+    # In a thread: rendering many series would block the event loop for longer than a predict call may wait.
     page, content_type = await asyncio.to_thread(exposition)
     head = (
         f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {len(page)}\r\nconnection: close\r\n\r\n"

@@ -1,4 +1,4 @@
-"""The development model server as a process: what ``understudy modelserver`` runs.
+"""The development model server as a process, which ``understudy modelserver`` runs.
 
 ``python -m understudy.entrypoints.modelserver --serve visits:1 --serve visits:3,latency_ms=40,error_percent=10`` prints
 one line of JSON when it is ready, ``{"port": 40123}``, and runs until SIGTERM or SIGINT.
@@ -32,7 +32,7 @@ _SWITCHES: Final = {"": True, "true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class ModelServerOptions:
-    """What to serve and where; port 0 takes a free one."""
+    """The models to serve and the address to listen on; port 0 takes a free one."""
 
     serve: tuple[ServeSpec, ...]
     host: str = DEFAULT_HOST
@@ -40,10 +40,10 @@ class ModelServerOptions:
 
 
 def parse_serve_spec(text: str) -> ServeSpec:
-    """Return what ``visits:3,latency_ms=40,error_percent=10`` asks for (see ``SERVE_HELP``).
+    """Return what a specification such as ``visits:3,latency_ms=40,error_percent=10`` asks for (see ``SERVE_HELP``).
 
     Raises:
-        ValueError: Saying which part cannot be used, and what can.
+        ValueError: Names the unusable part, and what is permitted.
     """
     place, *flags = text.split(",")
     match = re.fullmatch(r"([^:,=\s]+):([1-9][0-9]{0,17})", place)
@@ -90,11 +90,11 @@ def _switch(name: str, value: str) -> bool:
 
 
 async def serve(options: ModelServerOptions, on_ready: Callable[[int], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then stop within a second; ``on_ready`` gets the port once calls are answered.
+    """Serve until SIGTERM or SIGINT, then stop within a second; ``on_ready`` gets the port once the server answers.
 
     Raises:
-        UnknownVersion: If a version is no example, or its file cannot be loaded.
-        BackendUnavailable: If the port is taken.
+        UnknownVersion: A version is no example, or its file cannot be loaded.
+        BackendUnavailable: The port is taken.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ async def serve(options: ModelServerOptions, on_ready: Callable[[int], None]) ->
         loop.add_signal_handler(number, stop.set)
     async with InferenceServer(load_catalog(options.serve), options.host, options.port) as server:
         on_ready(server.port)
-        # The one wait without a deadline: a server runs until it is told to stop.
+        # The one wait without a deadline: a server runs until a signal stops it.
         await stop.wait()
 
 
@@ -112,13 +112,13 @@ def run(options: ModelServerOptions, on_ready: Callable[[int], None] | None = No
 
 
 def print_port(port: int) -> None:
-    """Say on standard output, as one line of JSON, where the server listens."""
+    """Write the server's port to standard output, as one line of JSON."""
     sys.stdout.write(orjson.dumps({"port": port}).decode() + "\n")
     sys.stdout.flush()
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> ModelServerOptions:
-    """Return the command line's options; says what is wrong and exits with 2 when they cannot be used."""
+    """Return the command line's options; unusable ones are reported on standard error, with exit code 2."""
     parser = argparse.ArgumentParser("understudy modelserver", description="Serve real ONNX models over gRPC.")
     parser.add_argument("--serve", action="append", required=True, metavar="SPEC", help=SERVE_HELP)
     parser.add_argument("--host", default=DEFAULT_HOST)

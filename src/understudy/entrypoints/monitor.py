@@ -1,4 +1,4 @@
-"""The monitor process: its signals, its loop, its metrics."""
+"""The monitor process: signals, event loop, metrics port."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ def serve(settings: Settings, opener: OpenMonitor = open_monitor) -> int:
     """Lead or stand by until SIGTERM or SIGINT.
 
     Returns:
-        The exit status: 0 once the job under way is over and the lease is free, 1 when the metrics' port is taken.
+        The exit status: 0 once the current job has ended and the lease is released, 1 when the metrics port is taken.
     """
     log_as_json()
     return asyncio.run(_serve(settings, opener))

@@ -1,1 +1,1 @@
-"""What a program is told, as JSON: the same from the command line and over HTTP."""
+"""JSON documents for programs: the same from the command line and over HTTP."""

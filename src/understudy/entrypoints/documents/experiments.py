@@ -1,4 +1,4 @@
-"""What experiments find, as JSON."""
+"""Reports on experiments and replays as JSON."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def document_of(value: Any) -> Any:
 
 
 def ab_document(report: AbReport, model_name: str, metric: str, label: Label) -> dict[str, Any]:
-    """Return a report on two versions, what it is of, and its test."""
+    """Return a report on two versions, with its subject and its declared test."""
     test = report.found.test
     about = {
         "model": model_name,
@@ -60,7 +60,7 @@ def shadow_document(found: ShadowFinding, model_name: str, label: Label) -> dict
 
 
 def replay_document(found: ReplayFinding) -> dict[str, Any]:
-    """Return what a version answered to logged inputs; ``then`` is what was logged, ``now`` what it answered."""
+    """Return what a version answered to logged inputs; ``then`` is the logged answer, ``now`` the version's."""
     question, report = found.question, found.report
     labels = question.labels
     figures = {name: value for name, value in document_of(report).items() if name not in ("scores", "examples")}

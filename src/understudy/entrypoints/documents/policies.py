@@ -24,12 +24,12 @@ def model_document(model: ModelRecord) -> dict[str, Any]:
 
 
 def audit_document(entries: Iterable[AuditEntry], labels: Mapping[int, str]) -> dict[str, Any]:
-    """Return changes of policies as JSON; ``labels`` are the versions' texts by their ids."""
+    """Return changes of policies as JSON; ``labels`` are the versions' labels by their ids."""
     return {"audit": [{**entry._asdict(), "changes": changes_of(entry, labels)} for entry in entries]}
 
 
 def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[Any]]:
-    """Return the fields that an entry changed, each with its value before and after; versions by their text."""
+    """Return the fields that an entry changed, each with its value before and after; versions by their labels."""
     before, after = entry.before or {}, entry.after or {}
     changed: dict[str, list[Any]] = {}
     for name in dict.fromkeys([*_FIRST, *after, *before]):
@@ -45,12 +45,12 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
 
 
 def _percents(ranges: Iterable[Mapping[str, int]], labels: Mapping[int, str]) -> dict[str, int]:
-    """Return the percent of each further arm; where its buckets are is in the entry itself."""
+    """Return the percent of each further arm; the audit entry itself has its buckets."""
     return arm_percents(
         [BucketRange(version_label(arm["version_id"], labels), arm["first"], arm["last"]) for arm in ranges]
     )
 
 
 def version_label(version_id: int, labels: Mapping[int, str]) -> str:
-    """Return a version's text; its id in place of one that is not there any more."""
+    """Return a version's label, or its id when the version no longer exists."""
     return labels.get(version_id, f"id {version_id}")

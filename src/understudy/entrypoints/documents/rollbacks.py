@@ -1,4 +1,4 @@
-"""Rollbacks by hand as JSON; without what rollouts need, so that the command starts at once."""
+"""Manual rollbacks as JSON; it imports nothing of rollouts, so that the command starts at once."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from understudy.rollout.propagation import Confirmed
 
 
 def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:
-    """Return a rollback by hand as JSON; ``confirmed`` is ``None`` where no proxy was waited for."""
+    """Return a manual rollback as JSON; ``confirmed`` is ``None`` where the caller did not wait for proxies."""
     return {
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
         "changed": done.changed,

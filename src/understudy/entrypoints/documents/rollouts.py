@@ -43,7 +43,7 @@ def listing_document(records: Iterable[RolloutRecord]) -> dict[str, Any]:
 def status_document(
     status: RolloutStatus, replays: Iterable[tuple[RolloutEventRecord, Replay | Damage | None]]
 ) -> dict[str, Any]:
-    """Return a rollout with its events as JSON; stored inputs are left out, their replay, or their damage, is there."""
+    """Return a rollout with its events as JSON; instead of stored inputs an event has their replay or damage."""
     again = {event.id: replay for event, replay in replays}
     events = [_event_document(event, again.get(event.id)) for event in status.events]
     decision = None if status.decision is None else status.decision.to_json()
@@ -56,7 +56,7 @@ def status_document(
 
 
 def liveness_document(view: RolloutView) -> dict[str, Any]:
-    """Return as JSON who acts on the policy of a rollout."""
+    """Return as JSON how many proxies act on the policy of a rollout, and which are stale."""
     return {
         "proxies": view.proxies,
         "proxies_on_generation": view.proxies_on_generation,
@@ -77,7 +77,7 @@ def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -
 
 
 def prepared_document(prepared: Prepared) -> dict[str, Any]:
-    """Return a rollout that has not begun as JSON."""
+    """Return a planned rollout as JSON."""
     return {
         "model_name": prepared.champion.model_name,
         "champion": prepared.champion.version,
@@ -94,7 +94,7 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
 
 
 def start_document(prepared: Prepared, record: RolloutRecord | None) -> dict[str, Any]:
-    """Return a start as JSON; without a rollout it was only tried."""
+    """Return a start as JSON; without a record it was a dry run."""
     return {
         "plan": prepared_document(prepared),
         "rollout": None if record is None else rollout_document(record),

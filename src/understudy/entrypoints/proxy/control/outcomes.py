@@ -1,4 +1,4 @@
-"""``POST /v1/outcomes``: what happened after the answers."""
+"""``POST /v1/outcomes``: callers report what happened after the answers (ground truth)."""
 
 from collections import Counter
 
@@ -18,13 +18,13 @@ _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 
 async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: BodyParserPool) -> Reply:
-    """Return 202 when every event of the body is stored; a caller without it sends the same body again.
+    """Return 202 once every event of the body is stored; without a 202 the caller repeats the body (idempotent).
 
     Raises:
-        MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be had.
-        Overloaded: Too many long bodies are being read.
-        BatchInvalid: Something in it cannot be used, all of which is named; nothing was stored.
-        RegistryUnavailable: Postgres is away, or not as it should be; the log has the reason, the answer has not.
+        MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be read.
+        Overloaded: Too many long bodies wait for the body parser pool.
+        BatchInvalid: Names every unusable place of the body; nothing was stored.
+        RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
     document = await bodies.read(parse, await call.read_body())
     try:

@@ -1,4 +1,4 @@
-"""What the read-only routes show of the policy snapshot: pure functions from values to JSON."""
+"""Read models of the policy snapshot for the read-only routes: pure functions from values to JSON."""
 
 from itertools import islice
 from typing import Any
@@ -10,14 +10,14 @@ from understudy.core.schema.features import Feature
 from understudy.serving.champion_health import ChampionHealth
 
 MAX_NAMED = 20
-"""Rejected models that `/readyz` names."""
+"""Most rejected models that `/readyz` names."""
 MAX_REASON = 255
-"""Characters of why one is."""
+"""Most characters of the reason of each."""
 DRAINING_DETAIL = {"status": "draining", "detail": "this proxy is about to end; ask another one"}
 
 
 def model_summary(policy: ServingPolicy) -> dict[str, Any]:
-    """Return one line of the model list."""
+    """Return one entry of the model list."""
     return {
         "model": policy.model_name,
         "champion": policy.champion.version,
@@ -30,7 +30,7 @@ def model_summary(policy: ServingPolicy) -> dict[str, Any]:
 
 
 def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> dict[str, Any]:
-    """Return a model with its versions, its split, and a request that works as it is."""
+    """Return a model with its versions, its split, and an example request that works as it stands."""
     return {
         **model_summary(policy),
         "shadow_percent": policy.shadow_percent if policy.shadow else 0,
@@ -47,7 +47,7 @@ def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> 
 
 
 def version_detail(version: ModelVersion, policy: ServingPolicy) -> dict[str, Any]:
-    """Return one version: its role, its protocol, and its inputs."""
+    """Return one version: role, protocol, inputs."""
     roles = {policy.champion.id: Role.CHAMPION}
     roles.update({arm.id: Role.CHALLENGER for arm in (policy.challenger, *policy.arm_percents) if arm is not None})
     if policy.shadow is not None:
@@ -87,13 +87,13 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
 def readiness(
     snapshot: PolicySnapshot | None, found: ChampionHealth, *, degraded: bool, age_seconds: float | None
 ) -> tuple[bool, dict[str, Any]]:
-    """Return whether calls can be answered, and what the proxy knows of itself; so much and no more, whatever that is.
+    """Return whether the proxy can answer calls, and its health as a document of bounded size.
 
     Args:
-        snapshot: The policies; ``None`` before there are any.
-        found: What became of asking their champions.
+        snapshot: The policies; ``None`` before the first read.
+        found: The result of the champions' health checks.
         degraded: Whether Postgres does not confirm the policies.
-        age_seconds: How long ago it did last; ``None``: never yet.
+        age_seconds: Time since Postgres last confirmed them; ``None``: never yet.
     """
     if snapshot is None:
         return False, {"status": "starting", "detail": "no policy has been read yet"}
