@@ -12,26 +12,26 @@ from understudy.adapters.archive.parquet_log import write_empty
 from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
 
 MEMORY = "1GB"
-"""DuckDB's own bound; what does not fit goes to its temporary folder."""
+"""DuckDB's memory bound; the rest spills to its temporary folder."""
 BATCH_ROWS = 2_000
 
 
 class Rows(NamedTuple):
-    """How many rows the statement could see, by where they are."""
+    """How many rows the statement can read, by where they are."""
 
     live: int
     archived: int
 
 
-class Asked(NamedTuple):
-    """A result: its columns, and rows that are read as they are asked for."""
+class QueryResult(NamedTuple):
+    """A result: its columns, and rows that are read lazily."""
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
 
 
 class LogQuery:
-    """One view, ``predictionlog``, that can only be read."""
+    """Queries of one read-only view, ``predictionlog``."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -41,7 +41,7 @@ class LogQuery:
         found = self._connection.sql("SELECT (SELECT count(*) FROM live), (SELECT count(*) FROM archived)")
         return Rows(*found.fetchall()[0])
 
-    def ask(self, statement: str) -> Asked:
+    def ask(self, statement: str) -> QueryResult:
         """Run one SELECT.
 
         Raises:
@@ -54,7 +54,7 @@ class LogQuery:
             reader = self._connection.sql(statements[0]).to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as problem:
             raise QueryRefused(str(problem)) from None
-        return Asked(tuple(reader.schema.names), _rows_of(reader))
+        return QueryResult(tuple(reader.schema.names), _rows_of(reader))
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQ
 
     Args:
         files: Where rows are; no folder of a path but ``model=…`` and ``day=…`` may have ``=`` in its name.
-        folder: For what does not fit into memory; nobody else's.
-        wanted: Which rows of the files it shows.
+        folder: For what does not fit into memory; used by this query only.
+        wanted: Which rows the view has.
 
     Raises:
         QueryRefused: The files cannot be read.
@@ -75,7 +75,7 @@ def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQ
     write_empty(empty)
     with duckdb.connect(":memory:") as connection:
         try:
-            # Whatever is not built in would come from the network.
+            # Extensions that are not built in would be downloaded.
             connection.execute("SET autoinstall_known_extensions = FALSE; SET autoload_known_extensions = FALSE")
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {os.cpu_count() or 1}")
@@ -87,7 +87,7 @@ def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQ
                     f"hive_types = {{'model': VARCHAR, 'day': DATE}}) WHERE {condition}"
                 )
             connection.execute("CREATE VIEW predictionlog AS SELECT * FROM live UNION ALL SELECT * FROM archived")
-            # From here on a statement reads these files and nothing else.
+            # From here on a statement can read these files only.
             places = {folder.resolve(), *(path.resolve() for path in folder.glob("archived-*"))}
             allowed = ", ".join(_quoted(f"{place}/") for place in sorted(places))
             connection.execute(f"SET allowed_directories = [{allowed}]")
@@ -100,7 +100,7 @@ def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQ
 def _rows_of(reader: Any) -> Iterator[tuple[Any, ...]]:
     try:
         for batch in reader:
-            # By place: two columns of a result may have the same name.
+            # By position: two columns of a result may have the same name.
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except (duckdb.Error, OSError) as problem:
         raise QueryRefused(str(problem)) from None

@@ -1,4 +1,4 @@
-"""``ArchiveStore`` in a folder. No vendor's library, because files have to outlive a power cut before rows go."""
+"""``ArchiveStore`` in a folder, with fsync: files must survive a power cut before their rows are dropped."""
 
 import asyncio
 import os
@@ -12,14 +12,14 @@ from understudy.errors import ArchiveUnavailable
 
 T = TypeVar("T")
 _UNFINISHED = ".unfinished-"
-"""How names of half-written files begin: readers of Hive layouts leave names with a dot alone."""
+"""Prefix of half-written files: readers of Hive layouts ignore names that begin with a dot."""
 
 
 class FolderArchive:
     """Objects are files below a folder, which is made when the first one is stored.
 
     Args:
-        root: An absolute path; on a disk that is kept, and that whoever queries the log can read.
+        root: An absolute path on a persistent disk, which ``understudy log query`` can read.
     """
 
     def __init__(self, root: Path) -> None:
@@ -71,7 +71,7 @@ class FolderArchive:
 
 
 def _put(source: Path, target: Path, root: Path) -> None:
-    """Copy a file so that its whole is there or nothing, and is on the disk itself when this returns."""
+    """Copy a file atomically; it is on the disk itself when this returns."""
     made = _make_folders(target.parent, root)
     half = _unfinished(target)
     with source.open("rb") as reader, half.open("wb") as writer:
@@ -79,16 +79,16 @@ def _put(source: Path, target: Path, root: Path) -> None:
         writer.flush()
         os.fsync(writer.fileno())
     half.replace(target)
-    # A name is on the disk when its folder is, and a new folder when the one above it is.
+    # A name is on the disk once its folder is synced, and a new folder once its parent is.
     for folder in [target.parent, *made]:
         _sync_folder(folder)
 
 
 def _make_folders(folder: Path, root: Path) -> list[Path]:
-    """Make a folder and those above it that are missing; return those that got a new entry."""
+    """Create a folder and its missing parents; return the folders with a new entry."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    # Also when they are there: whoever made them may have died before they were on the disk.
+    # Existing ones too: the process that made them may have died before they were synced.
     inside = [one for one in folder.parents if one.is_relative_to(root)]
     return list(dict.fromkeys([*(one.parent for one in missing), *inside]))
 

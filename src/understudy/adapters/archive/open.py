@@ -13,7 +13,7 @@ EXTRA_HINT = "Install the extra that archives: pip install 'understudy[archive]'
 
 
 def open_archive(url: str, *, endpoint: str | None, timeout_seconds: float) -> ArchiveStore:
-    """Return the store of a URL; nothing is read or written before it is used.
+    """Return the store of a URL; nothing is read or written before its first use.
 
     Args:
         url: ``s3://bucket/prefix``, ``file:///folder``, or the path of a folder.
@@ -41,7 +41,7 @@ def open_archive(url: str, *, endpoint: str | None, timeout_seconds: float) -> A
 
 @contextmanager
 def archive_extra() -> Iterator[None]:
-    """Import modules within that need libraries of the extra ``archive``.
+    """Guard the import of modules that need the extra ``archive``.
 
     Raises:
         ArchiveUnavailable: They are not installed.

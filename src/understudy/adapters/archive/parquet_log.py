@@ -1,4 +1,4 @@
-"""Rows of the log as Parquet: from Postgres' CSV through Arrow, in bounded pieces, and read back again."""
+"""Rows of the log as Parquet: from Postgres' CSV through Arrow, in bounded pieces, and back again."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from understudy.core.prediction_log.archive_plan import Fingerprint, together
 from understudy.errors import ArchiveDiffers
 from understudy.ports.log_archive import WrittenFile
 
-# Types that every reader knows: Spark has neither unsigned numbers nor Parquet's UUID and JSON, so those are text; a
-# time is microseconds in UTC, which Spark and Trino take for a moment and not for a time of the day.
+# Types that every reader supports: Spark has neither unsigned numbers nor Parquet's UUID and JSON, so those are text.
+# Times are microseconds in UTC, which Spark and Trino read as instants and not as local times.
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
 """The columns of a file; ``model`` and ``day`` are in its path. ``inputs`` are erased by age, so no file has them."""
 GROUP_ROWS = 100_000
 FILE_ROWS = 10 * GROUP_ROWS
-# A dictionary of values that are all different costs time and saves nothing.
+# Dictionary encoding of distinct values costs time and saves no space.
 _REPEATING = [
     "model_version_id", "version", "latency_ms", "assigned_version_id", "role", "reason", "status", "error_code",
     "bucket", "policy_generation", "rollout_id", "defaulted",
@@ -65,7 +65,7 @@ _CONVERT = csv.ConvertOptions(
     column_types=SCHEMA,
     null_values=[""],
     strings_can_be_null=True,
-    # COPY writes NULL as nothing, and an empty text as "".
+    # COPY writes NULL as an empty field, and an empty text as "".
     quoted_strings_can_be_null=False,
     true_values=["t"],
     false_values=["f"],
@@ -75,10 +75,10 @@ _CONVERT = csv.ConvertOptions(
 class LogFileWriter:
     """Writes rows, in the order in which they come, into files of at most :data:`FILE_ROWS` rows.
 
-    Holds :data:`GROUP_ROWS` rows at most, and what was added last. Every method blocks.
+    Holds at most :data:`GROUP_ROWS` rows and the last addition. Every method blocks.
 
     Args:
-        folder: Where files are made; nothing else has names like theirs there.
+        folder: Where files are created; it has no other files with such names.
         file_rows: Rows of a file, at most; a multiple of ``group_rows``.
         group_rows: Rows of a row group.
     """
@@ -95,10 +95,10 @@ class LogFileWriter:
         self._parts: list[Fingerprint] = []
 
     def add(self, text: bytes | bytearray) -> list[WrittenFile]:
-        """Take whole rows in Postgres' CSV, and return files that are complete by now."""
+        """Add whole rows in Postgres' CSV, and return the files that are complete."""
         rows = csv.read_csv(
             pa.BufferReader(text),
-            # One block: a row must not be cut, and a prediction may be long.
+            # One block: no row may be split, and a prediction may be long.
             read_options=csv.ReadOptions(use_threads=False, column_names=SCHEMA.names, block_size=len(text) + 1),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=_CONVERT,
@@ -111,7 +111,7 @@ class LogFileWriter:
         return complete
 
     def end(self) -> list[WrittenFile]:
-        """Write what is left, and return the files that were not returned before."""
+        """Write the remaining rows, and return the files that were not returned before."""
         complete = self._write(self._waiting_rows) if self._waiting_rows else []
         return complete + ([self._close()] if self._writer is not None else [])
 
@@ -138,7 +138,7 @@ def inspect(path: Path) -> WrittenFile:
     """Read every column of a file, a row group at a time.
 
     Raises:
-        ArchiveDiffers: It is not readable, or has other columns.
+        ArchiveDiffers: It cannot be read, or has other columns.
     """
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as opened:
@@ -172,7 +172,7 @@ def _fingerprint_of(rows: Any) -> Fingerprint:
 
 
 def _sum(column: Any) -> int:
-    """Add up in halves of 32 bits: Arrow's sum goes round where it does not fit into 64."""
+    """Return the sum, from halves of 32 bits: Arrow's own sum wraps around at 64 bits."""
     whole = column.cast(pa.int64())
     high, low = pc.shift_right(whole, 32), pc.bit_wise_and(whole, 0xFFFF_FFFF)
     return ((pc.sum(high).as_py() or 0) << 32) + (pc.sum(low).as_py() or 0)

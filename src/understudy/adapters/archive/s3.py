@@ -1,4 +1,4 @@
-"""``ArchiveStore`` in a bucket of S3, or of anything that speaks its protocol. Needs the extra ``archive``."""
+"""``ArchiveStore`` in a bucket of S3, or of a server with its protocol. Needs the extra ``archive``."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ class S3Archive:
 
     Args:
         bucket: Its name.
-        prefix: What stands before every key, without slashes at its ends; empty for the whole bucket.
+        prefix: Of every key, without slashes at its ends; empty for the whole bucket.
         endpoint: Another server than Amazon's, such as ``http://minio:9000``.
         timeout_seconds: Longest time of one request.
     """
@@ -91,6 +91,6 @@ class S3Archive:
             raise self._unavailable(problem) from None
 
     def _unavailable(self, problem: Exception) -> ArchiveUnavailable:
-        # Its own text holds headers and the whole request: the first line says what happened.
+        # The library's text has headers and the whole request; its first line has the error.
         said = str(problem).strip().splitlines() or [type(problem).__name__]
         return ArchiveUnavailable(f"{self.location}: {said[0][:300]}")

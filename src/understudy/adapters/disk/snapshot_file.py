@@ -13,10 +13,10 @@ from understudy.core.routing.policy_document import PolicyDocument
 _log = structlog.get_logger(__name__)
 
 _MODELS_TOGETHER = 25
-"""Models that are encoded in one go, some half a millisecond's work."""
+"""Models encoded between two pauses, about half a millisecond's work."""
 _REST_SECONDS = 0.001
-"""Pause after that. A thread that computes without a pause takes the interpreter from the event loop again and again:
-with ten thousand models callers would notice."""
+"""A pause. A thread that computes without pauses takes the GIL from the event loop again and again: with ten thousand
+models the tail latency of callers would grow."""
 
 
 class JsonSnapshotFile:
@@ -32,7 +32,7 @@ class JsonSnapshotFile:
         self._on_failure = on_failure
 
     def read(self) -> PolicyDocument | None:
-        """Return the document; a file that is missing, cut or foreign gives ``None``."""
+        """Return the document; a file that is missing, truncated or of another format gives ``None``."""
         try:
             document = orjson.loads(self._path.read_bytes())
         except FileNotFoundError:
@@ -46,9 +46,9 @@ class JsonSnapshotFile:
         return document
 
     def write(self, document: PolicyDocument) -> None:
-        """Write beside the path, then rename: a reader sees the old document or the new one. Takes its time.
+        """Write beside the path, then rename: a reader sees the old document or the new one.
 
-        A model whose rows cannot be encoded is left out, and counted; the others are saved.
+        It blocks: call it in a thread. A model whose rows cannot be encoded is left out and counted.
         """
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
@@ -58,19 +58,19 @@ class JsonSnapshotFile:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self._path)
-        except Exception:  # noqa: BLE001 - the port never raises: without its file the proxy goes on
+        except Exception:  # noqa: BLE001 - the port never raises: the proxy goes on without the file
             _log.exception("policy_snapshot.not_written", path=str(self._path))
             self._on_failure()
 
     def _encoded(self, document: PolicyDocument) -> Iterator[bytes]:
-        """Yield the document in pieces: all of it at once would keep the interpreter for tens of milliseconds."""
+        """Yield the document in pieces: all of it at once would hold the GIL for tens of milliseconds."""
         separator = b'{"models":{'
         for number, (name, rows) in enumerate(document["models"].items(), start=1):
             if number % _MODELS_TOGETHER == 0:
                 time.sleep(_REST_SECONDS)
             try:
                 piece = orjson.dumps(dict(rows) if isinstance(rows, Mapping) else rows)
-            except orjson.JSONEncodeError as problem:  # nested deeper than 254 levels: that can be read, not written
+            except orjson.JSONEncodeError as problem:  # over 254 levels, which orjson reads and does not write
                 _log.warning("policy_snapshot.model_left_out", model=name, problem=str(problem))
                 self._on_failure()
                 continue

@@ -1,8 +1,8 @@
-"""The prediction spool: rows in files of this machine, written before the answer leaves.
+"""The write-ahead spool of the prediction log: rows in local files, written before the answer is sent.
 
 ``directory/<spool id>/<segment number>.log``, one folder per worker, locked by ``flock`` while its worker lives.
-A worker adopts a folder that a dead one left, so folders do not pile up over restarts. Only the process that made a
-segment appends to it: after an adoption all older segments are final, whatever their last bytes look like.
+A new worker adopts the folder of a dead one (an orphan), so restarts add no folders. Only the process that created a
+segment appends to it: after an adoption all older segments are final, whatever their last bytes.
 
 Open it after any fork: a forked child would share the lock.
 """
@@ -40,12 +40,12 @@ _HEADER_READ_BYTES = 16_384
 _RETIRED_LIMIT = 16
 _CREATE_ATTEMPTS = 8
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-# macOS has no fdatasync; its fsync is the nearest.
+# macOS has no fdatasync; fsync is the closest.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class SpoolFolder:
-    """The segments of one spool whose lock this process holds: reads them and frees them."""
+    """The segments of one spool whose lock this process holds: reads and deletes them."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class SpoolFolder:
         self._header: tuple[int, SegmentHeader, int] | None = None
         self.writing: int | None = None
         """Segments before this number are final; all of them when ``None``."""
-        # Each counter has one writing thread (the appender's, the shipper's), so that neither needs a lock.
+        # Each counter has one writing thread (the appender's, the shipper's), so neither needs a lock.
         self.appended_bytes = sum(self._size(number) for number in numbers)
         self.forgotten_bytes = 0
 
@@ -66,11 +66,11 @@ class SpoolFolder:
 
     @property
     def unshipped_bytes(self) -> int:
-        """Bytes that nobody has called :meth:`forget` for."""
+        """Bytes that :meth:`forget` was not called for."""
         return max(0, self.appended_bytes - self.forgotten_bytes)
 
     def path(self, number: int) -> Path:
-        """Return where a segment lies."""
+        """Return the path of a segment."""
         return self.folder / f"{number:012d}.log"
 
     def segments(self) -> list[int]:
@@ -82,7 +82,7 @@ class SpoolFolder:
         for number in self.segments():
             if number < segment:
                 continue
-            # Asked before reading: a segment that is final now has no bytes behind those that we are about to read.
+            # Checked before reading: a segment that is final now gets no bytes behind those that are read next.
             final = self.writing is None or number < self.writing
             batch = self._read_segment(number, offset if number == segment else 0, max_rows, max_bytes, final=final)
             if batch is not None or not final:
@@ -90,11 +90,11 @@ class SpoolFolder:
         return None
 
     def forget(self, segment: int, offset: int) -> None:
-        """Free what lies before this place. The last segment stays: its number must not be used again."""
+        """Delete segments before this place. The last one stays: its number must not be used again."""
         number, start = self._forgotten
         if (segment, offset) <= (number, start):
             return
-        # Within a segment there is nothing to free, and looking for others costs more than all else here.
+        # Within a segment there is nothing to delete, and listing the folder costs more than all else here.
         for old in self.segments() if segment > number else ():
             if old >= segment:
                 break
@@ -105,7 +105,7 @@ class SpoolFolder:
         self._forgotten = (segment, offset)
 
     def release(self) -> None:
-        """Give up the lock; a spool whose rows have all been forgotten is removed before."""
+        """Release the lock; a spool without unshipped rows is removed before."""
         with suppress(OSError):
             if self.writing is None and self.read_from(*self._forgotten, 1, 1) is None:
                 self._remove()
@@ -187,10 +187,10 @@ def _read_window(
 
 
 class Spool:
-    """A worker's own spool: appends on the request path, and lends itself to the shipper.
+    """A worker's own spool: the request path appends to it, the shipper reads it.
 
-    When more than ``limit_bytes`` wait to be shipped, or the disk refuses, the newest rows are dropped: what is on disk
-    was promised to be logged, and answers go on. The disk may hold one segment more than the limit.
+    When more than ``limit_bytes`` wait to be shipped, or the disk fails, new rows are dropped: calls are still
+    answered, and rows on disk were promised to be logged. The disk may hold one segment more than the limit.
     """
 
     def __init__(
@@ -209,14 +209,14 @@ class Spool:
         self._on_drop = on_drop
         directory.mkdir(parents=True, exist_ok=True)
         self.own = _adopt(directory) or _create(directory)
-        # Counted from the clock: a spool that came back from a backup must not give a committed number out again.
+        # Numbered from the clock: a spool restored from a backup must not use a committed number again.
         self.own.writing = max([*self.own.segments()[-1:], int(time.time())]) + 1
         self._segment: int | None = None
         self._offset = 0
         self._is_dirty = False
         self._retired: deque[int] = deque()
         self._stop = threading.Event()
-        # A daemon, so that a disk that hangs in fdatasync cannot keep the process from ending.
+        # A daemon, so that a disk that hangs in fdatasync cannot keep the process from exiting.
         self._syncer = threading.Thread(target=self._sync_until_stopped, name="spool-sync", daemon=True)
         self._syncer.start()
 
@@ -225,7 +225,7 @@ class Spool:
         return self._append_or_drop(encode_row(row))
 
     def append_all(self, rows: Sequence[PredictionRow]) -> None:
-        """Write several rows by one call to the system; when they cannot all be written, each for itself."""
+        """Write several rows by one system call; if that fails, one by one."""
         frames = [encode_row(row) for row in rows]
         for frame in frames[self._append(frames) :]:
             self._append_or_drop(frame)
@@ -237,9 +237,9 @@ class Spool:
         return False
 
     def _append(self, frames: Sequence[bytes]) -> int:
-        """Write frames by one call to the system; return how many of them are there, from the first on.
+        """Write frames by one system call; return how many were written whole, from the first on.
 
-        What is there as a whole stays, since a reader may have seen it already.
+        Whole frames stay, since a reader may have seen them already.
         """
         block = b"".join(frames)
         size = len(block)
@@ -279,7 +279,7 @@ class Spool:
                 orphan.release()
 
     def close(self) -> None:
-        """Sync what was written and give up the lock; the rows stay for the next worker. Safe to call twice."""
+        """Sync the written rows and release the lock; the rows stay for the next worker. Safe to call twice."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -292,11 +292,11 @@ class Spool:
         self.own.release()
 
     def _cut(self, segment: int, end: int) -> None:
-        """Take away what lies behind the last whole row."""
+        """Truncate the segment behind the last whole row."""
         try:
             os.ftruncate(segment, end)
         except OSError:
-            self._end_segment()  # half a row stays at its end, and nothing may follow that
+            self._end_segment()  # half a row stays at its end, and no row may follow it
 
     def _end_segment(self) -> None:
         assert self._segment is not None
@@ -306,9 +306,9 @@ class Spool:
         self.own.writing += 1
 
     def _open_segment(self) -> int | None:
-        """Begin the next segment; the current one goes on when the disk refuses or syncing is far behind.
+        """Begin the next segment; the current one is kept when the disk fails or syncing is far behind.
 
-        There is none any more once the spool is closed: somebody else may hold its lock.
+        ``None`` once the spool is closed: another worker may hold its lock.
         """
         if self._stop.is_set():
             return None
@@ -332,7 +332,7 @@ class Spool:
             self._sync()
 
     def _sync(self) -> None:
-        """Bring what was written onto the disk. Only this closes segments, so none is closed while it is synced."""
+        """Sync the written rows to the disk. Only this closes segments, so none is closed while it is synced."""
         retired = len(self._retired)
         segment = self._segment
         try:
@@ -350,7 +350,7 @@ class Spool:
 
 
 def _write(segment: int, block: bytes) -> int:
-    """Return how many bytes the disk took."""
+    """Return how many bytes were written."""
     try:
         return os.write(segment, block)
     except OSError:
@@ -372,7 +372,7 @@ def _create_segment(path: Path, header: bytes) -> int | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A new segment survives a power cut only once its folder's entry is on disk, too.
+    # A new segment survives a power cut only once its folder is synced, too.
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -385,12 +385,13 @@ def _folders(directory: Path) -> list[Path]:
 
 
 def _adopt(directory: Path) -> SpoolFolder | None:
-    """Take over the first spool that a dead worker left."""
+    """Adopt the first orphaned spool."""
     for folder in _folders(directory):
         spool = _lock(folder)
         if spool is None:
             continue
-        # Without a segment the next number is unknown: such a folder is half removed, and the orphans' walk ends that.
+        # Without a segment the next number is unknown: such a folder is half removed, and reading orphans removes the
+        # rest.
         if spool.segments() and spool.is_readable():
             return spool
         spool.writing = 0
@@ -399,7 +400,7 @@ def _adopt(directory: Path) -> SpoolFolder | None:
 
 
 def _create(directory: Path) -> SpoolFolder:
-    """Make a spool. Another worker's walk over orphans may be faster than our lock; then it gets that folder."""
+    """Create a spool. Another worker that reads orphans may lock the folder first; then try another one."""
     for _ in range(_CREATE_ATTEMPTS):
         folder = directory / str(uuid4())
         folder.mkdir()
@@ -417,7 +418,7 @@ def _lock(folder: Path) -> SpoolFolder | None:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The holder before us may have removed the folder between our open and our lock.
+        # The previous holder may have removed the folder between open and lock.
         if os.fstat(lock).st_ino == path.stat().st_ino:
             return SpoolFolder(folder, lock)
     except OSError:

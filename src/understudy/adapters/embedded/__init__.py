@@ -1,1 +1,1 @@
-"""A Postgres and a Valkey of our own for demo and tests, and the processes they run in."""
+"""An embedded Postgres and Valkey for the demo and the tests, and their processes."""

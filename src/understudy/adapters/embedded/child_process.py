@@ -1,4 +1,4 @@
-"""Server processes that we start ourselves: an end that always comes."""
+"""Processes of embedded servers, and ending them for certain."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ PS_SECONDS = 10.0
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs. A zombie does not: where PID 1 does not reap, a crashed server stays one for ever."""
+    """Whether the process runs; a zombie does not. Where PID 1 does not reap, a crashed server stays one for ever."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -29,7 +29,7 @@ def is_alive(pid: int) -> bool:
 
 def shown_by_ps(column: str, pid: int) -> str:
     """Return what ``ps`` shows of a process, or nothing when there is none; for systems without ``/proc`` (macOS)."""
-    command = ["ps", "-o", f"{column}=", "-p", str(pid)]  # wherever PATH says it is
+    command = ["ps", "-o", f"{column}=", "-p", str(pid)]  # from PATH
     return subprocess.run(command, capture_output=True, text=True, timeout=PS_SECONDS, check=False).stdout.strip()
 
 
@@ -38,8 +38,8 @@ def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subpro
 
     Args:
         pid: The process.
-        signals: What to send, from gentle to final, each with how long to wait for it.
-        child: The process as ours, so that it is reaped; ``None`` when another process started it.
+        signals: Signals, from gentle to final, each with the wait for its effect.
+        child: The process if this one started it, so that it is reaped; else ``None``.
     """
     if child is not None and child.poll() is not None:
         return  # its number may be another process by now
@@ -54,7 +54,7 @@ def end(pid: int, signals: Iterable[tuple[signal.Signals, float]], child: subpro
 
 def _gone_within(pid: int, wait_seconds: float, child: subprocess.Popen[bytes] | None) -> bool:
     if child is not None:
-        # Only waiting tells: a process whose first thread has ended looks like a zombie while its others still run.
+        # Only wait() is certain: a process whose first thread has ended looks like a zombie while its others still run.
         try:
             child.wait(wait_seconds)
         except subprocess.TimeoutExpired:

@@ -87,12 +87,12 @@ class Cluster(NamedTuple):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the server last
+                start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops the server last
                 **process_options(self.account),
             )
 
     def postmaster(self) -> Postmaster | None:
-        """Return the live server of this cluster, whoever started it."""
+        """Return the live server of this cluster, also one that another process started."""
         found = self.announced()
         return found if found is not None and self._is_run_by(found.pid) else None
 
@@ -110,7 +110,7 @@ class Cluster(NamedTuple):
         return " / ".join(lines[-4:])
 
     def _is_run_by(self, pid: int) -> bool:
-        """Whether the process is a live postmaster of this cluster, and not one that got its number after a crash."""
+        """Whether the process is a live postmaster of this cluster, and no other one that got its number."""
         if not is_alive(pid):
             return False
         try:

@@ -1,4 +1,4 @@
-"""A Postgres of our own for the demo and the tests: the programs of a wheel (or of the system), started by us.
+"""An embedded Postgres for the demo and the tests: the programs of a wheel (or of the system) as a child process.
 
 Never for production: trust on the loopback address, no TLS. ``DATABASE_URL`` replaces it.
 """
@@ -32,8 +32,8 @@ class EmbeddedPostgres:
     Several processes may start the same folder: one of them owns the server, the others use it. The owner holds a lock
     on ``owner.lock``; the kernel releases it when the owner dies, and the next start takes the orphan over.
 
-    Postgres refuses to run as root, so root hands it to an unprivileged account; what that account cannot reach (a
-    home of mode 0700) is moved to a folder that it can, and ``data_dir/relocated`` is a link to it.
+    Postgres refuses to run as root, so root hands it to an unprivileged account; a data folder that the account
+    cannot reach (a home of mode 0700) is relocated, and ``data_dir/relocated`` is a link to the new one.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EmbeddedPostgres:
         parameters: Mapping[str, str] | None = None,
         installations: Sequence[Installation] | None = None,
     ) -> None:
-        """Prepare; nothing is touched before :meth:`start`.
+        """Prepare; no file or process is touched before :meth:`start`.
 
         Args:
             data_dir: Made when missing. The cluster, its log and the lock lie in it.
@@ -104,7 +104,7 @@ class EmbeddedPostgres:
         """
         if self.pid is not None:
             return self.url
-        self.stop()  # it may have crashed: let go of what is left of it
+        self.stop()  # it may have crashed: release what is left of it
         give_up = time.monotonic() + START_SECONDS
         self._data_dir.mkdir(parents=True, exist_ok=True)
         while not self._take_ownership():
@@ -156,7 +156,7 @@ class EmbeddedPostgres:
         return True
 
     def _join(self) -> bool:
-        """Use the server that runs on the cluster already, if there is one and it is ready."""
+        """Use the server that already runs on the cluster, if it is ready."""
         found = self._cluster.postmaster()
         if found is None or not found.ready:
             return False
@@ -168,7 +168,7 @@ class EmbeddedPostgres:
         if not cluster.path.exists():
             cluster.create(installation)
         while True:
-            # One that still recovers or shuts down, as a postmaster whose owner was killed may.
+            # A postmaster whose owner was killed may still recover or shut down.
             while cluster.postmaster() is not None:
                 _wait(give_up, f"a Postgres on {cluster.path} neither gets ready nor ends")
             if self._port is None:
@@ -180,14 +180,14 @@ class EmbeddedPostgres:
             said = cluster.end_of_log()
             if "could not create any TCP/IP sockets" in said and not self._fixed_port:
                 self._port = None
-            elif "shared memory block" not in said:  # those of a killed postmaster go within moments
+            elif "shared memory block" not in said:  # those of a killed postmaster are freed within moments
                 raise RegistryUnavailable(
                     f"the embedded Postgres did not start, see {cluster.log_path}: {said}", hint=HINT
                 )
             _wait(give_up, f"the embedded Postgres did not start, see {cluster.log_path}: {said}")
 
     def _home(self) -> Path:
-        """Return the folder that the server's account can reach: ``data_dir``, or the one moved out of its way."""
+        """Return a folder that the server's account can reach: ``data_dir``, or the relocated one."""
         if self._account is None or is_reachable(self._data_dir, self._account):
             return self._data_dir
         link = self._data_dir / "relocated"

@@ -1,6 +1,6 @@
-"""A Valkey of our own for the demo and the tests: the server of a wheel (or of the system), started by us.
+"""An embedded Valkey for the demo and the tests: the server of a wheel (or of the system) as a child process.
 
-It holds a cache and nothing else: no file, 64 MB, the least recently used value goes first. ``REDIS_URL`` replaces it.
+It is only a cache: no file, 64 MB, LRU eviction. ``REDIS_URL`` replaces it.
 """
 
 import importlib.util
@@ -62,7 +62,7 @@ class EmbeddedValkey:
         """Start the server and return its URL.
 
         Raises:
-            OSError: There is none on this machine (:func:`find_server` tells beforehand), or it did not start.
+            OSError: There is none on this machine (see :func:`find_server`), or it did not start.
         """
         if self.pid is not None:
             return self.url
@@ -80,7 +80,7 @@ class EmbeddedValkey:
         raise OSError(f"{server} did not start within {START_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """Stop the server and wait for its end; what it held is gone."""
+        """Stop the server and wait for its end; its data is lost."""
         if self._process is not None:
             end(self._process.pid, [(signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)], self._process)
         self._process = None

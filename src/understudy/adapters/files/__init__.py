@@ -1,1 +1,1 @@
-"""Tables that people bring: outcomes and training data, as CSV or Parquet."""
+"""Files of outcomes and training data, as CSV or Parquet."""

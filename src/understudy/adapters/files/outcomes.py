@@ -22,7 +22,7 @@ def open_outcome_file(path: Path) -> AbstractContextManager[TableFile]:
 
 
 def check_columns(path: Path, columns: Collection[str]) -> None:
-    """Go on when the columns can make events.
+    """Check that the columns are sufficient for events.
 
     Raises:
         FileRefused: Naming those that are missing.

@@ -1,4 +1,4 @@
-"""Tables in Parquet files. Its import fails where the library is not installed; only files need it."""
+"""Tables in Parquet files. Its import fails without the extra ``files``; nothing else needs it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,13 +49,13 @@ class _ParquetRows:
                     self.position += 1
                     yield FileRow(self.position, {name: _plain(value) for name, value in cells.items()})
         except (ArrowException, OSError, ValueError, OverflowError) as problem:
-            # The last two: text that is no UTF-8, and times that are in no calendar.
+            # The last two: text that is not UTF-8, and times outside of the calendar.
             said = f"{self._path} cannot be read after row {self.position:,}: {problem}"
             raise FileRefused(said, "Write it again, or as CSV.") from None
 
 
 def _in_microseconds(batch: Any) -> Any:
-    """Return the rows with times as ``datetime`` can hold them; many tools write nanoseconds."""
+    """Return the rows with times in microseconds, as ``datetime`` has them; many tools write nanoseconds."""
     columns = [
         column.cast(timestamp("us", column.type.tz), safe=False)
         if types.is_timestamp(column.type) and column.type.unit == "ns"
@@ -66,7 +66,7 @@ def _in_microseconds(batch: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a CSV file or a call would have it."""
+    """Return a value as a CSV file or a JSON body has it."""
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal | UUID) else value

@@ -1,10 +1,10 @@
-"""What is said of a file that cannot be read."""
+"""The error for a file that cannot be read."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ColumnCheck = Callable[[Path, Sequence[str]], None]
-"""Goes on when the columns will do; raises ``FileRefused``."""
+"""Raises ``FileRefused`` unless the columns are sufficient."""
 
 
 class FileRefused(Exception):
@@ -16,5 +16,5 @@ class FileRefused(Exception):
 
 
 def unreadable(path: Path, problem: OSError) -> FileRefused:
-    """Return what to say of a file that cannot be opened."""
+    """Return the error for a file that cannot be opened."""
     return FileRefused(f"{path} cannot be read: {problem.strerror or problem}", "Name a CSV or Parquet file.")

@@ -11,12 +11,12 @@ from understudy.adapters.files.refusal import ColumnCheck, FileRefused, unreadab
 from understudy.ports.outcome_store import FileRow
 
 PARQUET = (".parquet", ".pq")
-"""How the names of Parquet files end; everything else is CSV."""
+"""Suffixes of Parquet files; everything else is CSV."""
 _HEADER_HINT = "Its first line names the columns, divided by commas."
 
 
 class TableFile(Protocol):
-    """An open file; ``position`` of ``size`` says how far its rows were read."""
+    """An open file; ``position`` of ``size`` is the progress of reading it."""
 
     size: int
     columns: Sequence[str]
@@ -30,7 +30,7 @@ class TableFile(Protocol):
         """Yield each row once, in the order of the file; of a wide table only some columns, where that is cheaper.
 
         Raises:
-            FileRefused: What follows cannot be read.
+            FileRefused: The rest of the file cannot be read.
         """
         ...
 
@@ -73,7 +73,7 @@ class _CsvFile:
     def __init__(self, path: Path, raw: BinaryIO, check: ColumnCheck) -> None:
         self.size = path.stat().st_size
         self._raw = raw
-        # What is no UTF-8 becomes half a surrogate pair, which is refused in the row where it stands.
+        # Bytes that are not UTF-8 become lone surrogates, which are refused in their row.
         self._reader = csv.DictReader(TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline=""))
         try:
             self.columns = self._reader.fieldnames or ()

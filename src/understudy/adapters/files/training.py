@@ -10,7 +10,7 @@ from understudy.ports.outcome_store import FileRow
 
 
 class TrainingFile:
-    """An open table; ``position`` of ``size`` says how far its rows were read."""
+    """An open table; ``position`` of ``size`` is the progress of reading it."""
 
     def __init__(self, table: TableFile, *, is_csv: bool) -> None:
         self._table = table
@@ -24,10 +24,10 @@ class TrainingFile:
         return self._table.position
 
     def rows(self, columns: Sequence[str]) -> Iterator[FileRow]:
-        """Yield each row once, with these columns at least; null is ``None``, which CSV writes as nothing.
+        """Yield each row once, with these columns at least; null is ``None``, in CSV an empty cell.
 
         Raises:
-            FileRefused: What follows cannot be read.
+            FileRefused: The rest of the file cannot be read.
         """
         rows = self._table.rows(columns)
         return map(_with_nulls, rows) if self._is_csv else rows

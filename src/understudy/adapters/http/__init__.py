@@ -1,1 +1,1 @@
-"""HTTP clients: alert receivers, and a proxy asked by the command line."""
+"""HTTP clients: alert receivers, and the command line's client of a proxy."""

@@ -16,12 +16,12 @@ PAGERDUTY_URL = "https://events.pagerduty.com"
 SEND_SECONDS = 10.0
 _DETAIL_BYTES = 500
 _MIN_SECRET = 6
-"""Characters: a shorter part of an address is no token, and blotting it out would make errors unreadable."""
+"""Characters: a shorter part of an address is no token, and redacting it would make errors unreadable."""
 _HEADERS = {"content-type": "application/json", "user-agent": "understudy"}
 
 
 class _HttpChannel:
-    """Posts JSON, within one deadline for everything, and forgets no secret into its answers."""
+    """Posts JSON with one deadline, and redacts its secrets from every result."""
 
     def __init__(self, secret: str, timeout_seconds: float) -> None:
         # At INFO the client's library logs each address, and a webhook's address is its password.
@@ -47,7 +47,7 @@ class _HttpChannel:
                 return delivery._replace(detail=self._without_secret(said)[:_DETAIL_BYTES])
         except TimeoutError:
             return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
-        except Exception as problem:  # noqa: BLE001 - an address may make the library raise anything; nothing was sent
+        except Exception as problem:  # noqa: BLE001 - an address may raise anything in the library; nothing was sent
             return Delivery(None, self._without_secret(f"{type(problem).__name__}: {problem}"))
 
     def _without_secret(self, text: str) -> str:
@@ -84,7 +84,7 @@ class WebhookChannel(_HttpChannel):
     """Any receiver that takes a POST of JSON and answers 2xx.
 
     Args:
-        url: Where to; taken for a secret, because many carry a token.
+        url: Of the receiver; treated as a secret, because many contain a token.
         timeout_seconds: Longest time of one send.
     """
 
@@ -100,10 +100,10 @@ class WebhookChannel(_HttpChannel):
 
 
 def pieces_of(secret: str) -> tuple[str, ...]:
-    """Return all of a secret that must not be repeated, the longest first.
+    """Return all parts of a secret to redact, the longest first.
 
-    Of an address that is every part that may be a token: a receiver, or the library's own errors, may repeat the path
-    or a parameter without the rest, decoded or not.
+    Of an address that is every part that may be a token: a receiver or the library's errors may contain the path or a
+    parameter without the rest, decoded or not.
     """
     pieces = {secret}
     with suppress(ValueError):
@@ -113,12 +113,12 @@ def pieces_of(secret: str) -> tuple[str, ...]:
             pieces |= {*parts.path.split("/"), *(value for _, value in parse_qsl(parts.query)), *parts.query.split("&")}
             pieces |= {part.partition("=")[2] for part in parts.query.split("&")}
     pieces |= {unquote(piece) for piece in pieces} | {quote(piece) for piece in pieces}
-    told = {piece for piece in pieces if len(piece) >= _MIN_SECRET} | {secret} - {""}
-    return tuple(sorted(told, key=len, reverse=True))
+    long = {piece for piece in pieces if len(piece) >= _MIN_SECRET} | {secret} - {""}
+    return tuple(sorted(long, key=len, reverse=True))
 
 
 async def _beginning(response: httpx2.Response, most_bytes: int) -> str:
-    """Return the first bytes of what the receiver says, however much that is."""
+    """Return the beginning of the receiver's answer, however long that is."""
     found = b""
     async for part in response.aiter_raw():
         found += part

@@ -1,4 +1,4 @@
-"""A running proxy, as a caller sees it: its HTTP API, and its problems as the errors that they are."""
+"""A client of a running proxy's HTTP API, which raises its problems as errors."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _ERRORS: Mapping[str, type[UnderstudyError]] = {error.code: error for error in l
 
 
 class ProxyAway(Exception):
-    """Nobody answers at the address, or who answers is no proxy; says which."""
+    """No server answers at the address, or it is no proxy; the text says which."""
 
 
 class ProxyAnswer(NamedTuple):
@@ -34,7 +34,7 @@ class HttpProxy:
 
     Args:
         base_url: ``http://host:port`` or ``https://host:port``.
-        credential: What follows ``Authorization: Bearer``; ``None`` sends no key.
+        credential: The value after ``Authorization: Bearer``; ``None`` sends no key.
         timeout_seconds: Longest time of one call, connecting and reading included.
     """
 
@@ -44,7 +44,7 @@ class HttpProxy:
         headers = {} if credential is None else {"authorization": f"Bearer {credential}"}
         self._base_url = base_url.rstrip("/")
         self._timeout_seconds = timeout_seconds
-        # A call to this machine never goes by way of the proxy server that HTTP_PROXY names.
+        # A call to this machine never uses the HTTP proxy of HTTP_PROXY.
         is_near = urlsplit(base_url).hostname in _LOOPBACK
         self._client = httpx2.AsyncClient(headers=headers, timeout=timeout_seconds, trust_env=not is_near)
 
@@ -61,7 +61,7 @@ class HttpProxy:
 
         Raises:
             UnderstudyError: The leaf that the proxy's problem names.
-            ProxyAway: Nobody answers, or no proxy does.
+            ProxyAway: No server answers, or it is no proxy.
         """
         return await self._call("GET", path, params=dict(parameters or {}))
 
@@ -70,7 +70,7 @@ class HttpProxy:
 
         Raises:
             UnderstudyError: The leaf that the proxy's problem names.
-            ProxyAway: Nobody answers, or no proxy does.
+            ProxyAway: No server answers, or it is no proxy.
         """
         content = orjson.dumps(document)
         return await self._call(
@@ -91,11 +91,11 @@ class HttpProxy:
 
 
 def error_of(document: Mapping[str, Any]) -> UnderstudyError | None:
-    """Return the error that a problem (RFC 9457) tells of; ``None`` when its code is none of ours."""
+    """Return the error of a problem (RFC 9457); ``None`` when its code is unknown."""
     kind = _ERRORS.get(str(document.get("code")))
     if kind is None:
         return None
-    # Leaves are made from what their makers know; of this one only the words are known.
+    # The constructors of leaves need more than a problem has, so only the texts are set.
     error = kind.__new__(kind)
     UnderstudyError.__init__(error, str(document.get("detail") or ""), hint=str(document.get("next") or "") or None)
     if isinstance(error, RequestError):

@@ -25,7 +25,7 @@ from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded
 
 T = TypeVar("T")
 UPGRADE_SECONDS = 120.0
-"""For one revision, its waits included."""
+"""For one revision, waits included."""
 ROLES = (
     "understudy_proxy",
     "understudy_monitor",
@@ -34,7 +34,7 @@ ROLES = (
     "understudy_reader",
 )
 """The roles that are granted to logins (docs/reference/sql.md says what each may)."""
-# Each of them may read the revision, and nobody else is granted that.
+# Each of them, and no other role, is granted to read the revision.
 _WITHOUT_RIGHTS = """
     SELECT name FROM unnest(CAST(:names AS text[])) AS name
     WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name)
@@ -42,14 +42,14 @@ _WITHOUT_RIGHTS = """
     ORDER BY name
 """
 _FAILED = "the schema could not be read or changed"
-_MUTEX = 0x756E_6465_7273_7475  # "understu": two upgrades at once take turns
+_MUTEX = 0x756E_6465_7273_7475  # "understu": the advisory lock that serialises upgrades
 
 
 async def upgrade(database_url: str, revision: str = "head", *, patience: Patience = PATIENCE) -> str:
     """Upgrade the schema and return the revision that it is at; does nothing when it is there already.
 
-    Each revision is a transaction of its own: locks are held for one revision and not for all of them, and whatever
-    ends an upgrade leaves whole revisions.
+    Each revision is a transaction of its own: locks are held for one revision and not for all of them, and an upgrade
+    that is cut short leaves whole revisions.
 
     Args:
         database_url: A login that owns the tables.
@@ -58,7 +58,8 @@ async def upgrade(database_url: str, revision: str = "head", *, patience: Patien
 
     Raises:
         RegistryUnavailable: Postgres does not answer, or a statement took longer than it may.
-        MigrationBlocked: A lock was not to be had in time: the schema is at a whole revision, and another call goes on.
+        MigrationBlocked: A lock could not be taken in time: the schema is at a whole revision, and another call goes
+            on.
         MigrationNeeded: The database is at a revision that this code does not know, so it is newer.
         ValueError: There is no such revision.
     """
@@ -68,7 +69,7 @@ async def upgrade(database_url: str, revision: str = "head", *, patience: Patien
         if ahead:
             with _naming(f"upgrading to {ahead[-1].revision}"):
                 command.upgrade(_config(connection), ahead[-1].revision)
-        # Roles belong to the server: some may be there now that nobody could make before.
+        # Roles belong to the server: some may exist now that an earlier upgrade had no right to create.
         elif connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
             with _naming("granting the roles their rights"):
                 connection.execute(text("SELECT understudy_grant_roles()"))
@@ -83,17 +84,17 @@ async def upgrade(database_url: str, revision: str = "head", *, patience: Patien
 async def downgrade(
     database_url: str, revision: str = "base", *, lose_data: bool = False, patience: Patience = PATIENCE
 ) -> None:
-    """Take migrations back, the newest first, each in a transaction of its own.
+    """Revert migrations, the newest first, each in a transaction of its own.
 
     Args:
         database_url: A login that owns the tables.
-        revision: The revision that the schema shall be at; ``base`` deletes every table.
-        lose_data: Go on where the schema below has no place for what is there (``LOSES`` of each revision).
+        revision: The target revision; ``base`` deletes every table.
+        lose_data: Go on where the schema below cannot hold existing data (``LOSES`` of each revision).
         patience: As for :func:`upgrade`.
 
     Raises:
-        DataWouldBeLost: Something would be deleted; names what. Nothing was changed, unless it came while this ran:
-            then the revisions above the one that would delete it are taken back.
+        DataWouldBeLost: Data would be deleted; names which. Nothing was changed, unless the data came while this ran:
+            then the revisions above the one that would delete it are reverted.
         MigrationBlocked: As for :func:`upgrade`.
         RegistryUnavailable: As for :func:`upgrade`.
         ValueError: There is no such revision.
@@ -152,7 +153,7 @@ async def check(database_url: str) -> str:
 
 
 async def roles_without_rights(database_url: str) -> Sequence[str]:
-    """Return which of our roles are not there, or have no rights in this database; none where there are no such roles.
+    """Return which of our roles do not exist, or have no rights in this database.
 
     Raises:
         RegistryUnavailable: Postgres does not answer.
@@ -175,13 +176,13 @@ def revisions() -> Sequence[str]:
 
 
 def narrows(revision: str) -> Sequence[str]:
-    """Return what a revision takes from the release before it, as it declares it: empty when it only adds."""
+    """Return what a revision removes from the previous release's schema, as declared; empty when it only adds."""
     declared: Sequence[str] = getattr(_scripts().get_revision(revision).module, "NARROWS", ())
     return declared
 
 
 def loses(revision: str) -> Sequence[Loss]:
-    """Return what a revision's way down takes with it, as it declares it."""
+    """Return the data that a revision's downgrade deletes, as declared."""
     return _declared_losses([_scripts().get_revision(revision)])
 
 
@@ -197,7 +198,7 @@ def _config(connection: Connection | None) -> Config:
 
 
 def _revision_of(connection: Connection) -> str | None:
-    # Alembic takes a table for its own that the session's search_path does not lead to.
+    # Alembic would use a table outside of the session's search_path.
     if connection.execute(text("SELECT to_regclass('alembic_version') IS NULL")).scalar():
         return None
     revision: str | None = MigrationContext.configure(connection).get_current_revision()
@@ -234,7 +235,7 @@ def _refuse_losses(connection: Connection, scripts: Sequence[Script]) -> None:
 
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Say of what Postgres breaks off which revision it was, and that nothing of it is left."""
+    """Name the revision in errors of a cancelled statement, which is rolled back."""
     try:
         yield
     except Exception as problem:
@@ -247,11 +248,11 @@ def _naming(what: str) -> Iterator[None]:
 
 
 class _GaveUp(Exception):
-    """A lock was not to be had in time; holds what it was for."""
+    """A lock could not be taken in time; the text is its purpose."""
 
 
 class _TookTooLong(Exception):
-    """Postgres broke a statement off; holds what it was for."""
+    """Postgres cancelled a statement; the text is its purpose."""
 
 
 @asynccontextmanager
@@ -265,7 +266,7 @@ async def _connected(database_url: str) -> AsyncIterator[AsyncConnection]:
 
 
 async def _read(database_url: str, ask: Callable[[Connection], T]) -> T:
-    """Ask what is committed; waits for no migration that is under way."""
+    """Read the committed state, without waiting for a migration that is under way."""
     async with _connected(database_url) as session, translated(_FAILED, UPGRADE_SECONDS), session.begin():
         await session.run_sync(set_bounds, PATIENCE)
         return await session.run_sync(ask)
@@ -282,11 +283,11 @@ async def _in_transaction(
                 await session.run_sync(_take_turn)
                 return await session.run_sync(work)
             except _GaveUp as problem:
-                raise _blocked(str(problem), watch.seen, patience) from problem
+                raise _blocked(str(problem), watch.blocked_by, patience) from problem
             except _TookTooLong as problem:
                 most = f"{patience.statement_seconds:g} s"
                 raise RegistryUnavailable(
-                    f"{problem}: a statement took longer than {most}, and nothing of it is left",
+                    f"{problem}: a statement took longer than {most}, and was rolled back",
                     hint="With less load, or --statement-seconds, run the command again: it goes on where it stopped.",
                 ) from problem
 
@@ -296,13 +297,13 @@ def _take_turn(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:mutex)"), {"mutex": _MUTEX})
 
 
-def _blocked(what: str, seen: Wait | None, patience: Patience) -> MigrationBlocked:
-    detail = f"{what}: a lock was not to be had within {patience.lock_seconds:g} s, and nothing of it is left"
-    if seen is None:
+def _blocked(what: str, wait: Wait | None, patience: Patience) -> MigrationBlocked:
+    detail = f"{what}: a lock could not be taken within {patience.lock_seconds:g} s, and all of it was rolled back"
+    if wait is None:
         return MigrationBlocked(detail)
-    end = ", ".join(f"pg_terminate_backend({pid})" for pid in seen.pids)
+    end = ", ".join(f"pg_terminate_backend({pid})" for pid in wait.pids)
     then = "Then run the command again: it goes on where it stopped."
     return MigrationBlocked(
-        f"{detail}; it waited for {seen.lock} behind {'; '.join(seen.holders)}",
+        f"{detail}; it waited for {wait.lock} behind {'; '.join(wait.holders)}",
         hint=f"Let that transaction end, or end it: SELECT {end}. {then}",
     )

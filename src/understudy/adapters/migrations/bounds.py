@@ -1,4 +1,4 @@
-"""How long a migration may wait and work, and who kept it waiting."""
+"""Time-outs of a migration, and the sessions that block it."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from sqlalchemy import Connection, text
 from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect
 from understudy.errors import RegistryUnavailable
 
-LOOKER_SECONDS = 4.0
-FIRST_LOOK_SECONDS = 0.4
-"""Most migrations are done by then, and need no second connection."""
-LOOK_SECONDS = 0.2
+CONNECT_SECONDS = 4.0
+FIRST_POLL_SECONDS = 0.4
+"""Most migrations end before, and need no second connection."""
+POLL_SECONDS = 0.2
 
-# Without the text of the holder's query, which may hold what its caller keeps secret. States and times of other
-# people's sessions are NULL to a login without pg_read_all_stats.
+# Without the text of the holder's query, which may contain secrets. States and times of other logins' sessions are
+# NULL to a login without pg_read_all_stats.
 _HOLDERS = """
     SELECT waiting.locktype, waiting.mode, waiting.relation::regclass::text AS relation, holder.pid,
            activity.application_name, activity.usename, activity.state,
@@ -34,10 +34,10 @@ _HOLDERS = """
 
 
 class Patience(NamedTuple):
-    """How long a migration may wait for one lock, and work on one statement."""
+    """The lock and statement time-outs of a migration."""
 
     lock_seconds: float = 4.0
-    """Whoever needs the same table queues behind the migration for as long (warehouse uses the same bound)."""
+    """Other sessions that need the table queue behind the migration for as long (warehouse uses the same bound)."""
     statement_seconds: float = 60.0
 
 
@@ -45,7 +45,7 @@ PATIENCE = Patience()
 
 
 class Wait(NamedTuple):
-    """What a session waited for, and the pids that it waited for it behind."""
+    """The lock that a session waited for, and the sessions that held it."""
 
     lock: str
     holders: Sequence[str]
@@ -53,17 +53,17 @@ class Wait(NamedTuple):
 
 
 def set_bounds(connection: Connection, patience: Patience) -> None:
-    """Bound every wait for a lock, and every statement, of the transaction that is open."""
+    """Set the lock and statement time-outs of the open transaction."""
     setting = text("SELECT set_config(:name, :value, TRUE)")
     for name, seconds in (("lock_timeout", patience.lock_seconds), ("statement_timeout", patience.statement_seconds)):
         connection.execute(setting, {"name": name, "value": f"{seconds * 1_000:.0f}ms"})
 
 
 class LockWatch:
-    """Beside a session that may wait for locks: remembers who it waited for last.
+    """Watches a session that may wait for locks, and keeps which sessions blocked it last.
 
-    Looks from a connection of its own, because the session itself can say nothing while it waits, and nothing is left
-    to be seen when it has given up. Where it cannot connect or look, nothing is remembered.
+    It polls over a connection of its own: the waiting session cannot be asked, and after its time-out the blockers are
+    unknown. Where it cannot connect or read, it keeps nothing.
 
     Args:
         database_url: The session's database.
@@ -74,10 +74,10 @@ class LockWatch:
         self._database_url = database_url
         self._pid = pid
         self._task: asyncio.Task[None] | None = None
-        self.seen: Wait | None = None
+        self.blocked_by: Wait | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._look())
+        self._task = asyncio.create_task(self._poll())
         return self
 
     async def __aexit__(
@@ -88,28 +88,28 @@ class LockWatch:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _look(self) -> None:
-        await asyncio.sleep(FIRST_LOOK_SECONDS)
+    async def _poll(self) -> None:
+        await asyncio.sleep(FIRST_POLL_SECONDS)
         with suppress(RegistryUnavailable, *VENDOR_ERRORS):
             connection = await connect(
-                self._database_url, timeout_seconds=LOOKER_SECONDS, application_name="understudy-lock-watch"
+                self._database_url, timeout_seconds=CONNECT_SECONDS, application_name="understudy-lock-watch"
             )
             try:
                 while True:
-                    self._remember(await connection.fetch(_HOLDERS, self._pid))
-                    await asyncio.sleep(LOOK_SECONDS)
+                    self._keep(await connection.fetch(_HOLDERS, self._pid))
+                    await asyncio.sleep(POLL_SECONDS)
             finally:
                 connection.terminate()
 
-    def _remember(self, rows: Sequence[asyncpg.Record]) -> None:
+    def _keep(self, rows: Sequence[asyncpg.Record]) -> None:
         if rows:
             first = rows[0]
             lock = f"{first['mode']} on {first['relation'] or first['locktype']}"
-            self.seen = Wait(lock, [_holder_text(dict(row)) for row in rows], [row["pid"] for row in rows])
+            self.blocked_by = Wait(lock, [_holder_text(dict(row)) for row in rows], [row["pid"] for row in rows])
 
 
 def _holder_text(row: Mapping[str, object]) -> str:
-    """Return who holds a lock; what the login may not see is left out."""
+    """Return a lock's holder in words, without what the login may not see."""
     facts = [
         f"{label} {row[name]}"
         for name, label in (

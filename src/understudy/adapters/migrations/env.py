@@ -1,4 +1,4 @@
-"""What alembic runs for each command: with the connection of ``migrations.upgrade``, or its own to ``DATABASE_URL``."""
+"""Alembic's entry point for each command: with ``migrations.upgrade``'s connection, or its own to ``DATABASE_URL``."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a migration's way down takes with it. Each revision declares it as ``LOSES``; nothing of it goes unasked."""
+"""Data that a migration's downgrade deletes: each revision declares it as ``LOSES``, an operator must confirm it."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Integer, Select, func, literal_column, select, table, text
 
 MAX_COUNTED = 1_000
-"""Rows that are counted: that there are any decides, and the log may have billions."""
+"""Most rows that are counted: one decides, and the log may have billions."""
 
 
 class Loss(NamedTuple):
-    """Something that the schema below a revision has no place for."""
+    """Data that the schema below a revision cannot hold."""
 
     table: str
     what: str
@@ -20,14 +20,14 @@ class Loss(NamedTuple):
 
 
 def lock_out_writers(connection: Connection, declared: Iterable[Loss]) -> None:
-    """Let nobody write what is looked for until the transaction ends: a row that commits later would go uncounted."""
+    """Lock the tables against writes until the transaction ends: a row that commits later would not be counted."""
     for name in dict.fromkeys(loss.table.lower() for loss in declared):
         if not name.startswith("pg_"):
             connection.execute(text(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"))
 
 
 def find_losses(connection: Connection, declared: Iterable[Loss]) -> Sequence[str]:
-    """Return what is there of it, in words, with how much: of one kind at most :data:`MAX_COUNTED` are counted."""
+    """Return the existing data in words, with its amount: at most :data:`MAX_COUNTED` rows of a kind are counted."""
     found = []
     for loss in declared:
         rows: Select[int] = select(literal_column("1", Integer)).limit(MAX_COUNTED)

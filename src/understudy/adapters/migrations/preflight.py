@@ -1,4 +1,4 @@
-"""Asks a database what it says of itself (``ports.fitness``): its catalogue, its settings, and nobody's rows."""
+"""Preflight: reads what a database says of itself (``ports.fitness``): its catalogue and its settings, and no rows."""
 
 import re
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ _SERVER = """
            has_schema_privilege('public', coalesce(current_schema()::text, 'public'), 'CREATE') AS is_open_to_all,
            ARRAY(SELECT extname::text FROM pg_extension) AS extensions
 """
-# Postgres 14 has neither the column nor the function, and is to be told that it is too old.
+# Postgres 14 has neither the column nor the function, and must still be reported as too old.
 _COLLATION_SINCE = 150_000
 _COLLATION = """
     SELECT datcollversion || ' became ' || pg_database_collation_actual_version(oid) FROM pg_database
     WHERE datname = current_database() AND datcollversion <> pg_database_collation_actual_version(oid)
 """
-# What the session itself has says enough of the server's own configuration; logins and databases may have others.
+# The session's settings show the server's configuration; logins and databases may have others.
 _SETTINGS = """
     WITH watched (name) AS (
         SELECT unnest(ARRAY['session_replication_role', 'default_transaction_read_only', 'synchronous_commit',
@@ -59,7 +59,7 @@ _OBJECTS = """
     UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
     WHERE relnamespace = $1::text::regnamespace AND NOT tgisinternal
 """
-# Foreign keys are kept by triggers too; those are internal and named after nothing.
+# Foreign keys are kept by triggers too, which are internal and have generated names.
 _DISABLED = """
     SELECT CASE WHEN tgisinternal THEN 'a foreign key' ELSE tgname END || ' on ' || relname
     FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
@@ -125,13 +125,13 @@ _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 async def examine_database(
     database_url: str, *, revision: str | None, roles: Sequence[str], timeout_seconds: float
 ) -> Look:
-    """Ask a database all of it; nothing is changed, and no lock is taken that anybody waits for.
+    """Examine a database; read-only, without locks that block other sessions.
 
     Args:
-        database_url: Any login; what it may not look at is named in ``unreadable``.
-        revision: What the schema is at; ``None``: nothing.
-        roles: Whose rights and logins to look at.
-        timeout_seconds: For all of it.
+        database_url: Any login; what it may not read is named in ``unreadable``.
+        revision: Of the schema; ``None``: there is none.
+        roles: Whose rights and logins to read.
+        timeout_seconds: Longest time of the whole examination.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
@@ -139,12 +139,12 @@ async def examine_database(
     connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name=_APPLICATION)
     try:
         async with translated("the database could not be examined", timeout_seconds):
-            return await _look(connection, revision, list(roles))
+            return await _examine(connection, revision, list(roles))
     finally:
         connection.terminate()
 
 
-async def _look(connection: asyncpg.Connection, revision: str | None, roles: list[str]) -> Look:
+async def _examine(connection: asyncpg.Connection, revision: str | None, roles: list[str]) -> Look:
     (server,) = await connection.fetch(_SERVER)
     schema = server["schema"]
     has_collation_version = server["version"] >= _COLLATION_SINCE
@@ -196,14 +196,14 @@ def _grouped(rows: Sequence[Any]) -> dict[str, list[str]]:
 
 
 async def _rights_meant(connection: asyncpg.Connection) -> frozenset[str] | None:
-    """Return the list that roles are granted from, or ``None`` when there is none that the login may read."""
+    """Return the list that roles are granted from; ``None`` without one, or without the right to read it."""
     with suppress(asyncpg.UndefinedFunctionError, asyncpg.InsufficientPrivilegeError):
         return frozenset(one for row in await connection.fetch(_MEANT) for one in parse_rights(*row))
     return None
 
 
 def parse_rights(role: str, privileges: str, objects: str) -> Sequence[str]:
-    """Return one line of ``understudy_rights()`` as the catalogue has it: a line for each right on each thing."""
+    """Return a line of ``understudy_rights()`` as the catalogue has it: a line for each right on each object."""
     kind, _, names = objects.partition(" ") if objects.startswith(("SEQUENCE ", "FUNCTION ")) else ("", "", objects)
     things = [_normal_name(one, kind) for one in re.findall(r"[^\s,(]+(?:\([^)]*\))?", names)]
     found = []
@@ -228,10 +228,10 @@ async def _sequences(connection: asyncpg.Connection, schema: str) -> tuple[list[
         if not row["may_look"]:
             unreadable.append(row["name"])
             continue
-        # An index holds each of these columns in order, so this reads one entry of it (of each month, for the log).
+        # An index has each of these columns in order, so this reads one entry of it (for the log: of each month).
         place = f'"{schema}"."{row["table"]}"'
         highest = await connection.fetchval(f'SELECT coalesce(max("{row["column"]}"), 0) FROM {place}')  # noqa: S608 - the catalogue's own names
-        # After its table: rows that come meanwhile must not look like a sequence that lags behind.
+        # After its table: rows inserted meanwhile must not look like a sequence that lags behind.
         last = await connection.fetchval(_LAST, f'"{schema}"."{row["name"]}"')
         found.append(Numbering(row["name"], row["table"], last or 0, row["most"], highest))
     return found, unreadable

@@ -31,7 +31,8 @@ class PostgresFeatureStore:
             database_url: Of a role that may read the table.
             table: Its name, or schema and name: ``features.online``. Unquoted, so in lower case.
             connections: The most that are open at once.
-            timeout_seconds: When a read counts as failed, whoever waits for it; also the longest wait for a turn.
+            timeout_seconds: When a read counts as failed, whatever its caller's timeout; also the longest wait for a
+                turn.
 
         Raises:
             FeaturesUnavailable: ``table`` is not a name.

@@ -72,7 +72,7 @@ _FAILED = """
 async def add_alert(connection: asyncpg.Connection, event: AlertEvent) -> None:
     """Keep an event, in the open transaction of ``connection`` if it has one.
 
-    One that resolves an incident that nobody was told of is dropped.
+    An event that resolves an incident without an open alert is dropped.
     """
     document = orjson.dumps(event_to_json(event), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     await connection.execute(
