@@ -1,7 +1,7 @@
-"""Work beside the requests that has to go on for as long as the process lives."""
+"""Work beside the requests: tasks that go on for as long as the process lives, and long work in short turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NoReturn
 
 import structlog
@@ -11,6 +11,9 @@ from understudy.ports.telemetry import Telemetry
 _log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0
+TURN_SECONDS = 0.002
+"""How long the work of many models keeps the event loop; then requests have a turn. Not a thread: it would take the
+interpreter from the loop after each of its system calls, and callers of 10,000 models' proxies waited for seconds."""
 
 
 async def run_forever(
@@ -18,13 +21,29 @@ async def run_forever(
 ) -> NoReturn:
     """Do ``work`` until cancelled; after it failed or ended, again after a pause.
 
-    What ``work`` expects to go wrong it handles itself. Anything else is a defect: it is logged with its traceback and
-    counted by ``name``, and costs the task a pause instead of its life.
+    ``work`` handles the failures that it expects. Any other is a defect: it is logged with its traceback and counted by
+    ``name``, and costs the task a pause instead of its life.
     """
     while True:
         try:
             await work()
-        except Exception:  # noqa: BLE001 - told, and then what must go on goes on
+        except Exception:  # noqa: BLE001 - logged and counted; the task goes on
             _log.exception("background.failed", task=name)
             telemetry.count("background_failures_total", name)
         await asyncio.sleep(pause_seconds)
+
+
+async def in_turns(steps: Iterable[object], now: Callable[[], float]) -> None:
+    """Take all steps, and let the event loop serve requests whenever :data:`TURN_SECONDS` are over."""
+    turn_ends_at = now() + TURN_SECONDS
+    for _ in steps:
+        if now() >= turn_ends_at:
+            await asyncio.sleep(0)
+            turn_ends_at = now() + TURN_SECONDS
+
+
+async def end_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,7 +19,8 @@ from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange
-from understudy.serving.policy_feed import SIGN_OFF_SECONDS, PolicyFeed
+from understudy.serving.instance_report import SIGN_OFF_SECONDS
+from understudy.serving.policy_feed import PolicyFeed
 
 SOON = 0.02
 
