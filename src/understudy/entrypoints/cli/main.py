@@ -1,13 +1,13 @@
 """The ``understudy`` command: a table of nouns.
 
-Reading the table costs nothing; a noun's module, and with it Postgres, gRPC or the web framework, is imported when the
-noun is used. So ``understudy --help`` stays fast.
+A noun's module, and with it Postgres, gRPC or the web framework, is imported when the noun is used, so that
+``understudy --help`` stays fast.
 """
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,38 +17,28 @@ from understudy import __version__
 from understudy.entrypoints.cli.shared.errors import CommandRefused, report
 from understudy.errors import UnderstudyError
 
-
-class Noun(NamedTuple):
-    """A command or group of commands: where it lives, and its line in the help."""
-
-    module: str
-    help: str
-
-
-_HERE = "understudy.entrypoints.cli"
 NOUNS = {
-    "demo": Noun(
-        f"{_HERE}.demo.commands", "Start everything on this machine: a first prediction, a rollback, a promotion."
-    ),
-    "serve": Noun(f"{_HERE}.serve", "Run a process of Understudy: the proxy, the monitor."),
-    "modelserver": Noun(f"{_HERE}.modelserver", "Run the development model server."),
-    "db": Noun(f"{_HERE}.db.commands", "Bring the database's schema up to date, check it, archive, open a SQL prompt."),
-    "version": Noun(f"{_HERE}.version.commands", "Register, compare, check, list, show and retire model versions."),
-    "model": Noun(f"{_HERE}.model", "List and show models; set who answers their calls."),
-    "examples": Noun(f"{_HERE}.examples", "Register the example models, and call them steadily."),
-    "ab": Noun(f"{_HERE}.ab.commands", "Plan A/B tests, report on them, bring outcomes in."),
-    "shadow": Noun(f"{_HERE}.shadow.commands", "Compare the shadow's answers with the champion's."),
-    "drift": Noun(f"{_HERE}.drift.commands", "Say what drifted, and set baselines."),
-    "plan": Noun(f"{_HERE}.plan", "Say how risky a rollout is, and how long it would take."),
-    "rollout": Noun(f"{_HERE}.rollout.commands", "Start, follow and steer rollouts."),
-    "rollback": Noun(f"{_HERE}.rollback", "Send all traffic of a model back, at once."),
-    "predict": Noun(f"{_HERE}.predict", "Make one predict call, and say who answered it."),
-    "explain": Noun(f"{_HERE}.explain", "Say why an entity gets its answer, or what an error code means."),
-    "log": Noun(f"{_HERE}.log.commands", "Ask the prediction log; send logged inputs to another version."),
-    "audit": Noun(f"{_HERE}.audit", "List who changed which policy, when and why."),
-    "key": Noun(f"{_HERE}.key", "Create, list and revoke callers' keys."),
-    "doctor": Noun(f"{_HERE}.doctor", "Check everything this installation depends on."),
+    "demo": "Start everything on this machine: a first prediction, a rollback, a promotion.",
+    "serve": "Run a process of Understudy: the proxy, the monitor.",
+    "modelserver": "Run the development model server.",
+    "db": "Bring the database's schema up to date, check it, archive, open a SQL prompt.",
+    "version": "Register, compare, check, list, show and retire model versions.",
+    "model": "List and show models; set who answers their calls.",
+    "examples": "Register the example models, and call them steadily.",
+    "ab": "Plan A/B tests, report on them, bring outcomes in.",
+    "shadow": "Compare the shadow's answers with the champion's.",
+    "drift": "Say what drifted, and set baselines.",
+    "plan": "Say how risky a rollout is, and how long it would take.",
+    "rollout": "Start, follow and steer rollouts.",
+    "rollback": "Send all traffic of a model back, at once.",
+    "predict": "Make one predict call, and say who answered it.",
+    "explain": "Say why an entity gets its answer, or what an error code means.",
+    "log": "Ask the prediction log; send logged inputs to another version.",
+    "audit": "List who changed which policy, when and why.",
+    "key": "Create, list and revoke callers' keys.",
+    "doctor": "Check everything this installation depends on.",
 }
+"""Each noun's line in the help. Its module has its name: ``cli/<noun>.py``, or ``cli/<noun>/commands.py``."""
 
 
 class NounGroup(TyperGroup):
@@ -56,7 +46,7 @@ class NounGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=noun.help) for name, noun in NOUNS.items()}
+        self.commands = {name: TyperCommand(name, help=line) for name, line in NOUNS.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the noun's own command in place of its entry in the help."""
@@ -66,7 +56,10 @@ class NounGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """Import a noun's module and return its command."""
-    command = get_command(import_module(NOUNS[name].module).app)
+    module = import_module(f"{__package__}.{name}")
+    if hasattr(module, "__path__"):
+        module = import_module(f"{module.__name__}.commands")
+    command = get_command(module.app)
     command.name = name
     return command
 

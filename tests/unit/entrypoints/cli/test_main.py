@@ -11,27 +11,11 @@ from understudy.entrypoints.cli.main import NOUNS, load, run
 
 HEAVY = {"scipy", "numpy", "grpc", "sqlalchemy", "fastapi", "asyncpg", "alembic", "uvicorn", "redis", "onnxruntime"}
 ARCHIVING = {"duckdb", "obstore", "pyarrow"}
-EXPECTED = {
-    "demo": set(),
-    "serve": {"proxy", "monitor"},
-    "ab": {"plan", "report", "outcomes"},
-    "shadow": {"report", "examples"},
-    "plan": set(),
-    "rollback": set(),
-    "rollout": {"start", "show", "list", "watch", "wait", "pause", "resume", "promote", "abort"},
-    "modelserver": set(),
-    "db": {"upgrade", "downgrade", "check", "partitions", "archive", "psql"},
-    "examples": {"register", "traffic"},
-    "log": {"query", "replay"},
-    "version": {"add-endpoint", "check", "diff", "register", "list", "show", "retire", "restore"},
-    "model": {"list", "show", "set"},
-    "explain": set(),
-    "predict": set(),
-    "drift": {"report", "baseline"},
-    "audit": {"list"},
-    "key": {"create", "list", "revoke"},
-    "doctor": set(),
-}
+
+
+def verbs_of(noun: str) -> list[str]:
+    command = load(noun)
+    return sorted(command.commands) if isinstance(command, TyperGroup) else []
 
 
 def test_the_help_names_every_noun_within_80_columns(capsys, monkeypatch):
@@ -41,7 +25,7 @@ def test_the_help_names_every_noun_within_80_columns(capsys, monkeypatch):
 
     said = capsys.readouterr().out
     assert code == 0
-    assert all(f"│ {noun} " in said for noun in EXPECTED)
+    assert all(f"│ {noun} " in said for noun in NOUNS)
     assert max(map(len, said.splitlines())) <= 80
 
 
@@ -78,26 +62,8 @@ def test_who_asks_about_versions_and_calls_no_model_server_loads_nothing_that_ca
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("noun", sorted(EXPECTED))
-def test_every_noun_has_its_commands(noun):
-    command = load(noun)
-
-    found = set(command.commands) if isinstance(command, TyperGroup) else set()
-    assert found == EXPECTED[noun]
-
-
-def test_the_table_and_the_expected_nouns_are_the_same():
-    assert set(NOUNS) == set(EXPECTED)
-
-
 @pytest.mark.parametrize(
-    "path",
-    [
-        [noun, *command]
-        for noun, commands in EXPECTED.items()
-        for command in ([[name] for name in sorted(commands)] or [[]])
-    ],
-    ids=" ".join,
+    "path", [[noun, *verb] for noun in NOUNS for verb in ([[v] for v in verbs_of(noun)] or [[]])], ids=" ".join
 )
 def test_every_command_explains_itself(path, capsys):
     code = run([*path, "--help"])

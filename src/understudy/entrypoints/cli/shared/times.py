@@ -1,9 +1,9 @@
-"""Times as people type them: ``24h``, ``7d``, a day, a moment."""
+"""Times of options, refused with examples, and the days and hours of reports."""
 
 from datetime import UTC, datetime
 
+from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.times import duration_seconds, moment_seconds
 
 _MARKS = 5
 """Moments named below a chart."""

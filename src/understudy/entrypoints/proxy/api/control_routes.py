@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Header, Query, Request, Response
 
 from understudy.core.drift.hours import JUDGED_SECONDS
+from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
@@ -14,7 +15,6 @@ from understudy.entrypoints.proxy.control import policies, reports, rollouts
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
 from understudy.entrypoints.proxy.control.handler import Call, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
-from understudy.entrypoints.times import duration_seconds, moment_seconds
 from understudy.errors import QueryInvalid, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion

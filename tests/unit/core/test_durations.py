@@ -1,10 +1,10 @@
-"""Times as people write them: whatever is written is a time in the calendar, or refused."""
+"""Durations and moments as people write them: any text is a time in the calendar, or refused."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.times import MAX_SECONDS, duration_seconds, moment_seconds
+from understudy.core.durations import MAX_SECONDS, duration_seconds, moment_seconds
 
 NOW = 1_795_000_000.0
 
