@@ -3,12 +3,12 @@
 from array import array
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from math import isfinite, log
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.windows.histogram import Histogram, cell_of, cell_of_log, cells_of, cells_of_logs
+from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
 from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MICRO, BucketColumn, Window
 
 MAX_WINDOW_ENTITIES = 8_192
@@ -31,8 +31,7 @@ _SCORE = int(BucketColumn.SCORE)
 class WindowTally:
     """The sums of one window; what it starts from is never changed.
 
-    Calls are added one by one or many at once, to the same sums. What counts a call as failed, as a hit or as new is
-    decided before.
+    What counts a call as failed, as a hit or as new is decided before.
 
     Args:
         window: What is committed.
@@ -85,36 +84,6 @@ class WindowTally:
             buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
         )
 
-    def add_failure(self, entity: int) -> None:
-        """Add a judged call that its version failed."""
-        self._buckets[self._add_call(entity) + _ERRORS] += 1
-        self.errors += 1
-        if entity in self._known_with_error or entity in self.fresh_with_error:
-            return
-        self.error_entities += 1
-        if len(self._known_with_error) + len(self.fresh_with_error) < MAX_WINDOW_ENTITIES:
-            self.fresh_with_error.add(entity)
-
-    def add_answer(self, entity: int, latency_us: int, score: float | None) -> None:
-        """Add a judged call that its version answered."""
-        place = self._add_call(entity)
-        buckets = self._buckets
-        logarithm = log(latency_us or 1)
-        micro = int(logarithm * MICRO)
-        self.log_latency += micro
-        self.log_latency_squares += int(logarithm * logarithm * MICRO)
-        buckets[place + _LOG_LATENCY] += micro
-        cell = cell_of_log(logarithm)
-        self._latencies[cell] = self._latencies.get(cell, 0) + 1
-        if latency_us > self._slow_low_us:
-            self.slow_low += 1
-            buckets[place + _SLOW_LOW] += 1
-            if latency_us > self._slow_high_us:
-                self.slow_high += 1
-                buckets[place + _SLOW_HIGH] += 1
-        if score is not None and isfinite(score):
-            self._add_score(place, score)
-
     def add_calls(
         self,
         entities: NDArray[np.uint64],
@@ -127,7 +96,7 @@ class WindowTally:
         Args:
             entities: Their analysis hashes.
             is_failed: Latency and score of these count nowhere.
-            latency_us: From 0 to 2**53.
+            latency_us: From 0 on.
             scores: Those that are not finite are none.
         """
         places = (entities % ANALYSIS_BUCKETS).astype(np.intp) * _COLUMN_COUNT
@@ -143,29 +112,6 @@ class WindowTally:
         self._add_latencies(buckets, places[is_answered], latency_us[is_answered])
         is_scored = is_answered & np.isfinite(scores)
         self._add_scores(buckets, places[is_scored], scores[is_scored])
-
-    def _add_call(self, entity: int) -> int:
-        """Count a judged call and its entity; return where its analysis bucket is."""
-        self.calls += 1
-        if entity not in self._known and entity not in self.fresh:
-            self.entities += 1
-            if len(self._known) + len(self.fresh) < MAX_WINDOW_ENTITIES:
-                self.fresh.add(entity)
-        place = entity % ANALYSIS_BUCKETS * _COLUMN_COUNT
-        self._buckets[place] += 1
-        return place
-
-    def _add_score(self, place: int, score: float) -> None:
-        cell = cell_of(score)
-        self._scores[cell] = self._scores.get(cell, 0) + 1
-        self.positives += score >= POSITIVE_SCORE
-        clipped = min(max(score, -MAX_SCORE), MAX_SCORE)
-        micro = round(clipped * MICRO)
-        self.score += micro
-        self.score_squares += round(clipped * clipped * MICRO)
-        self.score_calls += 1
-        self._buckets[place + _SCORE_CALLS] += 1
-        self._buckets[place + _SCORE] += micro
 
     def _add_latencies(
         self, buckets: NDArray[np.int64], places: NDArray[np.intp], latency_us: NDArray[np.int64]

@@ -19,15 +19,10 @@ from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
 from understudy.core.windows.row_reader import (
     NULL,
-    OK,
-    SECOND,
-    TRUE,
     Columns,
     Shared,
-    analysis_hash,
     layout_of,
     read_columns,
-    unescaped,
 )
 from understudy.core.windows.seen_entities import SeenEntities
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
@@ -44,8 +39,6 @@ MAX_NEWEST_WINDOWS = 4_096
 MAX_OPEN_ENTITIES = 262_144
 """Entities that are told apart in all open windows, 77 bytes each (measured). Past that each call of another counts as
 one."""
-FEW_ROWS = 128
-"""Fewer are added row by row: before their first number arrays cost more than that (measured)."""
 MAX_ROLLOUTS = 8
 """Rollouts whose entities are remembered, 1 MiB each, although no policy may have them any more."""
 MAX_OPEN_ROLLOUTS = 64
@@ -72,7 +65,7 @@ _NO_ROLLOUT = -1
 _GROUP_FACTS = np.dtype(
     [("tally", np.intp), ("rollout", np.intp), ("is_challenger", "?"), ("is_compared", "?"), ("is_fallback", "?")]
 )
-"""A :class:`_Group`, its tally and rollout being places in lists."""
+"""A :class:`_Group`, whose tally and rollout are places in lists."""
 
 
 class Staged(NamedTuple):
@@ -112,13 +105,11 @@ class WindowBuilder:
     Args:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
-        few_rows: How many rows a batch must have to be added in columns. That is faster and gives the same windows.
         open_rollouts: Asked when many rollouts are remembered: the others go first. While nobody knows all may be open.
     """
 
-    def __init__(self, shipper: str, *, few_rows: int = FEW_ROWS, open_rollouts: OpenRollouts = lambda: None) -> None:
+    def __init__(self, shipper: str, *, open_rollouts: OpenRollouts = lambda: None) -> None:
         self._shipper = shipper
-        self._few_rows = few_rows
         self._open_rollouts = open_rollouts
         self._open: dict[WindowKey, _Open] = {}
         self._entities = 0
@@ -144,15 +135,8 @@ class WindowBuilder:
         layout = layout_of(tuple(columns))
         if layout is None:
             return Staged((), len(rows), batch)
-        read = read_columns(rows, layout) if len(rows) >= self._few_rows else None
-        if read is not None and batch.add_columns(read):
-            return Staged(batch.windows(), 0, batch)
-        unreadable_rows = 0
-        for row in rows:
-            try:
-                batch.add(layout.facts_of(row.split(b"\t")))
-            except (ValueError, IndexError):
-                unreadable_rows += 1
+        read = read_columns(rows, layout)
+        unreadable_rows = len(rows) if read is None else read.unreadable_rows + batch.add(read)
         return Staged(batch.windows(), unreadable_rows, batch)
 
     def commit(self, staged: Staged) -> None:
@@ -182,13 +166,8 @@ class WindowBuilder:
         """Return what is committed of a window."""
         return self._open.get(key) or _Open(Window(key))
 
-    def has_seen(self, rollout_id: int, entity: int) -> bool:
-        """Whether a rollout has met what the hash stands for; one that was forgotten may have met everything."""
-        seen = self._seen.get(rollout_id)
-        return rollout_id in self._forgotten if seen is None else seen.has(entity)
-
     def have_seen(self, rollout_id: int, entities: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """What :meth:`has_seen` says of each hash."""
+        """Whether a rollout has met what each hash stands for; one that was forgotten may have met everything."""
         seen = self._seen.get(rollout_id)
         return np.full(entities.shape, rollout_id in self._forgotten) if seen is None else seen.have(entities)
 
@@ -266,7 +245,6 @@ class _Batch:
     def __init__(self, builder: WindowBuilder, slow_us_of: SlowThreshold) -> None:
         self._builder = builder
         self._slow_us_of = slow_us_of
-        self._groups: dict[Shared, _Group] = {}
         self.tallies: dict[WindowKey, WindowTally] = {}
         self.fresh: dict[int, set[int]] = {}
         """New entities of each rollout."""
@@ -275,45 +253,16 @@ class _Batch:
     def windows(self) -> tuple[Window, ...]:
         return tuple(tally.window() for tally in self.tallies.values())
 
-    def add(self, facts: tuple[bytes, ...]) -> None:
-        """Add a row, given its fields that windows need; a ``ValueError`` leaves everything as it was."""
-        at, version, assigned, role, reason, generation, rollout, entity_id, score, latency_us, cache_hit, status = (
-            facts
-        )
-        if reason == _FORCED:
-            return
-        # Everything that can be wrong with a row is read before anything is counted.
-        latency, value = int(latency_us), None if score == NULL else float(score)
-        if latency < 0:
-            raise ValueError(f"latency_us is {latency}")
-        shared = (at[:SECOND], version, assigned, role, reason, generation, rollout)
-        group = self._groups.get(shared)
-        tally, rollout_id, is_challenger, is_compared, is_fallback = group or self._new_group(shared)
-        is_hit = cache_hit == TRUE and not is_fallback
-        tally.volume += 1
-        tally.cache_hits += is_hit
-        if not is_compared:
-            return
-        entity = analysis_hash(unescaped(entity_id))
-        if rollout_id:
-            self._meet(rollout_id, entity, tally, is_challenger=is_challenger)
-        if is_hit:
-            return
-        if is_fallback or status != OK:
-            tally.add_failure(entity)
-        else:
-            tally.add_answer(entity, latency, value)
-
-    def add_columns(self, rows: Columns) -> bool:
-        """Add many rows at once, to the same sums as :meth:`add` one by one.
-
-        Returns:
-            Whether they were added: all of them or, if the group of some cannot be read, none.
-        """
-        try:
-            groups = [None if shared[_REASON] == _FORCED else self._new_group(shared) for shared in rows.groups]
-        except ValueError:
-            return False
+    def add(self, rows: Columns) -> int:
+        """Add rows to the sums of their windows; return how many were left out, because their group cannot be read."""
+        groups: list[_Group | None] = []
+        unreadable_rows = 0
+        for number, shared in enumerate(rows.groups):
+            try:
+                groups.append(None if shared[_REASON] == _FORCED else self._new_group(shared))
+            except ValueError:
+                groups.append(None)
+                unreadable_rows += int(np.count_nonzero(rows.group == number))
         numbers = {tally: number for number, tally in enumerate(self.tallies.values())}
         rollouts = list(dict.fromkeys(group.rollout_id for group in groups if group is not None and group.rollout_id))
         facts = np.array([_facts_of(group, numbers, rollouts) for group in groups], _GROUP_FACTS)[rows.group]
@@ -332,7 +281,7 @@ class _Batch:
             tally.new_in_role += int(np.count_nonzero(is_new_in_role[mine]))
             judged = mine[is_judged[mine]]
             tally.add_calls(rows.entity[judged], is_failed[judged], rows.latency_us[judged], rows.score[judged])
-        return True
+        return unreadable_rows
 
     def _new_group(self, shared: Shared) -> _Group:
         at, version, assigned, role_text, reason, generation, rollout = shared
@@ -340,7 +289,7 @@ class _Batch:
         role = Role.CHALLENGER if is_fallback else Role(role_text.decode())
         rollout_id = 0 if rollout == NULL else int(rollout)
         key = self._builder.key_of(int(assigned), role, rollout_id, int(generation), _window_start(at))
-        group = self._groups[shared] = _Group(
+        return _Group(
             self._tally(key),
             # A shadow's calls are copies: their entities were met in another role.
             0 if role is Role.SHADOW else rollout_id,
@@ -348,7 +297,6 @@ class _Batch:
             reason != _CATEGORY or role is Role.SHADOW,
             is_fallback,
         )
-        return group
 
     def _tally(self, key: WindowKey) -> WindowTally:
         tally = self.tallies.get(key)
@@ -357,12 +305,6 @@ class _Batch:
             slow_us = self._slow_us_of(key.rollout_id)
             tally = self.tallies[key] = WindowTally(opened.window, opened.entities, opened.error_entities, slow_us)
         return tally
-
-    def _meet(self, rollout_id: int, entity: int, tally: WindowTally, *, is_challenger: bool) -> None:
-        """Count an entity that is new to the rollout, or to the challenger."""
-        is_new = self._is_new(rollout_id, entity)
-        tally.new_entities += is_new
-        tally.new_in_role += self._is_new(rollout_id, entity ^ _AS_CHALLENGER) if is_challenger else is_new
 
     def _meet_all(
         self, entities: NDArray[np.uint64], facts: NDArray[np.void], rollouts: Sequence[int]
@@ -394,13 +336,6 @@ class _Batch:
         is_new = np.zeros(is_asked.shape, np.bool_)
         is_new[is_asked] = answers
         return is_new[:, 0], np.where(is_challenger, is_new[:, 1], is_new[:, 0])
-
-    def _is_new(self, rollout_id: int, entity: int) -> bool:
-        fresh = self.fresh.setdefault(rollout_id, set())
-        if entity in fresh or self._builder.has_seen(rollout_id, entity):
-            return False
-        fresh.add(entity)
-        return True
 
 
 def _facts_of(

@@ -1,4 +1,4 @@
-"""What windows need to know of the rows of the log, read from COPY text: row by row, or all rows at once in columns."""
+"""What windows need to know of the rows of the log, read from COPY text in columns."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -34,10 +34,11 @@ NEEDED = (
 
 _PIECE_ROWS = 256
 """So many rows are taken apart at a time: all fields of thousands do not stay in a processor's cache."""
+_SCORE, _LATENCY = NEEDED.index("score"), NEEDED.index("latency_us")
 SECOND = len("2025-11-20T18:01:40")
 """Of ``predicted_at``, its part of whole seconds."""
-_EXACT = 2**53
-"""Integers below it are floats without loss."""
+_BIGINT = 2**63
+"""Latencies from it on are in no column of the database."""
 _ANALYSIS_HASH = blake2b(b"analysis:", digest_size=8)
 """Where every analysis hash begins. Its copy costs half as much as beginning anew."""
 _as_integer = Struct("<Q").unpack
@@ -73,6 +74,8 @@ class Columns(NamedTuple):
     latency_us: NDArray[np.int64]
     is_hit: NDArray[np.bool_]
     is_ok: NDArray[np.bool_]
+    unreadable_rows: int
+    """Rows that were left out: with a field too few, or a number that is none."""
 
 
 @lru_cache(maxsize=8)
@@ -85,20 +88,21 @@ def layout_of(columns: tuple[str, ...]) -> Layout | None:
 
 
 def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
-    """Return what the rows say, or ``None`` when it takes a look at each row by itself.
-
-    That is so when a row has another number of fields, a number that is none, or a latency beyond 2**53 µs.
-    """
+    """Return what the rows say; ``None`` when none of them can be read."""
     numbers: dict[Shared, int] = {}
     pieces = []
     for start in range(0, len(rows), _PIECE_ROWS):
-        fields = _fields(rows[start : start + _PIECE_ROWS], layout)
-        piece = None if fields is None else _read_fields(fields, numbers)
-        if piece is None:
-            return None
-        pieces.append(piece)
+        piece = rows[start : start + _PIECE_ROWS]
+        fields = _fields(piece, layout)
+        read = None if fields is None else _read_fields(fields, numbers)
+        if read is None and (readable := _readable(piece, layout)):
+            read = _read_fields(list(zip(*readable, strict=True)), numbers)
+        if read is not None:
+            pieces.append(read)
+    if not pieces:
+        return None
     group, entity, score, latency_us, is_hit, is_ok = map(np.concatenate, zip(*pieces, strict=True))
-    return Columns(list(numbers), group, entity, score, latency_us, is_hit, is_ok)
+    return Columns(list(numbers), group, entity, score, latency_us, is_hit, is_ok, len(rows) - group.size)
 
 
 def analysis_hash(entity: bytes) -> int:
@@ -124,21 +128,40 @@ def _fields(rows: Sequence[bytes], layout: Layout) -> list[list[bytes]] | None:
     return [fields[place::tabs] for place in layout.places]
 
 
-def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) -> tuple[NDArray[Any], ...] | None:
-    """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
+def _readable(rows: Sequence[bytes], layout: Layout) -> list[tuple[bytes, ...]]:
+    """Return the needed fields of the rows that can be read, where not every row of a piece can."""
+    found = []
+    for row in rows:
+        try:
+            facts = layout.facts_of(row.split(b"\t"))
+        except IndexError:
+            continue
+        if _read_numbers(facts[_LATENCY : _LATENCY + 1], facts[_SCORE : _SCORE + 1]) is not None:
+            found.append(facts)
+    return found
 
-    Args:
-        fields: The columns of :data:`NEEDED`.
-        numbers: The groups so far; new ones are put behind them.
-    """
-    at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status = fields
+
+def _read_numbers(latency: Sequence[bytes], score: Sequence[bytes]) -> tuple[list[int], list[float | None]] | None:
     try:
         latencies = list(map(int, latency))
         scores = [None if text == NULL else float(text) for text in score]
     except ValueError:
         return None
-    if min(latencies) < 0 or max(latencies) >= _EXACT:
+    return (latencies, scores) if min(latencies) >= 0 and max(latencies) < _BIGINT else None
+
+
+def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) -> tuple[NDArray[Any], ...] | None:
+    """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
+
+    Args:
+        fields: The columns of :data:`NEEDED`, of one row at least.
+        numbers: The groups so far; new ones are put behind them.
+    """
+    at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status = fields
+    read = _read_numbers(latency, score)
+    if read is None:
         return None
+    latencies, scores = read
     shared = zip([text[:SECOND] for text in at], version, assigned, role, reason, generation, rollout, strict=True)
     return (
         np.array([numbers.setdefault(one, len(numbers)) for one in shared], np.intp),

@@ -30,13 +30,8 @@ class SeenEntities:
     def __init__(self) -> None:
         self._words = array("Q", bytes(8 * WORDS))
 
-    def has(self, entity_hash: int) -> bool:
-        """Whether the hash was met, or all its bits by others."""
-        bits = _bits_of(entity_hash)
-        return self._words[entity_hash % WORDS] & bits == bits
-
     def have(self, entity_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """What :meth:`has` says of each hash."""
+        """Return for each hash whether it was met, or all its bits by others."""
         bits = _all_bits_of(entity_hashes)
         known: NDArray[np.bool_] = np.frombuffer(self._words, np.uint64)[entity_hashes % WORDS] & bits == bits
         return known
