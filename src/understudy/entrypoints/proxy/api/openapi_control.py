@@ -1,23 +1,40 @@
 """How the routes of the control plane are documented."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, get_type_hints
+
+from pydantic import create_model
 
 from understudy.core.rollout.state import CommandKind
+from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.entrypoints.proxy.api.openapi import answers, problems
 from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart
+from understudy.ports.registry import AuditEntry, PolicyRecord
+from understudy.ports.rollout_store import RollbackRecord
 
 _READ = (400, 401, 403, 503, 504)
 _WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)
 
 
-def _document(*members: str, **example: Any) -> dict[str, Any]:
-    """Return the schema of an answer that has these members; ``example`` shows some of what is in them."""
+def _document(*members: str, typed: Mapping[str, Any] = MappingProxyType({}), **example: Any) -> dict[str, Any]:
+    """Return the schema of an answer with these members, some of them typed; ``example`` shows some of their fields."""
     return {
         "type": "object",
         "required": ["schema", *members],
-        "properties": {"schema": {"const": "understudy/v1"}},
-        "examples": [{"schema": "understudy/v1", **example}],
+        "properties": {"schema": {"const": SCHEMA}, **typed},
+        "examples": [{"schema": SCHEMA, **example}],
     }
+
+
+def _typed(record: type, *left_out: str, **fields: Any) -> dict[str, Any]:
+    """Return the schema of a record as JSON: its fields with their types, but for some, and further ``fields``."""
+    types = {**get_type_hints(record), **fields}
+    required: dict[str, Any] = {name: (kind, ...) for name, kind in types.items() if name not in left_out}
+    properties = create_model(record.__name__, **required).model_json_schema()["properties"]
+    for one in properties.values():
+        del one["title"]
+    return {"type": "object", "required": list(properties), "properties": properties}
 
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
@@ -43,11 +60,19 @@ _COMMANDED = _document(
     changed=True,
     event="paused by 9f2c01aa77de",
 )
+_Object = dict[str, Any]
 _POLICY = _document(
-    "policy", policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10}
+    "policy",
+    typed={"policy": _typed(PolicyRecord, arms=list[_Object])},
+    policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10},
 )
 _ROLLED_BACK = _document(
     "rollback",
+    typed={
+        "rollback": _typed(
+            RollbackRecord, "without_calls", changed=bool, confirmed=_Object | None, in_flight=dict[str, int] | None
+        )
+    },
     rollback={
         "did": "weight 0",
         "generation": 42,
@@ -60,7 +85,11 @@ _ROLLED_BACK = _document(
         "in_flight": {"7": 2},
     },
 )
-_AUDIT = _document("audit", audit=[{"actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}])
+_AUDIT = _document(
+    "audit",
+    typed={"audit": {"type": "array", "items": _typed(AuditEntry, changes=dict[str, list[Any]])}},
+    audit=[{"actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
+)
 
 
 def _call(
