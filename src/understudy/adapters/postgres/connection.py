@@ -104,6 +104,48 @@ async def session(
             connection.terminate()
 
 
+class KeptConnection:
+    """A connection that is opened at its first use, and again after each failure; for one use at a time.
+
+    Args:
+        database_url: Of Postgres, or of a pooler.
+        what: Names the data in errors.
+        timeout_seconds: Longest time of one use, waiting for its turn and connecting included.
+        application_name: Of the session.
+    """
+
+    def __init__(self, database_url: str, what: str, timeout_seconds: float, application_name: str) -> None:
+        self._database_url = database_url
+        self._what = what
+        self._timeout_seconds = timeout_seconds
+        self._application_name = application_name
+        self._held: asyncpg.Connection | None = None
+        self._in_use = asyncio.Lock()
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[asyncpg.Connection]:
+        """Hold the connection; errors as :func:`translated`."""
+        async with translated(self._what, self._timeout_seconds), self._in_use:
+            held, self._held = self._held, None
+            if held is None or held.is_closed():
+                held = await connect(
+                    self._database_url, timeout_seconds=self._timeout_seconds, application_name=self._application_name
+                )
+            try:
+                yield held
+            except BaseException:
+                held.terminate()  # its state is unknown
+                raise
+            self._held = held
+
+    def drop(self) -> None:
+        """Close the connection."""
+        if self._held is not None:
+            # Not close(): it waits for a server that may be frozen.
+            self._held.terminate()
+        self._held = None
+
+
 @asynccontextmanager
 async def translated(
     what: str,

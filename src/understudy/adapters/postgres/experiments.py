@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import session
-from understudy.errors import RegistryUnavailable
+from understudy.adapters.postgres.long_reads import largest_hash, long_read
 from understudy.ports.experiment_log import (
     Allocation,
     EntityGroup,
@@ -32,13 +31,9 @@ MAX_PAIRS_READ = 100_000
 _SHADOW_SECONDS = 30.0
 """How much later than its call a shadow call may be stamped."""
 _SECONDS_OF_A_DAY = 86_400.0
-_SLOW_HINT = "Ask for less, with a later --since."
 # The planner does not know how many rows a common table expression has, and a nested loop over two of them is
 # quadratic: 28,000 calls took more than a minute with it.
-_SETTINGS = """
-    SELECT set_config('statement_timeout', $1, TRUE), set_config('enable_nestloop', 'off', TRUE),
-           set_config('work_mem', '64MB', TRUE)
-"""
+_PLANNER = "SELECT set_config('enable_nestloop', 'off', TRUE), set_config('work_mem', '64MB', TRUE)"
 
 _ALLOCATIONS = """
     SELECT generation, extract(epoch FROM changed_at)::float8 AS since,
@@ -161,7 +156,6 @@ _DISAGREEMENTS = f"""
     {_PAIRED} WHERE asked.score IS NOT NULL AND seen.score IS NOT NULL
     ORDER BY abs(seen.score - asked.score) DESC, asked.prediction_id LIMIT $8
 """
-_MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresExperimentLog:
@@ -227,21 +221,14 @@ class PostgresExperimentLog:
         return await self._pairs(_DISAGREEMENTS, query, 1.0, top)
 
     async def _pairs(self, statement: str, query: ShadowQuery, ratio: float, at_most: int) -> list[LoggedPair]:
-        largest_hash = min(_MIN_HASH + round(ratio * _HASHES), _MAX_HASH)
-        arguments = (*_call_arguments(query), query.shadow_id, _SHADOW_SECONDS, largest_hash, at_most)
+        arguments = (*_call_arguments(query), query.shadow_id, _SHADOW_SECONDS, largest_hash(ratio), at_most)
         return [LoggedPair(*row) for row in await self._fetch(statement, *arguments)]
 
     async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        async with session(
-            self._database_url, "the experiments' log", self._timeout_seconds, "understudy-experiments"
-        ) as connection:
-            try:
-                async with connection.transaction(readonly=True):
-                    await connection.execute(_SETTINGS, f"{int(self._timeout_seconds * 900)}")
-                    rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
-            except asyncpg.QueryCanceledError as problem:
-                took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
-                raise RegistryUnavailable(took, hint=_SLOW_HINT) from problem
+        opened = long_read(self._database_url, "the experiments' log", self._timeout_seconds, "understudy-experiments")
+        async with opened as connection:
+            await connection.execute(_PLANNER)
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
         return rows
 
 

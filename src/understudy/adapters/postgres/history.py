@@ -1,15 +1,14 @@
 """What ``PredictionLog`` remembers of calls: bounded answers, each within a time-out."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import session
+from understudy.adapters.postgres.long_reads import largest_hash, long_read
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.window import ANALYSIS_BUCKETS
-from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
 
 # The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
@@ -69,7 +68,6 @@ _FAILURES = f"""
     SELECT (SELECT coalesce(jsonb_object_agg(error_code, calls), '{{}}') FROM failed)::text AS calls_by_code,
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
 """  # noqa: S608 - constants
-_MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class PostgresPredictionHistory:
@@ -89,8 +87,7 @@ class PostgresPredictionHistory:
         async with self._reading() as connection:
             calls: int = await connection.fetchval(_COUNT, version_id, since, until)
             ratio = at_most / max(calls, at_most)
-            largest_hash = min(_MIN_HASH + round(ratio * _HASHES), _MAX_HASH)
-            rows = await connection.fetch(_SCORES, version_id, since, until, largest_hash)
+            rows = await connection.fetch(_SCORES, version_id, since, until, largest_hash(ratio))
         return LoggedScores([row["scores"] for row in rows], calls)
 
     async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
@@ -112,17 +109,5 @@ class PostgresPredictionHistory:
         by_frequency = sorted(orjson.loads(found["calls_by_code"]).items(), key=lambda entry: (-entry[1], entry[0]))
         return LoggedFailures(dict(by_frequency), is_whole=found["looked_at"] < at_most)
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[asyncpg.Connection]:
-        async with session(
-            self._database_url, "the prediction log", self._timeout_seconds, "understudy-history"
-        ) as connection:
-            try:
-                async with connection.transaction(readonly=True):
-                    await connection.execute(
-                        "SELECT set_config('statement_timeout', $1, TRUE)", f"{int(self._timeout_seconds * 900)}"
-                    )
-                    yield connection
-            except asyncpg.QueryCanceledError as problem:
-                took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
-                raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
+    def _reading(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return long_read(self._database_url, "the prediction log", self._timeout_seconds, "understudy-history")

@@ -10,7 +10,7 @@ Source:
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import KeptConnection
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import LEASE_SECONDS, Epoch
 
@@ -57,9 +57,7 @@ class PostgresLease:
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float = 1.5) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
-        self._connection: asyncpg.Connection | None = None
+        self._kept = KeptConnection(database_url, "the monitor's lease", timeout_seconds, "understudy-lease")
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
         """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
@@ -71,32 +69,16 @@ class PostgresLease:
 
     async def close(self) -> None:
         """Drop the connection."""
-        if self._connection is not None:
-            # Not close(): it waits for a server that may be frozen.
-            self._connection.terminate()
-        self._connection = None
+        self._kept.drop()
 
     async def _first_answer(self, holder: str, *statements: str) -> Epoch | None:
         """Run the statements until one of them gives a row."""
-        async with translated("the monitor's lease", self._timeout_seconds):
-            connection = self._connection or await self._open()
-            self._connection = None
-            try:
-                found: Epoch | None = None
-                for statement in statements:
-                    found = await connection.fetchval(statement, NAME, holder)
-                    if found is not None:
-                        break
-            except BaseException:
-                connection.terminate()  # its state is unknown
-                raise
-            self._connection = connection
-            return found
-
-    async def _open(self) -> asyncpg.Connection:
-        return await connect(
-            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-lease"
-        )
+        async with self._kept.use() as connection:
+            for statement in statements:
+                found: Epoch | None = await connection.fetchval(statement, NAME, holder)
+                if found is not None:
+                    return found
+        return None
 
 
 async def require_epoch(connection: asyncpg.Connection, epoch: Epoch) -> None:

@@ -4,18 +4,14 @@ A row is written once, in the transaction of the change that it reports (a trans
 The monitor that delivers makes one row for each channel, so that a receiver that is down delays no other one.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import KeptConnection
 from understudy.core.alerts.alerts import AlertEvent, event_from_json, event_to_json
 from understudy.ports.alerts import QueuedAlert
-
-T = TypeVar("T")
 
 TAKEN_SECONDS = 60.0
 """How long a taken event is reserved for its sender: longer than a send may take."""
@@ -85,26 +81,25 @@ class PostgresAlertOutbox:
 
     Args:
         database_url: With a role that may select, insert and update in ``AlertOutbox``.
-        channels: Names of those who are to be told. With none, events are given up when they are due, so that the
-            first channel that is set up one day is not told of everything that ever was. Events that were addressed to
-            a channel that is gone wait for it to come back.
+        channels: Names of the channels. Without any, due events are marked as failed for good, so that the first
+            channel that is ever configured does not get all old events. Events for a removed channel wait until it is
+            configured again.
         timeout_seconds: Longest time of one call, connecting included.
     """
 
     def __init__(self, database_url: str, channels: Sequence[str], *, timeout_seconds: float = 5.0) -> None:
-        self._database_url = database_url
         self._channels = list(channels)
-        self._timeout_seconds = timeout_seconds
-        self._connection: asyncpg.Connection | None = None
-        self._in_use = asyncio.Lock()
+        self._kept = KeptConnection(database_url, "the alert outbox", timeout_seconds, "understudy-alerts")
 
     async def add(self, event: AlertEvent) -> None:
         """See :class:`understudy.ports.alerts.AlertOutbox`."""
-        await self._call(lambda connection: add_alert(connection, event))
+        async with self._kept.use() as connection:
+            await add_alert(connection, event)
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
         """See :class:`understudy.ports.alerts.AlertOutbox`; a row that cannot be read is marked as failed for good."""
-        rows = await self._call(lambda connection: self._take(connection, now, limit))
+        async with self._kept.use() as connection:
+            rows = await self._take(connection, now, limit)
         taken = []
         for row in sorted(rows, key=lambda row: int(row["id"])):
             try:
@@ -118,19 +113,18 @@ class PostgresAlertOutbox:
 
     async def delivered(self, alert_id: int) -> None:
         """See :class:`understudy.ports.alerts.AlertOutbox`."""
-        await self._call(lambda connection: connection.execute(_DELIVERED, alert_id))
+        async with self._kept.use() as connection:
+            await connection.execute(_DELIVERED, alert_id)
 
     async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
         """See :class:`understudy.ports.alerts.AlertOutbox`."""
         text = error.encode(errors="ignore").decode().replace("\0", "")[:_ERROR_CHARACTERS]
-        await self._call(lambda connection: connection.execute(_FAILED, alert_id, text, next_attempt_at))
+        async with self._kept.use() as connection:
+            await connection.execute(_FAILED, alert_id, text, next_attempt_at)
 
     async def close(self) -> None:
         """Drop the connection."""
-        if self._connection is not None:
-            # Not close(): it waits for a server that may be frozen.
-            self._connection.terminate()
-        self._connection = None
+        self._kept.drop()
 
     async def _take(self, connection: asyncpg.Connection, now: float, limit: int) -> list[asyncpg.Record]:
         if not self._channels:
@@ -139,17 +133,3 @@ class PostgresAlertOutbox:
         first, *others = self._channels
         await connection.execute(_ADDRESS, first, others)
         return await connection.fetch(_TAKE, now, self._channels, limit, TAKEN_SECONDS)
-
-    async def _call(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        async with self._in_use, translated("the alert outbox", self._timeout_seconds):
-            connection = self._connection or await connect(
-                self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-alerts"
-            )
-            self._connection = None
-            try:
-                result = await work(connection)
-            except BaseException:
-                connection.terminate()  # its state is unknown
-                raise
-            self._connection = connection
-            return result

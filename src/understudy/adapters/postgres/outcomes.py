@@ -1,11 +1,8 @@
 """``OutcomeEvent`` in Postgres."""
 
-import asyncio
 from collections.abc import Sequence
 
-import asyncpg
-
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import KeptConnection
 from understudy.core.experiments.outcome_events import Outcome
 from understudy.ports.outcome_store import OutcomeResult
 
@@ -30,40 +27,22 @@ class PostgresOutcomeStore:
     """
 
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
-        self._connection: asyncpg.Connection | None = None
-        self._in_use = asyncio.Lock()
+        self._kept = KeptConnection(
+            database_url, "outcome events cannot be stored", timeout_seconds, "understudy-outcomes"
+        )
 
     async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
         """See :class:`understudy.ports.outcome_store.OutcomeStore`."""
         if not outcomes:
             return []
         columns = list(zip(*outcomes, strict=True))
-        async with translated("outcome events cannot be stored", self._timeout_seconds), self._in_use:
-            connection = await self._take_connection()
-            try:
-                rows = await connection.fetch(_ADD, *columns)
-            except BaseException:
-                connection.terminate()  # its state is unknown
-                raise
-            self._connection = connection
+        async with self._kept.use() as connection:
+            rows = await connection.fetch(_ADD, *columns)
         return _results([outcome.event_id for outcome in outcomes], {row["event_id"] for row in rows})
 
     async def close(self) -> None:
         """Drop the connection."""
-        if self._connection is not None:
-            # Not close(): it waits for a server that may be frozen.
-            self._connection.terminate()
-        self._connection = None
-
-    async def _take_connection(self) -> asyncpg.Connection:
-        held, self._connection = self._connection, None
-        if held is not None and not held.is_closed():
-            return held
-        return await connect(
-            self._database_url, timeout_seconds=self._timeout_seconds, application_name="understudy-outcomes"
-        )
+        self._kept.drop()
 
 
 def _results(event_ids: Sequence[str], stored: set[str]) -> list[OutcomeResult]:
