@@ -10,7 +10,7 @@ from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
 from understudy.adapters.migrations.preflight import examine_database
 from understudy.adapters.postgres.partitions import MAX_MONTHS_AHEAD as MAX_MONTHS_AHEAD
 from understudy.adapters.postgres.partitions import ensure_partitions
-from understudy.lifecycle.database_fitness import Needs, judge_fitness
+from understudy.lifecycle.database_preflight import Needs, judge_database
 from understudy.lifecycle.server_findings import Finding
 from understudy.settings import Settings
 
@@ -73,14 +73,14 @@ async def examine_schema(settings: Settings) -> Examined:
     database_url = settings.database_url.get_secret_value()
     revision = await migrations.current_revision(database_url)
     without_rights = await migrations.roles_without_rights(database_url) if revision else ()
-    look = await examine_database(
+    snapshot = await examine_database(
         database_url,
         revision=revision,
         roles=migrations.ROLES,
         timeout_seconds=settings.database_timeout_seconds,
     )
     needs = Needs(migrations.head(), migrations.revisions(), NEEDED_OBJECTS, migrations.ROLES)
-    return Examined(revision, migrations.head(), without_rights, judge_fitness(look, needs))
+    return Examined(revision, migrations.head(), without_rights, judge_database(snapshot, needs))
 
 
 async def make_partitions(settings: Settings, months_ahead: int, *, dry_run: bool) -> int:

@@ -83,4 +83,4 @@ NEEDED_OBJECTS = frozenset(
         *(f"trigger {name}" for name in TRIGGERS),
     ]
 )
-"""As ``ports.fitness.Look.objects`` names them."""
+"""As ``ports.preflight.DatabaseSnapshot.objects`` names them."""

@@ -1,4 +1,4 @@
-"""Preflight: reads what a database says of itself (``ports.fitness``): its catalogue and its settings, and no rows."""
+"""Preflight: reads what a database says of itself (``ports.preflight``): its catalogue and its settings, and no rows."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import asyncpg
 
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
 from understudy.adapters.postgres.connection import connect, translated
-from understudy.ports.fitness import Look, Numbering, Setting
+from understudy.ports.preflight import DatabaseSnapshot, Numbering, Setting
 
 _APPLICATION = "understudy-db-check"
 _SERVER = """
@@ -124,7 +124,7 @@ _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 
 async def examine_database(
     database_url: str, *, revision: str | None, roles: Sequence[str], timeout_seconds: float
-) -> Look:
+) -> DatabaseSnapshot:
     """Examine a database; read-only, without locks that block other sessions.
 
     Args:
@@ -144,7 +144,7 @@ async def examine_database(
         connection.terminate()
 
 
-async def _examine(connection: asyncpg.Connection, revision: str | None, roles: list[str]) -> Look:
+async def _examine(connection: asyncpg.Connection, revision: str | None, roles: list[str]) -> DatabaseSnapshot:
     (server,) = await connection.fetch(_SERVER)
     schema = server["schema"]
     has_collation_version = server["version"] >= _COLLATION_SINCE
@@ -157,7 +157,7 @@ async def _examine(connection: asyncpg.Connection, revision: str | None, roles: 
     sequences, unreadable = await _sequences(connection, schema)
     if meant is None and revision is not None:
         unreadable.insert(0, "the rights of roles")
-    return Look(
+    return DatabaseSnapshot(
         revision=revision,
         server_version=server["version"],
         encoding=server["encoding"],

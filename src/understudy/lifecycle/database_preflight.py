@@ -1,11 +1,11 @@
-"""What a look at a database means: whether this release can run on it, and what to do where it cannot."""
+"""The preflight of a database: whether this release can run on it, and what to do where it cannot."""
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from understudy.lifecycle.server_findings import MONTHS_AHEAD, ROLES_ADVICE, Finding, State
-from understudy.ports.fitness import Look, Numbering, Setting
+from understudy.ports.preflight import DatabaseSnapshot, Numbering, Setting
 
 MAX_NAMED = 6
 """Things of one kind that a finding names; of the others it gives the number."""
@@ -30,28 +30,28 @@ class Needs(NamedTuple):
     roles: Sequence[str]
 
 
-def judge_fitness(look: Look, needs: Needs) -> list[Finding]:
+def judge_database(snapshot: DatabaseSnapshot, needs: Needs) -> list[Finding]:
     """Return a finding for each subject; on a schema of another release, only what does not depend on it."""
     found = [
-        _judge_schema(look.revision, needs),
-        _judge_server(look),
-        _judge_extensions(look.extensions),
-        _judge_settings(look),
+        _judge_schema(snapshot.revision, needs),
+        _judge_server(snapshot),
+        _judge_extensions(snapshot.extensions),
+        _judge_settings(snapshot),
     ]
-    if look.revision == needs.revision:
+    if snapshot.revision == needs.revision:
         found += [
-            _judge_objects(look.objects, needs.objects),
-            _judge_triggers(look.disabled_triggers),
-            _judge_indexes(look.invalid_indexes),
-            _judge_constraints(look.unproven_constraints),
-            _judge_owners(look),
-            _judge_months(look),
-            _judge_roles(look, needs.roles),
-            _judge_sequences(look.sequences),
+            _judge_objects(snapshot.objects, needs.objects),
+            _judge_triggers(snapshot.disabled_triggers),
+            _judge_indexes(snapshot.invalid_indexes),
+            _judge_constraints(snapshot.unproven_constraints),
+            _judge_owners(snapshot),
+            _judge_months(snapshot),
+            _judge_roles(snapshot, needs.roles),
+            _judge_sequences(snapshot.sequences),
         ]
-    if look.unreadable:
+    if snapshot.unreadable:
         advice = "As the owner of the tables: understudy db check."
-        found.append(Finding("not looked at", State.WARNING, _named(look.unreadable), advice))
+        found.append(Finding("not looked at", State.WARNING, _named(snapshot.unreadable), advice))
     return found
 
 
@@ -65,22 +65,22 @@ def _judge_schema(revision: str | None, needs: Needs) -> Finding:
     return Finding("schema", State.PROBLEM, what, f"{UPGRADE} brings it up.")
 
 
-def _judge_server(look: Look) -> Finding:
-    major = look.server_version // 10_000
-    what = f"Postgres {major}, {look.encoding}"
-    if look.is_standby:
+def _judge_server(snapshot: DatabaseSnapshot) -> Finding:
+    major = snapshot.server_version // 10_000
+    what = f"Postgres {major}, {snapshot.encoding}"
+    if snapshot.is_standby:
         advice = "Name the primary in DATABASE_URL (target_session_attrs=read-write finds it)."
         return Finding("server", State.PROBLEM, f"{what}, a standby that nothing can be written to", advice)
-    if look.encoding != "UTF8":
+    if snapshot.encoding != "UTF8":
         advice = "Ids and inputs are Unicode: make a database WITH ENCODING 'UTF8' TEMPLATE template0, and move."
         return Finding("server", State.PROBLEM, what, advice)
     if major < OLDEST_SERVER:
         return Finding("server", State.PROBLEM, what, f"Understudy needs {OLDEST_SERVER} or newer.")
     if major > NEWEST_SERVER:
         return Finding("server", State.WARNING, what, f"Tried were {OLDEST_SERVER} to {NEWEST_SERVER}.")
-    if look.collation_moved:
+    if snapshot.collation_moved:
         advice = "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION: text indexes may miss rows."
-        return Finding("server", State.WARNING, f"{what}, its collation has moved: {look.collation_moved}", advice)
+        return Finding("server", State.WARNING, f"{what}, its collation has moved: {snapshot.collation_moved}", advice)
     return Finding("server", State.GOOD, what)
 
 
@@ -91,8 +91,8 @@ def _judge_extensions(extensions: Sequence[str]) -> Finding:
     return Finding("extensions", State.GOOD, "plpgsql; no other is needed")
 
 
-def _judge_settings(look: Look) -> Finding:
-    problems = [problem for one in look.settings if (problem := _problem_of(one, look.schema, look.owner))]
+def _judge_settings(snapshot: DatabaseSnapshot) -> Finding:
+    problems = [problem for one in snapshot.settings if (problem := _problem_of(one, snapshot.schema, snapshot.owner))]
     if problems:
         worst = max((state for state, _, _ in problems), key=list(State).index)
         return Finding(
@@ -171,7 +171,7 @@ def _judge_objects(there: frozenset[str], needed: frozenset[str]) -> Finding:
         # Without its table, that its columns are missing too says nothing more.
         tables = {one.partition(" ")[2] for one in missing if one.startswith("table ")}
         short = [one for one in missing if not any(_is_of(one, table) for table in tables)]
-        advice = "Somebody dropped or renamed it: restore it from a backup, or from the migrations' SQL."
+        advice = "It was dropped or renamed: restore it from a backup, or from the migrations' SQL."
         return Finding("objects", State.PROBLEM, f"missing: {_named(short)}", advice)
     return Finding("objects", State.GOOD, f"all {len(needed)} tables, columns, views, functions and triggers are there")
 
@@ -201,49 +201,53 @@ def _judge_constraints(unproven: Sequence[str]) -> Finding:
     return Finding("constraints", State.GOOD, "all hold for every row")
 
 
-def _judge_owners(look: Look) -> Finding:
-    strangers = [f"{name} ({owner})" for owner, names in look.owners.items() if owner != look.owner for name in names]
+def _judge_owners(snapshot: DatabaseSnapshot) -> Finding:
+    strangers = [
+        f"{name} ({owner})" for owner, names in snapshot.owners.items() if owner != snapshot.owner for name in names
+    ]
     if strangers:
-        advice = f"REASSIGN OWNED, or ALTER … OWNER TO {look.owner}: guards act with their owner's rights."
-        return Finding("ownership", State.PROBLEM, f"not of {look.owner}: {_named(sorted(strangers))}", advice)
-    if look.is_open_to_all:
-        advice = f"REVOKE CREATE ON SCHEMA {look.schema} FROM PUBLIC"
-        return Finding("ownership", State.WARNING, f"anybody may make objects in schema {look.schema}", advice)
-    return Finding("ownership", State.GOOD, f"all is of {look.owner}")
+        advice = f"REASSIGN OWNED, or ALTER … OWNER TO {snapshot.owner}: guards act with their owner's rights."
+        return Finding("ownership", State.PROBLEM, f"not of {snapshot.owner}: {_named(sorted(strangers))}", advice)
+    if snapshot.is_open_to_all:
+        advice = f"REVOKE CREATE ON SCHEMA {snapshot.schema} FROM PUBLIC"
+        return Finding("ownership", State.WARNING, f"anybody may make objects in schema {snapshot.schema}", advice)
+    return Finding("ownership", State.GOOD, f"all is of {snapshot.owner}")
 
 
-def _judge_months(look: Look) -> Finding:
+def _judge_months(snapshot: DatabaseSnapshot) -> Finding:
     make = "understudy db partitions makes them."
-    wanted = [_month_after(look.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1)]
-    last = max([look.this_month, *look.months])
-    later = [_month_after(look.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1, MAX_MONTHS_LOOKED_AT)]
+    wanted = [_month_after(snapshot.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1)]
+    last = max([snapshot.this_month, *snapshot.months])
+    later = [_month_after(snapshot.this_month, ahead) for ahead in range(MONTHS_AHEAD + 1, MAX_MONTHS_LOOKED_AT)]
     wanted += [month for month in later if month < last]
-    missing = sorted(set(wanted) - set(look.months))
-    if look.loose_months:
+    missing = sorted(set(wanted) - set(snapshot.months))
+    if snapshot.loose_months:
         advice = "ALTER TABLE PredictionLog ATTACH PARTITION … FOR VALUES FROM … TO …, or rename it out of the way."
-        what = f"have the name of a partition and are none: {_named(look.loose_months)}"
+        what = f"have the name of a partition and are none: {_named(snapshot.loose_months)}"
         return Finding("partitions", State.PROBLEM, what, advice)
-    if look.this_month in missing:
+    if snapshot.this_month in missing:
         return Finding("partitions", State.PROBLEM, f"PredictionLog has none for {_named(missing)}: rows wait", make)
     if missing:
         return Finding("partitions", State.WARNING, f"PredictionLog has none for {_named(missing)}", make)
     return Finding("partitions", State.GOOD, f"PredictionLog to the end of {last.replace('_', '-')}")
 
 
-def _judge_roles(look: Look, roles: Sequence[str]) -> Finding:
-    missing = [role for role in roles if role not in look.roles]
+def _judge_roles(snapshot: DatabaseSnapshot, roles: Sequence[str]) -> Finding:
+    missing = [role for role in roles if role not in snapshot.roles]
     if missing:
         return Finding("roles", State.WARNING, f"missing: {_named(missing)}", ROLES_ADVICE)
-    if look.rights is None:
+    if snapshot.rights is None:
         return Finding("roles", State.GOOD, "all are there")
-    lacking = sorted(look.rights_meant - look.rights)
+    lacking = sorted(snapshot.rights_meant - snapshot.rights)
     if lacking:
         return Finding("roles", State.PROBLEM, f"lack: {_named(lacking)}", f"{UPGRADE} grants them again.")
-    beyond = sorted(look.rights - look.rights_meant)
+    beyond = sorted(snapshot.rights - snapshot.rights_meant)
     if beyond:
         what = f"have more than they need: {_named(beyond)}"
         return Finding("roles", State.WARNING, what, f"{UPGRADE} takes it back.")
-    return Finding("roles", State.GOOD, f"{len(roles)} roles with their {len(look.rights_meant)} rights, and no other")
+    return Finding(
+        "roles", State.GOOD, f"{len(roles)} roles with their {len(snapshot.rights_meant)} rights, and no other"
+    )
 
 
 def _judge_sequences(sequences: Sequence[Numbering]) -> Finding:

@@ -1,4 +1,4 @@
-"""What a database says of itself, for whoever judges whether this release can run on it."""
+"""What a database says of itself, which tells whether this release can run on it."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Numbering(NamedTuple):
     """The highest number in the table; 0: it has no rows, or may not be read."""
 
 
-class Look(NamedTuple):
+class DatabaseSnapshot(NamedTuple):
     """What a database says of itself; names are those of its catalogue."""
 
     revision: str | None
@@ -47,7 +47,7 @@ class Look(NamedTuple):
     owners: Mapping[str, Sequence[str]]
     """From each owner to what it owns of ours."""
     owner: str
-    """Who owns ServingPolicy; empty: nobody."""
+    """Who owns ServingPolicy; empty where the table is missing."""
     months: Sequence[str]
     """``2026_11``, of which PredictionLog has partitions."""
     loose_months: Sequence[str]
@@ -59,4 +59,4 @@ class Look(NamedTuple):
     rights_meant: frozenset[str]
     sequences: Sequence[Numbering]
     unreadable: Sequence[str]
-    """What the login may not look at."""
+    """What the login may not read."""

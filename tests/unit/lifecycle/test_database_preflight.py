@@ -1,13 +1,13 @@
-"""What a look at a database means, where no server here can be made to look like that."""
+"""Findings about databases that no server here can be made to be."""
 
 import pytest
 
-from understudy.lifecycle.database_fitness import Needs, judge_fitness
+from understudy.lifecycle.database_preflight import Needs, judge_database
 from understudy.lifecycle.server_findings import State
-from understudy.ports.fitness import Look, Numbering, Setting
+from understudy.ports.preflight import DatabaseSnapshot, Numbering, Setting
 
 NEEDS = Needs("0010", ("0009", "0010"), frozenset({"table rollout"}), ("understudy_proxy",))
-GOOD = Look(
+GOOD = DatabaseSnapshot(
     revision="0010",
     server_version=180_004,
     encoding="UTF8",
@@ -34,14 +34,14 @@ GOOD = Look(
 )
 
 
-def state_of(look: Look, name: str) -> State:
-    (found,) = [finding for finding in judge_fitness(look, NEEDS) if finding.name == name]
+def state_of(snapshot: DatabaseSnapshot, name: str) -> State:
+    (found,) = [finding for finding in judge_database(snapshot, NEEDS) if finding.name == name]
     assert found.next_step or found.state is State.GOOD
     return found.state
 
 
 def test_a_database_that_has_all_is_fit():
-    assert {finding.state for finding in judge_fitness(GOOD, NEEDS)} == {State.GOOD}
+    assert {finding.state for finding in judge_database(GOOD, NEEDS)} == {State.GOOD}
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_setting_is_judged_by_its_value_in_whatever_unit(name, value, state):
 
 
 def test_of_two_settings_the_worse_decides_and_both_are_named():
-    look = GOOD._replace(
+    snapshot = GOOD._replace(
         settings=[
             Setting("the database", "synchronous_commit", "off"),
             Setting("the login x", "default_transaction_read_only", "on"),
         ]
     )
 
-    (found,) = [finding for finding in judge_fitness(look, NEEDS) if finding.name == "settings"]
+    (found,) = [finding for finding in judge_database(snapshot, NEEDS) if finding.name == "settings"]
 
     assert found.state is State.PROBLEM
     assert "synchronous_commit of the database" in found.what
@@ -118,9 +118,9 @@ def test_of_two_settings_the_worse_decides_and_both_are_named():
 )
 def test_a_path_leads_to_our_tables_through_the_name_of_their_owner_too(path, state):
     setting = Setting("the database", "search_path", path)
-    look = GOOD._replace(schema="ours", owner="ours", owners={"ours": ["rollout"]}, settings=[setting])
+    snapshot = GOOD._replace(schema="ours", owner="ours", owners={"ours": ["rollout"]}, settings=[setting])
 
-    assert state_of(look, "settings") is state
+    assert state_of(snapshot, "settings") is state
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,25 @@ def test_a_path_leads_to_our_tables_through_the_name_of_their_owner_too(path, st
     [(49, 0, State.GOOD), (50, 0, State.WARNING), (90, 0, State.PROBLEM), (1, 2, State.PROBLEM)],
 )
 def test_numbers_that_run_out_or_collide_are_told_before_they_do(last, highest, state):
-    look = GOOD._replace(sequences=[Numbering("rollout_id_seq", "rollout", last, 100, highest)])
+    snapshot = GOOD._replace(sequences=[Numbering("rollout_id_seq", "rollout", last, 100, highest)])
 
-    assert state_of(look, "sequences") is state
+    assert state_of(snapshot, "sequences") is state
 
 
 def test_on_a_schema_of_another_release_nothing_is_said_of_its_parts():
-    look = GOOD._replace(revision="0009", objects=frozenset(), owners={"a": ["x"], "b": ["y"]})
+    snapshot = GOOD._replace(revision="0009", objects=frozenset(), owners={"a": ["x"], "b": ["y"]})
 
-    assert [finding.name for finding in judge_fitness(look, NEEDS)] == ["schema", "server", "extensions", "settings"]
+    assert [finding.name for finding in judge_database(snapshot, NEEDS)] == [
+        "schema",
+        "server",
+        "extensions",
+        "settings",
+    ]
 
 
 def test_many_faults_of_one_kind_are_named_by_the_first_and_a_number():
-    look = GOOD._replace(invalid_indexes=[f"index_{number}" for number in range(9)])
+    snapshot = GOOD._replace(invalid_indexes=[f"index_{number}" for number in range(9)])
 
-    (found,) = [finding for finding in judge_fitness(look, NEEDS) if finding.name == "indexes"]
+    (found,) = [finding for finding in judge_database(snapshot, NEEDS) if finding.name == "indexes"]
 
     assert found.what.endswith("index_4, index_5 and 3 more")
