@@ -26,7 +26,7 @@ from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, Po
 from understudy.ports.registry import Origin
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
 from understudy.rollout.commands import apply_command
-from understudy.rollout.propagation import wait_for_proxies
+from understudy.rollout.propagation import wait_for_propagation
 
 ORIGIN = Origin("dana", "cli", "weekly retrain")
 EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})
@@ -386,7 +386,7 @@ async def test_without_a_live_proxy_nobody_confirms_and_nobody_is_waited_for(wor
     await turned_stale(world, "frozen:1", generation - 1, 120)
 
     async with asyncio.timeout(60):
-        confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=3600)
+        confirmed, _ = await wait_for_propagation(world.store, "churn", generation, patience_seconds=3600)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds) == (0, 0, None)
     assert [proxy.instance for proxy in confirmed.stale.first] == ["frozen:1"]
@@ -397,7 +397,7 @@ async def test_a_proxy_that_turns_stale_while_it_is_waited_for_has_not_confirmed
     await turned_stale(world, "live:1", generation, -3600)
     await turned_stale(world, "frozen:1", generation - 1, LIVE_SECONDS - 2)
 
-    confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=4)
+    confirmed, _ = await wait_for_propagation(world.store, "churn", generation, patience_seconds=4)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds) == (1, 1, None)
     assert [proxy.instance for proxy in confirmed.stale.first] == ["frozen:1"]
@@ -409,7 +409,7 @@ async def test_a_proxy_that_was_stale_before_is_not_waited_for(world):
     await turned_stale(world, "killed:1", generation - 1, 120)
 
     async with asyncio.timeout(60):
-        confirmed, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=3600)
+        confirmed, _ = await wait_for_propagation(world.store, "churn", generation, patience_seconds=3600)
 
     assert (confirmed.proxies, confirmed.proxies_on_generation, confirmed.seconds is None) == (1, 1, False)
     assert confirmed.stale.count == 1
@@ -421,11 +421,11 @@ async def test_a_rollback_is_confirmed_by_proxies_and_not_by_the_change_that_fol
     for percent in (50, 60):
         await world.database.execute("UPDATE ServingPolicy SET shadow_percent = $1", percent)
 
-    before, _ = await wait_for_proxies(world.store, "churn", generation, patience_seconds=0)
+    before, _ = await wait_for_propagation(world.store, "churn", generation, patience_seconds=0)
     await world.database.execute(
         "UPDATE ProxyInstance SET generations = jsonb_build_object('churn', $1::int)", generation
     )
-    after_it, reach = await wait_for_proxies(world.store, "churn", generation, patience_seconds=0)
+    after_it, reach = await wait_for_propagation(world.store, "churn", generation, patience_seconds=0)
 
     assert (before.proxies, before.proxies_on_generation, before.seconds) == (1, 0, None)
     assert (after_it.proxies_on_generation, after_it.seconds is None) == (1, False)

@@ -28,7 +28,7 @@ from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
-from understudy.rollout.metrics import RolloutGauges, Trigger
+from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.start import slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.window_cache import WindowCache
@@ -99,7 +99,7 @@ class RolloutExecutor:
         self._windows = windows
         self._outcome_of = outcome_of
         self._warm_up = warm_up
-        self._gauges = RolloutGauges(telemetry)
+        self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._window_cache = WindowCache(windows)
         self._order = RoundRobin()
@@ -115,7 +115,7 @@ class RolloutExecutor:
         """
         rollout_ids = await self._store.open_ids()
         self._window_cache.forget_others(rollout_ids)
-        self._gauges.forget_others(rollout_ids)
+        self._metrics.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
         cold: list[tuple[RolloutView, Observation]] = []
@@ -133,14 +133,14 @@ class RolloutExecutor:
         view = await self._store.view(rollout_id)
         await self._resolve_others(view, epoch)
         if view.record.state.phase.is_final and view.record.finished_at is not None:
-            self._gauges.forget(rollout_id)
+            self._metrics.forget(rollout_id)
             await self._announce(view, epoch)
             return None
         seen = await self._see(view, epoch)
         if seen is None:
             _log.info("rollout.still_reading", rollout_id=rollout_id)
             return None
-        self._gauges.show(view, seen.decision or seen.after_promotion)
+        self._metrics.show(view, seen.decision or seen.after_promotion)
         observation = _observation(view, seen)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
@@ -223,9 +223,9 @@ class RolloutExecutor:
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        self._gauges.count(view.record.state, transition, decision)
+        self._metrics.count(view.record.state, transition, decision)
         if state.phase.is_final:
-            self._gauges.forget(view.record.id)
+            self._metrics.forget(view.record.id)
 
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
         """Write down when the end had reached every live proxy and nothing was in flight any more, or that it had not.
@@ -257,9 +257,9 @@ class RolloutExecutor:
         events = await self._store.events(record.id)
         ended = next((event for event in events if event.phase == Phase.FAILED), None)
         if ended is not None and ended.actor != ACTOR:
-            self._gauges.count_rollback(record.state.model_name, Trigger.COMMAND)
+            self._metrics.count_rollback(record.state.model_name, Trigger.COMMAND)
         if seconds is not None:
-            self._gauges.took(record.state.model_name, seconds)
+            self._metrics.took(record.state.model_name, seconds)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ _TRANSITIONS = (
 _Labels = tuple[str, ...]
 
 
-class RolloutGauges:
+class RolloutMetrics:
     """Sets the gauges of open rollouts, counts what happens to them, and forgets those that are over.
 
     Args:

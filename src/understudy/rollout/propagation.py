@@ -10,7 +10,7 @@ from understudy.ports.rollout_store import PolicyReach, RolloutStore
 POLL_SECONDS = 0.1
 
 
-class Confirmed(NamedTuple):
+class Propagation(NamedTuple):
     """How far a change has come."""
 
     proxies: int
@@ -53,9 +53,9 @@ async def wait_for_drain(
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def wait_for_proxies(
+async def wait_for_propagation(
     rollouts: RolloutStore, model_name: str, generation: int, patience_seconds: float
-) -> tuple[Confirmed, PolicyReach]:
+) -> tuple[Propagation, PolicyReach]:
     """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
 
     A proxy that turns stale meanwhile is waited for. Without any live proxy there is nothing to wait for.
@@ -70,7 +70,7 @@ async def wait_for_proxies(
         elapsed = clock() - began
         proxies, on_generation, stale = reach.proxies, reach.proxies_on_generation, reach.stale
         if is_confirmed_since(proxies, on_generation, stale, elapsed):
-            return Confirmed(proxies, on_generation, elapsed, stale), reach
+            return Propagation(proxies, on_generation, elapsed, stale), reach
         if not proxies or elapsed >= patience_seconds:
-            return Confirmed(proxies, on_generation, None, stale), reach
+            return Propagation(proxies, on_generation, None, stale), reach
         await asyncio.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What dashboards see of rollouts: bounded labels, counters that begin at 0, and gauges that go with their rollout."""
+"""What dashboards see of rollouts: bounded labels, counters that begin at 0, and metrics that go with their rollout."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor, begin
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.rollout.metrics import STATES, RolloutGauges, Trigger
+from understudy.rollout.metrics import STATES, RolloutMetrics, Trigger
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 STATE = replace(
@@ -45,12 +45,12 @@ def telemetry() -> MemoryTelemetry:
 
 
 @pytest.fixture
-def gauges(telemetry: MemoryTelemetry) -> RolloutGauges:
-    return RolloutGauges(telemetry)
+def metrics(telemetry: MemoryTelemetry) -> RolloutMetrics:
+    return RolloutMetrics(telemetry)
 
 
-def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(gauges, telemetry):
-    gauges.show(a_view(), a_decision())
+def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(metrics, telemetry):
+    metrics.show(a_view(), a_decision())
 
     assert telemetry.gauges == {
         ("rollout_stage_ratio", "churn"): 0.1,
@@ -60,14 +60,14 @@ def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(gauges, te
     }
 
 
-def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauges(gauges, telemetry):
-    gauges.show(a_view(), a_decision(a_row(), a_row(SLOW_TAIL)))
-    gauges.show(a_view(), a_decision(a_row(state=CheckState.TOO_EARLY, change=None)))
+def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauges(metrics, telemetry):
+    metrics.show(a_view(), a_decision(a_row(), a_row(SLOW_TAIL)))
+    metrics.show(a_view(), a_decision(a_row(state=CheckState.TOO_EARLY, change=None)))
 
     later = dict(telemetry.gauges)
-    gauges.forget_others([1])
+    metrics.forget_others([1])
     kept = dict(telemetry.gauges)
-    gauges.forget_others([2])
+    metrics.forget_others([2])
 
     assert ("canary_check_value", *LABELS) not in later
     assert later["canary_check_state", *LABELS] == STATES[CheckState.TOO_EARLY]
@@ -76,17 +76,17 @@ def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauge
     assert telemetry.gauges == {}
 
 
-def test_the_evidence_against_the_split_is_a_p_value_that_goes_with_its_rollout(gauges, telemetry):
-    gauges.show(a_view(), a_decision(a_row(SAMPLE_RATIO)))
+def test_the_evidence_against_the_split_is_a_p_value_that_goes_with_its_rollout(metrics, telemetry):
+    metrics.show(a_view(), a_decision(a_row(SAMPLE_RATIO)))
     shown = telemetry.gauges["experiment_srm_p_value", "churn", "7"]
-    gauges.forget(1)
+    metrics.forget(1)
 
     assert shown == pytest.approx(1 / 500)
     assert telemetry.gauges == {}
 
 
-def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(gauges, telemetry):
-    gauges.show(a_view(), None)
+def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(metrics, telemetry):
+    metrics.show(a_view(), None)
 
     counted = {labels[2:] for labels in telemetry.counts if labels[0] == "rollbacks_total"}
 
@@ -121,8 +121,8 @@ PROMOTED = replace(STATE, phase=Phase.PROMOTING, promoted_at=180.0, step_starts=
         (FAILED, Transition(FAILED, ROLL_BACK, "asks again"), "repeated"),
     ],
 )
-def test_a_transition_is_counted_with_the_reason_for_it(gauges, telemetry, before, transition, reason):
-    gauges.count(before, transition, a_decision())
+def test_a_transition_is_counted_with_the_reason_for_it(metrics, telemetry, before, transition, reason):
+    metrics.count(before, transition, a_decision())
 
     assert telemetry.counts["rollout_transitions_total", "churn", transition.state.phase.value, reason] == 1
     rollbacks = {labels[1:]: n for labels, n in telemetry.counts.items() if labels[0] == "rollbacks_total"}
@@ -133,13 +133,13 @@ def test_a_transition_is_counted_with_the_reason_for_it(gauges, telemetry, befor
 
 def test_prometheus_takes_all_of_it_and_an_infinite_change_too():
     telemetry = PrometheusTelemetry()
-    gauges = RolloutGauges(telemetry)
+    metrics = RolloutMetrics(telemetry)
 
-    gauges.show(a_view(), a_decision(a_row(change=float("inf"))))
-    gauges.count(STATE, Transition(FAILED, ROLL_BACK, "bad"), a_decision())
-    gauges.took("churn", 0.62)
+    metrics.show(a_view(), a_decision(a_row(change=float("inf"))))
+    metrics.count(STATE, Transition(FAILED, ROLL_BACK, "bad"), a_decision())
+    metrics.took("churn", 0.62)
     page = telemetry.exposition()[0].decode()
-    gauges.forget(1)
+    metrics.forget(1)
 
     assert 'canary_check_value{check="error_rate",model="churn",version="7"} +Inf' in page
     assert 'rollbacks_total{model="churn",reason="error_rate",trigger="canary"} 1.0' in page

@@ -24,7 +24,7 @@ from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports.registry import PolicyRecord
 from understudy.ports.rollout_store import RollbackRecord
-from understudy.rollout.propagation import Confirmed, Drained, wait_for_drain, wait_for_proxies
+from understudy.rollout.propagation import Drained, Propagation, wait_for_drain, wait_for_propagation
 
 app = typer.Typer(add_completion=False)
 DRAIN_SECONDS = 30.0
@@ -38,7 +38,7 @@ class _TakenBack(NamedTuple):
     done: RollbackRecord
     committed: float
     """Seconds that it took."""
-    confirmed: Confirmed | None = None
+    confirmed: Propagation | None = None
     drained: Drained | None = None
 
     @property
@@ -68,7 +68,7 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
         committed = time.monotonic() - began
         if not done.changed:
             return _TakenBack(done, committed)
-        confirmed, _ = await wait_for_proxies(session.rollouts, model, done.generation, DRAIN_SECONDS)
+        confirmed, _ = await wait_for_propagation(session.rollouts, model, done.generation, DRAIN_SECONDS)
         if not confirmed.proxies:
             return _TakenBack(done, committed, confirmed)
         patience = max(0.0, DRAIN_SECONDS - (time.monotonic() - began))
@@ -108,7 +108,7 @@ def _lines(taken: _TakenBack) -> list[Text]:
     return [*lines, Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")]
 
 
-def _reach_lines(confirmed: Confirmed, drained: Drained | None, generation: int) -> list[Text]:
+def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: int) -> list[Text]:
     """Return which proxies act on a generation, and what is under way at versions that get no more."""
     count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies on generation {generation}"
     lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NOBODY)]

@@ -3,10 +3,10 @@
 from typing import Any
 
 from understudy.ports.rollout_store import RollbackRecord
-from understudy.rollout.propagation import Confirmed
+from understudy.rollout.propagation import Propagation
 
 
-def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict[str, Any]:
+def rollback_document(done: RollbackRecord, confirmed: Propagation | None) -> dict[str, Any]:
     """Return a manual rollback as JSON; ``confirmed`` is ``None`` where the caller did not wait for proxies."""
     return {
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
@@ -15,6 +15,6 @@ def rollback_document(done: RollbackRecord, confirmed: Confirmed | None) -> dict
     }
 
 
-def _confirmed_document(confirmed: Confirmed) -> dict[str, Any]:
+def _confirmed_document(confirmed: Propagation) -> dict[str, Any]:
     numbers = {name: value for name, value in confirmed._asdict().items() if name != "stale"}
     return {**numbers, "silent": confirmed.stale.to_json()}

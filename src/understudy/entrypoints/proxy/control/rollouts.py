@@ -32,7 +32,7 @@ from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryError
 from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
-from understudy.rollout.propagation import Confirmed, wait_for_proxies
+from understudy.rollout.propagation import Propagation, wait_for_propagation
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import prepare, require_ready, require_same_inputs
 from understudy.rollout.status import StatusReader
@@ -143,14 +143,14 @@ async def roll_back(call: Call, body: bytes) -> Reply:
     return answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
 
 
-async def _propagation(call: Call, generation: int) -> tuple[Confirmed | None, dict[str, int] | None]:
+async def _propagation(call: Call, generation: int) -> tuple[Propagation | None, dict[str, int] | None]:
     """Return how many proxies act on a rollback, and the calls under way by version as live proxies report them.
 
     ``None`` where that cannot be read: the rollback is done all the same.
     """
 
-    async def wait(parts: ControlParts) -> tuple[Confirmed, dict[str, int] | None]:
-        confirmed, reach = await wait_for_proxies(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
+    async def wait(parts: ControlParts) -> tuple[Propagation, dict[str, int] | None]:
+        confirmed, reach = await wait_for_propagation(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
         if not confirmed.proxies:
             return confirmed, None
         labels = await labels_of(parts, call.model_name)
