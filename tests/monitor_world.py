@@ -31,7 +31,7 @@ from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log import SpooledBatch
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
@@ -39,7 +39,7 @@ from understudy.rollout.warm_up import WarmUpProbe
 MODELS = 10
 WINDOWS = 300
 PLAN = RolloutPlan((Step(10, 86_400, 100), Step(100, 0, 0)))
-ORIGIN = Origin("test", "test", "cost")
+ACTOR = Actor("test", "test", "cost")
 BASELINE = {"baseline": baselines_to_json(Baselines(usual_baseline(), {}))}
 COPY_HOURS = """
     INSERT INTO DriftHour SELECT $1, subject, hour_start, row_count, sums FROM DriftHour WHERE model_version_id = $2
@@ -102,7 +102,7 @@ async def _begun(
     """Return a rollout that got its first share so long ago that all windows are of it."""
     champion, challenger = [await register(database, model, version, BASELINE) for version in ("1", "2")]
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", model, champion)
-    record = await rollouts.start(NewRollout(model, "2", PLAN, "salt", 20_000), ORIGIN)
+    record = await rollouts.start(NewRollout(model, "2", PLAN, "salt", 20_000), ACTOR)
     view = await rollouts.view(record.id)
     seen = Observation(now=now - (WINDOWS + 1) * WINDOW_SECONDS, policy=view.policy, warm_up=WarmUpResult(passed=True))
     assert await rollouts.apply(view, next_step(view.record.state, seen), NewRolloutEvent("test"))

@@ -19,7 +19,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
@@ -88,7 +88,7 @@ class PastRollout:
             environment="test",
         )
         new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))
-        record = await self.store.start(new, Origin("dana@laptop", "cli", "weekly retrain"))
+        record = await self.store.start(new, Actor("dana@laptop", "cli", "weekly retrain"))
         self.id = record.id
         await self._database.execute(
             """UPDATE Rollout SET started_at = to_timestamp($1),

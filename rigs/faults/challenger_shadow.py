@@ -16,7 +16,7 @@ from rigs.faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from rigs.faults.world import DEADLINE_MS, Machine, Model, World, resident_bytes
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout
 
 Run = Callable[[Machine, Span], Awaitable[Figures]]
@@ -60,7 +60,7 @@ async def fails_at_first(machine: Machine, _span: Span) -> Figures:
         await world.start_proxy()
         world.start_monitor("monitor")
         store = PostgresRolloutStore(world.url, timeout_seconds=5)
-        rollout = await store.start(NewRollout("visits", "2", _PLAN, "s", 1_000), Origin("faults", "faults"))
+        rollout = await store.start(NewRollout("visits", "2", _PLAN, "s", 1_000), Actor("faults", "faults"))
         load = Load()
         running = asyncio.create_task(
             run_load(world.port, VISITS, body_of, per_second=150, seconds=ROLLED_BACK_SECONDS + 30, load=load)

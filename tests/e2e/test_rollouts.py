@@ -14,7 +14,7 @@ from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutView
 
 pytestmark = pytest.mark.timeout(300)
@@ -97,7 +97,7 @@ async def test_a_failing_challenger_is_taken_back_and_a_good_one_becomes_champio
     tmp_path, database_url
 ):
     store = PostgresRolloutStore(database_url, timeout_seconds=5)
-    origin = Origin("test", "test", "end to end")
+    actor = Actor("test", "test", "end to end")
     with a_stack(tmp_path, database_url) as stack:
         await two_models(stack, database_url)
         port = stack.start_proxy(workers=2)
@@ -110,8 +110,8 @@ async def test_a_failing_challenger_is_taken_back_and_a_good_one_becomes_champio
             for path in (VISITS, GOOD)
         ]
         await asyncio.sleep(5)
-        bad = await store.start(NewRollout("visits", "3", CAUTIOUS, "a", None), origin)
-        good = await store.start(NewRollout("good", "2", QUICK, "b", None), origin)
+        bad = await store.start(NewRollout("visits", "3", CAUTIOUS, "a", None), actor)
+        good = await store.start(NewRollout("good", "2", QUICK, "b", None), actor)
 
         await begun(store, bad.id)
         port_of_3 = int(stack.processes["failing"].log.stem.removeprefix("model-"))

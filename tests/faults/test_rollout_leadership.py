@@ -14,7 +14,7 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import Phase
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout
 
 pytestmark = pytest.mark.timeout(180)
@@ -88,7 +88,7 @@ async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twic
         for name in ("first", "second"):
             start_monitor(stack, name, tmp_path)
         leader = await leader_of(stack)
-        rollout = await store.start(NewRollout("visits", "2", PLAN, "s", 1_000), Origin("test", "test"))
+        rollout = await store.start(NewRollout("visits", "2", PLAN, "s", 1_000), Actor("test", "test"))
         await reached(store, rollout.id, 30)
 
         os.kill(stack.processes[leader].pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)

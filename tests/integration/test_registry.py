@@ -23,9 +23,9 @@ from understudy.errors import (
     Unauthenticated,
 )
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports.registry import NewVersion, Origin
+from understudy.ports.registry import Actor, NewVersion
 
-DANA = Origin("dana@", "cli", "weekly retrain")
+DANA = Actor("dana@", "cli", "weekly retrain")
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 
 

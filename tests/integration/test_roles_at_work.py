@@ -26,11 +26,11 @@ from understudy.core.rollout.state import Command, CommandKind, Observation, War
 from understudy.core.rollout.state_machine import next_step
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.lifecycle.registry import create_key
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
 from understudy.settings import Settings
 
-ORIGIN = Origin("dana", "cli", "weekly retrain")
+ACTOR = Actor("dana", "cli", "weekly retrain")
 FIRST = {"if-match": '"1"'}
 JOBS = ("rollouts", "outcomes", "metrics", "outcome_lag", "drift", "retention", "partitions", "alerts")
 Login = Callable[..., Awaitable[str]]
@@ -262,7 +262,7 @@ async def test_a_rollout_that_an_engineer_starts_is_advanced_and_rolled_back_by_
     monitor, lease = PostgresRolloutStore(url, timeout_seconds=10), PostgresLease(url)
     epoch = await lease.take_or_renew("m")
 
-    record = await engineer.start(NewRollout("visits", "2", NAMED_PLANS["default"], "salt", 12_000), ORIGIN)
+    record = await engineer.start(NewRollout("visits", "2", NAMED_PLANS["default"], "salt", 12_000), ACTOR)
     for seen in ({"warm_up": WarmUpResult(passed=True)}, {"command": Command(CommandKind.ABORT, "dana", "it burns")}):
         view = await monitor.view(record.id)
         step = next_step(view.record.state, Observation(now=view.read_at, policy=view.policy, **seen))

@@ -10,11 +10,11 @@ from rollout_world import insert_rollout, two_versions
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout
 from understudy.rollout.commands import apply_command
 
-ORIGIN = Origin("dana", "cli")
+ACTOR = Actor("dana", "cli")
 STEPS = """'{"steps": [{"weight_percent": 2, "dwell_seconds": 0, "min_requests": 0}]}'"""
 
 
@@ -30,7 +30,7 @@ async def store(database_url: str) -> PostgresRolloutStore:
 
 @pytest.fixture
 async def open_id(versions: dict[str, int], store: PostgresRolloutStore) -> int:
-    return (await store.start(NewRollout("churn", "7", NAMED_PLANS["default"], "fresh", 12_000), ORIGIN)).id
+    return (await store.start(NewRollout("churn", "7", NAMED_PLANS["default"], "fresh", 12_000), ACTOR)).id
 
 
 async def rows_of(database: asyncpg.Connection) -> list[Any]:
@@ -142,7 +142,7 @@ async def test_a_rollout_that_starts_and_is_not_stored_whole_does_not_start(data
         await begin_and_leave()
 
     assert await rows_of(database) == []
-    assert (await store.start(NewRollout("churn", "7", NAMED_PLANS["fast"], None, None), ORIGIN)).state.step == 0
+    assert (await store.start(NewRollout("churn", "7", NAMED_PLANS["fast"], None, None), ACTOR)).state.step == 0
 
 
 async def test_a_row_that_was_damaged_before_may_be_deleted_and_repaired(database, store, versions, open_id):

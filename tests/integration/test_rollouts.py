@@ -23,12 +23,12 @@ from understudy.core.rollout.state import (
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
 from understudy.rollout.commands import apply_command
 from understudy.rollout.propagation import wait_for_propagation
 
-ORIGIN = Origin("dana", "cli", "weekly retrain")
+ACTOR = Actor("dana", "cli", "weekly retrain")
 EVENT = NewRolloutEvent("monitor", Verdict.HOLD, [{"check": "error_rate"}], {"now": 1.5}, {"alpha": 0.01})
 
 
@@ -54,7 +54,7 @@ async def world(database: asyncpg.Connection, database_url: str) -> World:
 
 async def started(world: World, salt: str | None = "fresh") -> RolloutView:
     new = NewRollout("churn", "7", NAMED_PLANS["default"], salt, 12_000)
-    record = await world.store.start(new, ORIGIN)
+    record = await world.store.start(new, ACTOR)
     return await world.store.view(record.id)
 
 
@@ -114,7 +114,7 @@ async def test_a_rollout_that_cannot_begin_says_why_and_changes_nothing(world, m
 
     with pytest.raises(error):
         await world.store.start(
-            NewRollout(model, version, NAMED_PLANS["default"], "fresh", None), ORIGIN, expected_generation=generation
+            NewRollout(model, version, NAMED_PLANS["default"], "fresh", None), ACTOR, expected_generation=generation
         )
 
     assert await policy_of(world) == before
@@ -224,8 +224,8 @@ async def test_a_promotion_flips_the_champion_in_one_change_and_retires_the_old_
 async def test_a_rollback_by_hand_sets_weight_0_and_doing_it_again_changes_nothing(world):
     await moved_on(world, await started(world), warm_up=WarmUpResult(passed=True))
 
-    first = await world.store.roll_back("churn", Origin("kim", "cli", "it burns"))
-    second = await world.store.roll_back("churn", Origin("kim", "cli", "it burns"))
+    first = await world.store.roll_back("churn", Actor("kim", "cli", "it burns"))
+    second = await world.store.roll_back("churn", Actor("kim", "cli", "it burns"))
 
     assert (first.changed, first.did, first.challenger) == (True, "weight 0", "7")
     assert not second.changed
@@ -236,9 +236,9 @@ async def test_a_rollback_by_hand_sets_weight_0_and_doing_it_again_changes_nothi
 async def test_a_rollback_by_hand_after_a_promotion_puts_the_old_champion_back(world):
     view = await promoted(world)
 
-    done = await world.store.roll_back("churn", Origin("kim", "cli"))
+    done = await world.store.roll_back("churn", Actor("kim", "cli"))
 
-    again = await world.store.roll_back("churn", Origin("kim", "cli"))
+    again = await world.store.roll_back("churn", Actor("kim", "cli"))
 
     assert (done.did, done.champion, done.challenger) == ("previous champion back", "6", "7")
     assert (again.changed, again.champion) == (False, "6")
@@ -250,7 +250,7 @@ async def test_a_rollback_that_is_only_tried_says_what_it_would_do_and_does_noth
     await promoted(world)
     before = await policy_of(world)
 
-    tried = await world.store.roll_back("churn", ORIGIN, dry_run=True)
+    tried = await world.store.roll_back("churn", ACTOR, dry_run=True)
 
     assert (tried.did, tried.champion) == ("previous champion back", "6")
     assert await policy_of(world) == before
@@ -261,8 +261,8 @@ async def test_a_trial_that_ended_beside_a_warm_champion_is_the_newest_move_and_
     third = await another_version(world)
     await world.database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10", third)
 
-    first = await world.store.roll_back("churn", ORIGIN)
-    again = [await world.store.roll_back("churn", ORIGIN) for _ in range(3)]
+    first = await world.store.roll_back("churn", ACTOR)
+    again = [await world.store.roll_back("churn", ACTOR) for _ in range(3)]
 
     assert (first.did, first.champion) == ("weight 0", "7")
     assert {(done.changed, done.champion) for done in again} == {(False, "7")}
@@ -273,8 +273,8 @@ async def test_a_champion_set_by_hand_beside_a_warm_one_gives_way_once(world):
     third = await another_version(world)
     await world.database.execute("UPDATE ServingPolicy SET champion_version = $1", third)
 
-    first = await world.store.roll_back("churn", ORIGIN)
-    again = [await world.store.roll_back("churn", ORIGIN) for _ in range(3)]
+    first = await world.store.roll_back("churn", ACTOR)
+    again = [await world.store.roll_back("churn", ACTOR) for _ in range(3)]
 
     assert (first.did, first.champion) == ("previous champion back", "7")
     assert {(done.changed, done.champion) for done in again} == {(False, "7")}
@@ -287,7 +287,7 @@ async def test_a_rollback_while_a_rollout_warms_up_leaves_the_champion_that_was_
         await world.database.execute("UPDATE ServingPolicy SET champion_version = $1", champion)
     view = await started(world)
 
-    done = await world.store.roll_back("churn", ORIGIN)
+    done = await world.store.roll_back("churn", ACTOR)
 
     assert (done.champion, done.did) == (
         "9",
@@ -317,7 +317,7 @@ async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(wor
 
 async def test_a_rollback_of_a_model_without_policy_is_refused_with_a_hint(world):
     with pytest.raises(PolicyRefused, match="nothing to roll back") as refused:
-        await world.store.roll_back("fraud", ORIGIN)
+        await world.store.roll_back("fraud", ACTOR)
 
     assert "understudy_status" in refused.value.next_step
 
@@ -382,7 +382,7 @@ async def test_of_many_stale_proxies_the_latest_five_are_named(world):
 
 
 async def test_without_a_live_proxy_nobody_confirms_and_nobody_is_waited_for(world):
-    generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
+    generation = (await world.store.roll_back("churn", ACTOR)).generation + 1
     await turned_stale(world, "frozen:1", generation - 1, 120)
 
     async with asyncio.timeout(60):
@@ -393,7 +393,7 @@ async def test_without_a_live_proxy_nobody_confirms_and_nobody_is_waited_for(wor
 
 
 async def test_a_proxy_that_turns_stale_while_it_is_waited_for_has_not_confirmed(world):
-    generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
+    generation = (await world.store.roll_back("churn", ACTOR)).generation + 1
     await turned_stale(world, "live:1", generation, -3600)
     await turned_stale(world, "frozen:1", generation - 1, LIVE_SECONDS - 2)
 
@@ -404,7 +404,7 @@ async def test_a_proxy_that_turns_stale_while_it_is_waited_for_has_not_confirmed
 
 
 async def test_a_proxy_that_was_stale_before_is_not_waited_for(world):
-    generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
+    generation = (await world.store.roll_back("churn", ACTOR)).generation + 1
     await turned_stale(world, "live:1", generation, -3600)
     await turned_stale(world, "killed:1", generation - 1, 120)
 
@@ -417,7 +417,7 @@ async def test_a_proxy_that_was_stale_before_is_not_waited_for(world):
 
 async def test_a_rollback_is_confirmed_by_proxies_and_not_by_the_change_that_follows_it(world):
     await world.database.execute("INSERT INTO ProxyInstance (instance, generations) VALUES ('a', '{\"churn\": 1}')")
-    generation = (await world.store.roll_back("churn", ORIGIN)).generation + 1
+    generation = (await world.store.roll_back("churn", ACTOR)).generation + 1
     for percent in (50, 60):
         await world.database.execute("UPDATE ServingPolicy SET shadow_percent = $1", percent)
 
@@ -434,7 +434,7 @@ async def test_a_rollback_is_confirmed_by_proxies_and_not_by_the_change_that_fol
 
 
 async def test_the_threshold_of_a_slow_call_is_set_once_and_told_to_the_proxies(world, database_url):
-    record = await world.store.start(NewRollout("churn", "7", NAMED_PLANS["default"], None, None), ORIGIN)
+    record = await world.store.start(NewRollout("churn", "7", NAMED_PLANS["default"], None, None), ACTOR)
     listener = await asyncpg.connect(database_url)
     heard: list[str] = []
     await listener.add_listener("understudy_policy", lambda *said: heard.append(said[3]))

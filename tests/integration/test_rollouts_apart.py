@@ -17,13 +17,13 @@ from understudy.core.rollout.state import Command, CommandKind, WarmUpResult
 from understudy.core.statistics.difference import Difference
 from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutView
 from understudy.rollout.commands import apply_command
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.outcome_check import OutcomeGuard
 
-ORIGIN = Origin("dana", "cli")
+ACTOR = Actor("dana", "cli")
 ENOUGH_SECONDS = 60.0
 
 
@@ -67,7 +67,7 @@ class Monitor:
         )
         asked = {"keep_warm_seconds": keep_warm_seconds, "canary_limits": {} if limits is None else {"outcome": limits}}
         plan = read_plan(asked)
-        return (await self.store.start(NewRollout(model_name, "7", plan, "fresh", 12_000), ORIGIN)).id
+        return (await self.store.start(NewRollout(model_name, "7", plan, "fresh", 12_000), ACTOR)).id
 
     async def tick(self) -> None:
         await self.executor.tick(self.epoch)

@@ -17,7 +17,7 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, baselines_to_json, numeric_baseline
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord
 
 VISITS, STORED = "visits", "stored"
@@ -37,7 +37,7 @@ COPY_ENDPOINTS = """
     JOIN ModelVersion original ON original.id = e.model_version_id
     JOIN ModelVersion copy ON copy.model_name = 'stored' AND copy.version = original.version
 """
-ORIGIN = Origin("test", "test", "to be looked at")
+ACTOR = Actor("test", "test", "to be looked at")
 HOUR_SECONDS = 3_600.0
 CAUTIOUS = RolloutPlan((Step(20, 3_600, 100_000), Step(100, 0, 0)))
 LONG = RolloutPlan(
@@ -106,7 +106,7 @@ class Watched:
     async def roll_out(self, model: str, version: str, plan: RolloutPlan) -> RolloutRecord:
         """Start a rollout and wait until its challenger has a share."""
         store = PostgresRolloutStore(self.url, timeout_seconds=10)
-        record = await store.start(NewRollout(model, version, plan, version, None), ORIGIN)
+        record = await store.start(NewRollout(model, version, plan, version, None), ACTOR)
         give_up = time.monotonic() + 60
         while not (await store.view(record.id)).record.state.step_starts:
             assert time.monotonic() < give_up

@@ -11,10 +11,10 @@ from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry import (
     NO_KEY_LIMITS,
+    Actor,
     KeyLimits,
     KeyRecord,
     NewVersion,
-    Origin,
     PolicyRecord,
     Registry,
     VersionRecord,
@@ -76,12 +76,12 @@ async def set_policy(
     registry: Registry,
     model_name: str,
     changes: Mapping[str, Any],
-    origin: Origin,
+    actor: Actor,
     *,
     expected_generation: int | None = None,
     dry_run: bool = False,
 ) -> PolicyRecord:
-    """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``origin``.
+    """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``actor``.
 
     A challenger that is taken away takes its weight with it.
 
@@ -95,7 +95,7 @@ async def set_policy(
     for field, value in complete.items():
         _check_field(field, value)
     return await registry.set_policy(
-        model_name, complete, origin, expected_generation=expected_generation, dry_run=dry_run
+        model_name, complete, actor, expected_generation=expected_generation, dry_run=dry_run
     )
 
 

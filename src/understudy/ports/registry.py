@@ -141,10 +141,13 @@ class KeyLimits(NamedTuple):
 NO_KEY_LIMITS = KeyLimits()
 
 
-class Origin(NamedTuple):
-    """Whose change it is. The database believes ``actor`` only from a login that may speak for others."""
+class Actor(NamedTuple):
+    """Who made a change, with which tool, and why.
 
-    actor: str
+    The database believes ``name`` only from a login that may speak for others.
+    """
+
+    name: str
     via: str
     reason: str | None = None
 
@@ -199,7 +202,7 @@ class Registry(Protocol):
         model_name: str,
         version: str,
         baselines: Baselines,
-        origin: Origin,
+        actor: Actor,
         *,
         source: str,
         dry_run: bool = False,
@@ -210,7 +213,7 @@ class Registry(Protocol):
             model_name: The model.
             version: The version's text.
             baselines: The new ones.
-            origin: Kept beside them.
+            actor: Kept beside them.
             source: What they were made from, for people; kept beside them.
             dry_run: Return what the version would be, and change nothing.
 
@@ -220,14 +223,14 @@ class Registry(Protocol):
         ...
 
     async def set_retired(
-        self, model_name: str, version: str, origin: Origin, *, is_retired: bool, dry_run: bool = False
+        self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
         """Retire a version, or make a retired one staging again; one that is so already changes nothing.
 
         Args:
             model_name: The model.
             version: The version's text.
-            origin: Kept in the version's metrics (``core.status_changes``).
+            actor: Kept in the version's metrics (``core.status_changes``).
             is_retired: What the version shall be; false leaves a version alone that is not retired, whatever it is.
             dry_run: Return what the version would be, and change nothing.
 
@@ -253,7 +256,7 @@ class Registry(Protocol):
         self,
         model_name: str,
         changes: Mapping[str, Any],
-        origin: Origin,
+        actor: Actor,
         *,
         expected_generation: int | None = None,
         dry_run: bool = False,
@@ -264,7 +267,7 @@ class Registry(Protocol):
             model_name: The model.
             changes: New values by fields of :class:`PolicyRecord`; a role's is the version's text or ``None``, and in
                 ``arms`` too versions are named by their text.
-            origin: For the audit.
+            actor: For the audit.
             expected_generation: Change nothing unless the policy is at this generation; 0: unless there is none.
             dry_run: Return what the policy would be, and change nothing.
 

@@ -10,7 +10,7 @@ from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import RolloutState, Transition
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.lease import Epoch
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 
 
 class NewRollout(NamedTuple):
@@ -130,7 +130,7 @@ class RolloutStore(Protocol):
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
     """
 
-    async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
+    async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         """Give the challenger its role at weight 0 and begin a rollout of it, in one transaction.
 
         Raises:
@@ -198,12 +198,12 @@ class RolloutStore(Protocol):
         """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
         ...
 
-    async def roll_back(self, model_name: str, origin: Origin, *, dry_run: bool = False) -> RollbackRecord:
+    async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
         """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
 
         Args:
             model_name: The model.
-            origin: Who asks, and why.
+            actor: Who asks, and why.
             dry_run: Only say what it would do.
 
         Raises:

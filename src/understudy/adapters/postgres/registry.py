@@ -45,12 +45,12 @@ from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered,
 from understudy.ports.registry import (
     RETIRED,
     STAGING,
+    Actor,
     AuditEntry,
     KeyLimits,
     KeyRecord,
     ModelRecord,
     NewVersion,
-    Origin,
     PolicyRecord,
     VersionChange,
     VersionRecord,
@@ -145,19 +145,19 @@ class PostgresRegistry:
         model_name: str,
         version: str,
         baselines: Baselines,
-        origin: Origin,
+        actor: Actor,
         *,
         source: str,
         dry_run: bool = False,
     ) -> VersionChange:
         """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
-            await _sign(connection, origin)
+            await _sign(connection, actor)
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
             await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update())
             before = await _version(connection, model_name, version)
             at = (await connection.execute(select(func.now()))).scalar_one()
-            changed = {"at": at.isoformat(), "by": origin.actor, "source": source, "reason": origin.reason}
+            changed = {"at": at.isoformat(), "by": actor.name, "source": source, "reason": actor.reason}
             try:
                 metrics = with_baselines(before.metrics, baselines, changed)
             except ValueError as problem:
@@ -167,7 +167,7 @@ class PostgresRegistry:
             return VersionChange(before, await _version(connection, model_name, version))
 
     async def set_retired(
-        self, model_name: str, version: str, origin: Origin, *, is_retired: bool, dry_run: bool = False
+        self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
         """See :class:`understudy.ports.registry.Registry`."""
         status = RETIRED if is_retired else STAGING
@@ -182,7 +182,7 @@ class PostgresRegistry:
                 await _refuse_in_rollout(connection, before)
             at = (await connection.execute(select(func.now()))).scalar_one()
             try:
-                noted = StatusChange(status, at.isoformat(), origin.actor, origin.reason)
+                noted = StatusChange(status, at.isoformat(), actor.name, actor.reason)
                 metrics = with_status_change(before.metrics, noted)
             except ValueError as problem:
                 raise PolicyRefused(str(problem), hint=_EMPTY_METRICS) from None
@@ -208,14 +208,14 @@ class PostgresRegistry:
         self,
         model_name: str,
         changes: Mapping[str, Any],
-        origin: Origin,
+        actor: Actor,
         *,
         expected_generation: int | None = None,
         dry_run: bool = False,
     ) -> PolicyRecord:
         """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
-            await _sign(connection, origin)
+            await _sign(connection, actor)
             held = select(SERVING_POLICY.c.generation).where(SERVING_POLICY.c.model_name == model_name)
             generation = (await connection.execute(held.with_for_update())).scalar()
             if expected_generation is not None and expected_generation != (generation or 0):
@@ -392,9 +392,9 @@ def _listed(names: Sequence[str], at_most: int = 20) -> str:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-async def _sign(connection: AsyncConnection, origin: Origin) -> None:
+async def _sign(connection: AsyncConnection, actor: Actor) -> None:
     """Name the actor of this transaction to the audit's trigger."""
-    settings = {"actor": origin.actor, "via": origin.via, "reason": origin.reason or ""}
+    settings = {"actor": actor.name, "via": actor.via, "reason": actor.reason or ""}
     for name, value in settings.items():
         await connection.execute(select(func.set_config(f"understudy.{name}", value, True)))
 

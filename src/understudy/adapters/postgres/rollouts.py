@@ -34,7 +34,7 @@ from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import RolloutState, Transition, begin, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.lease import Epoch
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import (
     NewRollout,
     NewRolloutEvent,
@@ -109,10 +109,10 @@ class PostgresRolloutStore:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
 
-    async def start(self, new: NewRollout, origin: Origin, *, expected_generation: int | None = None) -> RolloutRecord:
+    async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
-            await _sign(connection, origin)
+            await _sign(connection, actor)
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
@@ -123,8 +123,8 @@ class PostgresRolloutStore:
                 _json(plan_to_json(new.plan)),
                 new.salt,
                 new.slow_us,
-                origin.reason,
-                origin.actor,
+                actor.reason,
+                actor.name,
             )
             if row is None:
                 raise NotRegistered(f"{new.model_name} has no version {new.challenger!r}")
@@ -136,7 +136,7 @@ class PostgresRolloutStore:
             assert policy is not None
             state = begin(row["id"], new.model_name, new.plan, policy, row["started_at"])
             await _store_state(connection, state)
-            await _add_event(connection, state, "begins", NewRolloutEvent(origin.actor))
+            await _add_event(connection, state, "begins", NewRolloutEvent(actor.name))
             return await _record(connection, row["id"])
 
     async def open_ids(self) -> Sequence[int]:
@@ -200,7 +200,7 @@ class PostgresRolloutStore:
         async with self._connection() as connection, _refusals(state.model_name), connection.transaction():
             if not await _is_current(connection, view.record, epoch):
                 return False
-            await _sign(connection, Origin(event.actor, "rollout", transition.event))
+            await _sign(connection, Actor(event.actor, "rollout", transition.event))
             for action in transition.actions:
                 if not isinstance(action, SetWeight | Promote | RollBack):
                     continue
@@ -243,12 +243,12 @@ class PostgresRolloutStore:
             for alert in alerts:
                 await add_alert(connection, alert)
 
-    async def roll_back(self, model_name: str, origin: Origin, *, dry_run: bool = False) -> RollbackRecord:
+    async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
         """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(model_name):
             transaction = connection.transaction()
             await transaction.start()
-            await _sign(connection, origin)
+            await _sign(connection, actor)
             said = await connection.fetchval("SELECT understudy_rollback($1)", model_name)
             await (transaction.rollback() if dry_run else transaction.commit())
         found = orjson.loads(said)
@@ -333,9 +333,9 @@ async def _add_event(connection: asyncpg.Connection, state: RolloutState, reason
     )
 
 
-async def _sign(connection: asyncpg.Connection, origin: Origin) -> None:
+async def _sign(connection: asyncpg.Connection, actor: Actor) -> None:
     """Name the actor of this transaction to the audit's trigger."""
-    await connection.execute(_SIGN, origin.actor, origin.via, origin.reason or "")
+    await connection.execute(_SIGN, actor.name, actor.via, actor.reason or "")
 
 
 @asynccontextmanager

@@ -119,7 +119,7 @@ def set_model(
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
         raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
-    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
 
     async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord, list[_Newcomer]]:
         before = (await registry.show_model(model)).policy
@@ -130,7 +130,7 @@ def set_model(
             # Ranges are computed from what was there, so they are for that alone.
             expected = before.generation if expected is None and before is not None else expected
         # The database's verdict on the change comes before the question whether to make it.
-        proposed = await set_policy(registry, model, wanted, origin, expected_generation=expected, dry_run=True)
+        proposed = await set_policy(registry, model, wanted, actor, expected_generation=expected, dry_run=True)
         newcomers = await _newcomers(registry, before, proposed)
         if dry_run:
             return before, proposed, newcomers
@@ -142,7 +142,7 @@ def set_model(
             confirm_traffic_move(model, what, yes=yes)
             # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
             expected = expected if yes or expected is not None else before.generation
-        made = await set_policy(registry, model, wanted, origin, expected_generation=expected)
+        made = await set_policy(registry, model, wanted, actor, expected_generation=expected)
         return before, made, newcomers
 
     before, after, newcomers = with_registry(change)

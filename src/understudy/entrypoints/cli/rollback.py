@@ -55,16 +55,16 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     It undoes the newest move of traffic and reaches no further back, so doing it twice is harmless: the second time
     there is nothing to roll back, and it leaves with 1.
     """
-    origin = actor_of_command(required_reason(reason, dry_run=False))
+    actor = actor_of_command(required_reason(reason, dry_run=False))
 
     async def take_back(session: Session) -> _TakenBack:
         if not yes:
             before = (await session.registry.show_model(model)).policy
-            tried = await session.rollouts.roll_back(model, origin, dry_run=True)
+            tried = await session.rollouts.roll_back(model, actor, dry_run=True)
             if before is not None and tried.changed:
                 confirm_traffic_move(model, _what_moves(before, tried.champion), yes=yes)
         began = time.monotonic()
-        done = await session.rollouts.roll_back(model, origin)
+        done = await session.rollouts.roll_back(model, actor)
         committed = time.monotonic() - began
         if not done.changed:
             return _TakenBack(done, committed)

@@ -19,9 +19,9 @@ from understudy.entrypoints.demo.topology import (
 )
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports.registry import NewVersion, Origin, Registry
+from understudy.ports.registry import Actor, NewVersion, Registry
 
-ORIGIN = Origin(actor="demo", via="understudy demo", reason="the demo's first policy")
+ACTOR = Actor(name="demo", via="understudy demo", reason="the demo's first policy")
 KEY_NOTE = "understudy demo: of this start only"
 _FIRST_GENERATION = 1
 _RETIRED = "retired"
@@ -42,9 +42,9 @@ async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> s
     async with open_session(database_url) as session:
         registry = session.registry
         for earlier in await registry.list_keys():
-            if (earlier.created_by, earlier.note) == (ORIGIN.actor, KEY_NOTE) and earlier.revoked_at is None:
+            if (earlier.created_by, earlier.note) == (ACTOR.name, KEY_NOTE) and earlier.revoked_at is None:
                 await registry.revoke_key(earlier.id)
-        return (await create_key(registry, scopes, KEY_NOTE, ORIGIN.actor)).credential
+        return (await create_key(registry, scopes, KEY_NOTE, ACTOR.name)).credential
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
@@ -104,7 +104,7 @@ async def _set_first(registry: Registry, policy: FirstPolicy) -> None:
         "shadow": None if policy.shadow is None else str(policy.shadow),
     }
     try:
-        await set_policy(registry, policy.model_name, changes, ORIGIN, expected_generation=0)
+        await set_policy(registry, policy.model_name, changes, ACTOR, expected_generation=0)
     except GenerationMoved:
         return  # another demo on the same database was first
 

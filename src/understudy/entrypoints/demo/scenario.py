@@ -8,7 +8,7 @@ from typing import NamedTuple
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.errors import RegistryUnavailable
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutStore, RolloutView
 
 PLAN = RolloutPlan(
@@ -59,9 +59,9 @@ async def play(
         UnderstudyError: A rollout could not be started.
     """
     for step in steps:
-        origin = Origin("demo", "understudy demo", step.what)
+        actor = Actor("demo", "understudy demo", step.what)
         new = NewRollout(SCENARIO_MODEL, step.version, PLAN, token_hex(SALT_BYTES), None)
-        record = await store.start(new, origin)
+        record = await store.start(new, actor)
         async for moment in _watch(store, step, record.id, pause_seconds):
             yield moment
 

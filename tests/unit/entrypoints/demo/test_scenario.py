@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.demo.screen import DemoScreen
 from understudy.entrypoints.demo.scenario import PLAN, Moment, play, steps_of
 from understudy.entrypoints.demo.topology import SCENARIO, UNTOUCHED, Standing
 from understudy.errors import PolicyRefused, RegistryUnavailable
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 
 BEGAN = 1_700_000_000.0
@@ -64,7 +64,7 @@ class Rollouts:
         self._looks = 0
         self._is_away = is_away_once
 
-    async def start(self, new: NewRollout, origin: Origin) -> RolloutRecord:
+    async def start(self, new: NewRollout, actor: Actor) -> RolloutRecord:
         self.begun.append(new.challenger)
         self.said.append(f"begins {new.challenger}")
         self._looks = 0

@@ -101,12 +101,12 @@ def set_baseline(
     means, shares and histograms.
     """
     _check_options(source, since, score_column, columns, from_log=from_log)
-    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
     record = with_registry(lambda registry: registry.show_version(model, version))
     made = _from_log(record, since or SINCE) if source is None else _from_file(record, source, score_column, columns)
 
     async def work(registry: Registry) -> VersionChange:
-        return await registry.set_baselines(model, version, made.baselines, origin, source=made.source, dry_run=dry_run)
+        return await registry.set_baselines(model, version, made.baselines, actor, source=made.source, dry_run=dry_run)
 
     changed = with_registry(work)
     before, after = _by_subject(_readable(changed.before.metrics)), _by_subject(made.baselines)

@@ -85,7 +85,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
-    origin = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
     settings = settings_with_demo()
 
     async def begin(session: Session) -> tuple[Prepared, RolloutRecord | None]:
@@ -98,7 +98,7 @@ def start(
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
         new = prepared.rollout(chosen)
-        return prepared, await session.rollouts.start(new, origin, expected_generation=prepared.generation)
+        return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)
 
     prepared, record = with_session(begin, settings)
     show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)

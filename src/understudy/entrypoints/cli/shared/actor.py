@@ -3,12 +3,12 @@
 import getpass
 import socket
 
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 
 
-def actor_of_command(reason: str | None) -> Origin:
+def actor_of_command(reason: str | None) -> Actor:
     """Return who sits at this command line, for the audit."""
-    return Origin(actor=this_person(), via="cli", reason=reason)
+    return Actor(name=this_person(), via="cli", reason=reason)
 
 
 def this_person() -> str:

@@ -217,9 +217,9 @@ def restore(
 
 
 def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bool, dry_run: bool) -> VersionChange:
-    origin = actor_of_command((reason or "").strip() or None)
+    actor = actor_of_command((reason or "").strip() or None)
     return with_registry(
-        lambda registry: registry.set_retired(model, version, origin, is_retired=is_retired, dry_run=dry_run)
+        lambda registry: registry.set_retired(model, version, actor, is_retired=is_retired, dry_run=dry_run)
     )
 
 

@@ -21,7 +21,7 @@ from understudy.entrypoints.proxy.messages.headers import RequestOptions
 from understudy.entrypoints.proxy.messages.reply import JSON, Reply
 from understudy.errors import MigrationNeeded, NotRegistered, RegistryUnavailable
 from understudy.lifecycle.registry import MAX_NAME
-from understudy.ports.registry import Origin
+from understudy.ports.registry import Actor
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -73,9 +73,9 @@ class Call(NamedTuple):
     key_id: str
     timeout_seconds: float | None
 
-    def origin(self, reason: str | None) -> Origin:
+    def actor(self, reason: str | None) -> Actor:
         """Return whose change it is, for the audit."""
-        return Origin(self.key_id, VIA, reason)
+        return Actor(self.key_id, VIA, reason)
 
     async def run(self, kind: Kind, work: Callable[[ControlParts], Awaitable[T]], seconds: float) -> T:
         """Return what the work returned, which may take ``seconds`` at most.

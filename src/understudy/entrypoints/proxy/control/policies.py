@@ -47,7 +47,7 @@ async def change_policy(call: Call, body: bytes, *, generation: int, dry_run: bo
                 parts.registry,
                 call.model_name,
                 asked.changes,
-                call.origin(asked.reason),
+                call.actor(asked.reason),
                 expected_generation=generation,
                 dry_run=dry_run,
             )

@@ -72,7 +72,7 @@ async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(warm_up(), main))
         record = await parts.rollouts.start(
             prepared.rollout(asked.hashed_salt(lambda: token_hex(SALT_BYTES))),
-            call.origin(asked.reason),
+            call.actor(asked.reason),
             expected_generation=prepared.generation,
         )
         place = f"/v1/models/{quote(call.model_name, safe='')}/rollouts/{record.id}".encode()
@@ -132,11 +132,11 @@ async def roll_back(call: Call, body: bytes) -> Reply:
         NotRegistered: There is no such model.
         PolicyRefused: The model has no policy.
     """
-    origin = call.origin(Remark.read(body).reason)
+    actor = call.actor(Remark.read(body).reason)
 
     async def take_back(parts: ControlParts) -> RollbackRecord:
         await parts.registry.show_model(call.model_name)
-        return await parts.rollouts.roll_back(call.model_name, origin)
+        return await parts.rollouts.roll_back(call.model_name, actor)
 
     done = await call.run(Kind.ROLLBACK, take_back, WRITE_SECONDS)
     confirmed, in_flight = await _propagation(call, done.generation)
