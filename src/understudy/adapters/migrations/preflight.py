@@ -1,4 +1,4 @@
-"""Preflight: reads what a database says of itself (``ports.preflight``): its catalogue and its settings, and no rows."""
+"""Preflight: reads what a database says of itself (``ports.preflight``): its catalogue and settings, and no rows."""
 
 import re
 from collections.abc import Sequence
