@@ -1,4 +1,4 @@
-"""A caller's place in a trace, as the headers ``traceparent`` and ``tracestate`` tell it.
+"""W3C trace context: a caller's trace and span, from the headers ``traceparent`` and ``tracestate``.
 
 Source:
     W3C Trace Context, levels 1 and 2.
@@ -17,10 +17,11 @@ _MEMBER = rb"[a-z0-9][a-z0-9_*/@-]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
 # A value may hold blanks: only what follows a comma may skip them, or there were many ways to read many of them.
 _STATE = re.compile(rb"%b(?:, *%b){0,31}" % (_MEMBER, _MEMBER))
 _SAMPLED = 1
+_NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
 
 
 class TraceContext(NamedTuple):
-    """A trace and the span in it that calls us.
+    """A trace and the caller's span in it.
 
     ``trace_id`` has 32 and ``span_id`` 16 hex digits in lower case, not all of them zeros; ``state`` is the other
     systems' own part, ``""`` when there is none.
@@ -33,15 +34,26 @@ class TraceContext(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The header that says so."""
+        """The header for a call that belongs to this span."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.is_sampled):02x}"
 
 
-def read_trace_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
-    """Return where a request's headers (with lower-case names) place it.
+def read_traceparent(value: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Return the trace id, the span id and the flags of a ``traceparent``; ``None`` for one that cannot be used."""
+    found = _PARENT.fullmatch(value.strip()) if len(value) <= MAX_PARENT else None
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, rest = found.groups()
+    if version == b"ff" or (version == b"00" and rest is not None) or trace_id == _NO_TRACE or span_id == _NO_SPAN:
+        return None
+    return trace_id, span_id, flags
 
-    ``None`` when they do not, or not so that it can be used: a call is never refused for that, it begins a new trace.
-    Two ``traceparent`` contradict each other; a ``tracestate`` that is too long or no list is left out.
+
+def read_trace_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
+    """Return the trace context of a request's headers (with lower-case names).
+
+    ``None`` when there is none that can be used: a call is never refused for that, it begins a new trace. Two
+    ``traceparent`` contradict each other; a ``tracestate`` that is too long or no list is left out.
     """
     parents, states = [], []
     for name, value in headers:
@@ -49,14 +61,10 @@ def read_trace_context(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext |
             parents.append(value)
         elif name == b"tracestate":
             states.append(value)
-    if len(parents) != 1 or len(parents[0]) > MAX_PARENT:
+    parent = read_traceparent(parents[0]) if len(parents) == 1 else None
+    if parent is None:
         return None
-    found = _PARENT.fullmatch(parents[0].strip())
-    if found is None:
-        return None
-    version, trace_id, span_id, flags, rest = found.groups()
-    if version == b"ff" or (version == b"00" and rest is not None) or not (int(trace_id, 16) and int(span_id, 16)):
-        return None
+    trace_id, span_id, flags = parent
     return TraceContext(trace_id.decode(), span_id.decode(), bool(int(flags, 16) & _SAMPLED), _state_of(states))
 
 

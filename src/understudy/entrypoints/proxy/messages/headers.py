@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from understudy.core.routing.policy import Role
+from understudy.core.upstream.trace_context import read_traceparent
 from understudy.errors import HeaderInvalid
 from understudy.ports.tracing import Span
 from understudy.serving.cached_inference import CacheResult
@@ -27,7 +28,6 @@ _HONOURED = frozenset(
     }
 )
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-_TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _LABEL_CHARACTERS = "/:+@,;=!*'() "
@@ -69,9 +69,9 @@ def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = Non
         headers.append((b"traceresponse", span.context.traceparent.encode()))
         return Identity(request_id.decode(), headers)
     parent = found.get(b"traceparent")
-    trace = _TRACEPARENT.fullmatch(parent) if parent is not None else None
+    trace = read_traceparent(parent) if parent is not None else None
     if trace is not None:
-        headers.append((b"traceresponse", b"00-%s-%s-00" % (trace.group(1), new_id()[:16].encode())))
+        headers.append((b"traceresponse", b"00-%s-%s-00" % (trace[0], new_id()[:16].encode())))
     return Identity(request_id.decode(), headers)
 
 

@@ -67,7 +67,11 @@ def test_a_trace_is_continued_with_a_span_of_its_own():
         (b"x-request-id", b"mine"),
         (b"traceresponse", b"00-" + b"a" * 32 + b"-0123456789abcdef-00"),
     ]
-    assert len(identify([(b"traceparent", b"junk")], new_id).headers) == 1
+
+
+@pytest.mark.parametrize("parent", [b"junk", b"00-" + b"0" * 32 + b"-" + b"b" * 16 + b"-01"])
+def test_a_trace_context_that_cannot_be_used_is_not_answered(parent):
+    assert len(identify([(b"traceparent", parent)], new_id).headers) == 1
 
 
 def test_a_compressed_body_is_refused():
