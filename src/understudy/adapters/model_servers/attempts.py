@@ -1,14 +1,12 @@
 """One attempt of a call at one replica: its channel is opened if need be, the result is held against the replica."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc
 import grpc.aio
 
-from understudy.adapters.model_servers.addresses import Metadata
 from understudy.adapters.model_servers.hedged_call import HedgedCall
 from understudy.adapters.model_servers.probes import Prober
 from understudy.adapters.model_servers.replica import Replica, Rpc
@@ -46,17 +44,14 @@ class Attempts:
         self,
         health: UpstreamHealth,
         prober: Prober,
-        *,
-        traits: ServerTraits = USUAL_TRAITS,
-        usual_seconds: float = 0.0,
-        metadata: Metadata = (),
-        now: Callable[[], float] = time.monotonic,
+        traits: ServerTraits,
+        usual_seconds: float,
+        now: Callable[[], float],
     ) -> None:
         self._health = health
         self._prober = prober
         self._traits = traits
         self._usual_seconds = usual_seconds
-        self._metadata = metadata
         self._now = now
         self.abandoned: set[asyncio.Task[bytes]] = set()
         """Calls that run on after their callers have gone, since they must not be cancelled."""
@@ -124,7 +119,7 @@ class Attempts:
         """Send the call to an open replica, as a step of the trace if there is one, and return the answer."""
         parent = CURRENT.get()
         step = parent.attempt(rpc.method, replica.endpoint) if parent is not None else None
-        metadata = self._metadata if step is None else (*self._metadata, *step.headers)
+        metadata = replica.metadata if step is None else (*replica.metadata, *step.headers)
         call = replica.method(rpc.method)(rpc.request, timeout=timeout_seconds, metadata=metadata)
         if hedged is not None:
             hedged.first = call

@@ -1,7 +1,6 @@
 """Hedged requests: a call that is late at one replica also goes to another (ADR 20)."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from understudy.adapters.model_servers.attempts import Attempts
@@ -17,13 +16,7 @@ from understudy.errors import DeadlineExceeded
 class Hedger:
     """Sends calls of one version, and hedges for those that are late, within a budget."""
 
-    def __init__(
-        self,
-        hedging: Hedging,
-        attempts: Attempts,
-        health: UpstreamHealth,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, hedging: Hedging, attempts: Attempts, health: UpstreamHealth, now: Callable[[], float]) -> None:
         self._hedging = hedging
         self._attempts = attempts
         self._health = health

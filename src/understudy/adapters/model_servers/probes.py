@@ -1,14 +1,12 @@
 """Probes: whether a replica says that it serves the version, asked beside the traffic."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import grpc
 import grpc.aio
 
-from understudy.adapters.model_servers.addresses import Metadata
 from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.status import closed, is_cancelled
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
@@ -32,16 +30,9 @@ class Probe(NamedTuple):
 class Prober:
     """Probes the replicas of one version. One probe of a replica is in flight at a time, for all calls."""
 
-    def __init__(
-        self,
-        probe: Probe,
-        health: UpstreamHealth,
-        metadata: Metadata = (),
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, probe: Probe, health: UpstreamHealth, now: Callable[[], float]) -> None:
         self._probe = probe
         self._health = health
-        self._metadata = metadata
         self._now = now
         self._ejected: dict[Replica, asyncio.Task[None]] = {}
         self._suspect: dict[Replica, asyncio.Task[bool]] = {}
@@ -107,7 +98,7 @@ class Prober:
                 await replica.open()
         call = replica.method(self._probe.method)
         answer = await call(
-            self._probe.request, timeout=timeout_seconds, metadata=self._metadata, wait_for_ready=wait_for_ready
+            self._probe.request, timeout=timeout_seconds, metadata=replica.metadata, wait_for_ready=wait_for_ready
         )
         return self._probe.says_ready(answer)
 

@@ -74,11 +74,13 @@ class Replica(ReplicaState):
         "endpoint",
         "is_closed",
         "is_open",
+        "metadata",
     )
 
     def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
         super().__init__()
         self.endpoint = endpoint
+        self.metadata = wire.metadata
         self._wire = wire
         self._now = now
         self._addresses: frozenset[Address] = frozenset()

@@ -49,10 +49,8 @@ class ReplicaSet:
         self._draw = draw
         self._is_closed = False
         self._health = UpstreamHealth(self._replicas, now)
-        self._prober = Prober(probe, self._health, wire.metadata, now)
-        self._attempts = Attempts(
-            self._health, self._prober, traits=traits, usual_seconds=usual_seconds, metadata=wire.metadata, now=now
-        )
+        self._prober = Prober(probe, self._health, now)
+        self._attempts = Attempts(self._health, self._prober, traits, usual_seconds, now)
         # The call that loses must be cancelled: where that cannot be done it would hold a worker for nothing.
         can_hedge = hedging.ratio > 0 and traits.cancels_cleanly and len(self._replicas) > 1
         self._hedger = Hedger(hedging, self._attempts, self._health, now) if can_hedge else None

@@ -1,6 +1,5 @@
 """What the results of calls add up to: the health of each replica (outlier ejection), and the retry budget."""
 
-import time
 from collections.abc import Callable, Sequence
 
 from understudy.adapters.model_servers.replica import Replica
@@ -16,7 +15,7 @@ from understudy.core.upstream.replicas import (
 class UpstreamHealth:
     """The replicas of one version, and what is known about them."""
 
-    def __init__(self, replicas: Sequence[Replica], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, replicas: Sequence[Replica], now: Callable[[], float]) -> None:
         self.replicas = replicas
         self.retries = RetryBudget()
         self._now = now
