@@ -1,4 +1,4 @@
-"""The versions that the development model server has loaded, and the faults that it was asked to show."""
+"""The versions that the development model server has loaded, and the faults that they inject."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class InjectedError(Exception):
-    """The failure that a served version was asked to show; ``unavailable`` says as which gRPC status."""
+    """An injected failure: UNAVAILABLE or INTERNAL."""
 
     def __init__(self, *, unavailable: bool) -> None:
         super().__init__("injected error")
@@ -32,7 +32,7 @@ class InjectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What a served version does wrong, on purpose. Percentages are of the predict calls, drawn independently."""
+    """Faults that a served version injects. Percentages are of the predict calls, drawn independently."""
 
     latency_ms: float = 0.0
     jitter_ms: float = 0.0
@@ -78,11 +78,11 @@ class ServedModel:
         self._random = Random(f"{spec.model_name}:{spec.version}")
 
     async def answer(self, inputs: Tensors) -> dict[str, NDArray[Any]]:
-        """Return every output, after the latency and with the faults that were asked for.
+        """Return every output, after the injected latency and with the injected faults.
 
         Raises:
             InputInvalid: If the inputs are not the model's.
-            InjectedError: As often as was asked for.
+            InjectedError: For ``error_percent`` of the calls.
         """
         faults = self._faults
         if faults.hang:

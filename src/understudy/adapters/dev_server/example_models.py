@@ -37,7 +37,7 @@ class ExampleVersion:
 
     @property
     def label(self) -> str:
-        """Return the name that people use, such as ``visits-1``."""
+        """Return the version's name in texts, such as ``visits-1``."""
         return f"{self.model_name}-{self.version}"
 
     def read(self) -> bytes:

@@ -1,6 +1,6 @@
 """The Open Inference Protocol over a :class:`ModelCatalog`.
 
-It shares no table with the client in ``oip.py``: a mistake in a shared one would be made on both sides.
+It shares no table with the client in ``model_servers/oip.py``: both sides would make a shared table's mistake.
 """
 
 import re
@@ -16,7 +16,7 @@ from understudy import __version__
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel
-from understudy.adapters.dev_server.status import refusing
+from understudy.adapters.dev_server.status import unary_handler
 from understudy.core.schema.tensors import Datatype, TensorSpec, join_bytes_elements, split_bytes_elements
 from understudy.errors import InputInvalid
 
@@ -40,25 +40,25 @@ _CONTENTS: Final[Mapping[Datatype, str]] = {
 
 def oip_handlers(catalog: ModelCatalog, service_path: str = methods.OIP_SERVICE) -> grpc.GenericRpcHandler:
     """Return the handlers of the service, offered under ``service_path``."""
-    door = _Door(catalog)
+    servicer = _Servicer(catalog)
     return grpc.method_handlers_generic_handler(
         service_path,
         {
-            methods.OIP_MODEL_INFER: _handler(door.infer, pb.ModelInferRequest, pb.ModelInferResponse),
-            methods.OIP_MODEL_READY: _handler(door.model_ready, pb.ModelReadyRequest, pb.ModelReadyResponse),
-            methods.OIP_MODEL_METADATA: _handler(door.metadata, pb.ModelMetadataRequest, pb.ModelMetadataResponse),
-            methods.OIP_SERVER_LIVE: _handler(door.live, pb.ServerLiveRequest, pb.ServerLiveResponse),
-            methods.OIP_SERVER_READY: _handler(door.ready, pb.ServerReadyRequest, pb.ServerReadyResponse),
-            methods.OIP_SERVER_METADATA: _handler(door.server, pb.ServerMetadataRequest, pb.ServerMetadataResponse),
+            methods.OIP_MODEL_INFER: unary_handler(servicer.infer, pb.ModelInferRequest, pb.ModelInferResponse),
+            methods.OIP_MODEL_READY: unary_handler(servicer.model_ready, pb.ModelReadyRequest, pb.ModelReadyResponse),
+            methods.OIP_MODEL_METADATA: unary_handler(
+                servicer.metadata, pb.ModelMetadataRequest, pb.ModelMetadataResponse
+            ),
+            methods.OIP_SERVER_LIVE: unary_handler(servicer.live, pb.ServerLiveRequest, pb.ServerLiveResponse),
+            methods.OIP_SERVER_READY: unary_handler(servicer.ready, pb.ServerReadyRequest, pb.ServerReadyResponse),
+            methods.OIP_SERVER_METADATA: unary_handler(
+                servicer.server, pb.ServerMetadataRequest, pb.ServerMetadataResponse
+            ),
         },
     )
 
 
-def _handler(call: Any, request: Any, response: Any) -> Any:
-    return grpc.unary_unary_rpc_method_handler(refusing(call), request.FromString, response.SerializeToString)
-
-
-class _Door:
+class _Servicer:
     def __init__(self, catalog: ModelCatalog) -> None:
         self._catalog = catalog
 

@@ -1,15 +1,12 @@
-"""How the development model server's errors leave as gRPC status codes, the codes that the real servers use."""
+"""The gRPC status of the development model server's errors: the codes that the real servers use."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 
 from understudy.adapters.dev_server.catalog import InjectedError
 from understudy.errors import InputInvalid, UnderstudyError, UnknownModel, UnknownVersion
-
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
 
 _CODES: Final[dict[type[UnderstudyError], grpc.StatusCode]] = {
     UnknownModel: grpc.StatusCode.NOT_FOUND,
@@ -18,12 +15,10 @@ _CODES: Final[dict[type[UnderstudyError], grpc.StatusCode]] = {
 }
 
 
-def refusing(
-    call: Callable[[_Request], Awaitable[_Response]],
-) -> Callable[[_Request, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[_Response]]:
+def unary_handler(call: Callable[[Any], Awaitable[Any]], request_type: Any, response_type: Any) -> Any:
     """Return a gRPC handler that makes ``call`` and turns its errors into a status."""
 
-    async def handle(request: _Request, context: "grpc.aio.ServicerContext[Any, Any]") -> _Response:
+    async def handle(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
         try:
             return await call(request)
         except (UnknownModel, UnknownVersion, InputInvalid) as error:
@@ -32,4 +27,4 @@ def refusing(
             code = grpc.StatusCode.UNAVAILABLE if error.unavailable else grpc.StatusCode.INTERNAL
             await context.abort(code, str(error))
 
-    return handle
+    return grpc.unary_unary_rpc_method_handler(handle, request_type.FromString, response_type.SerializeToString)

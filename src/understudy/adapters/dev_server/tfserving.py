@@ -1,7 +1,6 @@
 """TensorFlow Serving's API over a :class:`ModelCatalog`: Predict, GetModelStatus, GetModelMetadata.
 
-It shares no table with the client in ``tfserving.py``: a mistake in a shared one would be made on both sides and never
-be seen.
+It shares no table with the client in ``model_servers/tfserving.py``: both sides would make a shared table's mistake.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel
-from understudy.adapters.dev_server.status import refusing
+from understudy.adapters.dev_server.status import unary_handler
 from understudy.core.schema.tensors import Datatype, TensorSpec
 from understudy.errors import InputInvalid
 
@@ -43,23 +42,19 @@ _DATATYPES: Final = {number: (datatype, field) for datatype, (number, field) in 
 
 def tfserving_handlers(catalog: ModelCatalog) -> tuple[grpc.GenericRpcHandler, ...]:
     """Return the handlers of TF Serving's two services."""
-    door = _Door(catalog)
+    servicer = _Servicer(catalog)
     prediction = {
-        "Predict": _handler(door.predict, pb.PredictRequest, pb.PredictResponse),
-        "GetModelMetadata": _handler(door.metadata, pb.GetModelMetadataRequest, pb.GetModelMetadataResponse),
+        "Predict": unary_handler(servicer.predict, pb.PredictRequest, pb.PredictResponse),
+        "GetModelMetadata": unary_handler(servicer.metadata, pb.GetModelMetadataRequest, pb.GetModelMetadataResponse),
     }
-    model = {"GetModelStatus": _handler(door.status, pb.GetModelStatusRequest, pb.GetModelStatusResponse)}
+    model = {"GetModelStatus": unary_handler(servicer.status, pb.GetModelStatusRequest, pb.GetModelStatusResponse)}
     return (
         grpc.method_handlers_generic_handler(methods.TFSERVING_PREDICTION_SERVICE, prediction),
         grpc.method_handlers_generic_handler(methods.TFSERVING_MODEL_SERVICE, model),
     )
 
 
-def _handler(call: Any, request: Any, response: Any) -> Any:
-    return grpc.unary_unary_rpc_method_handler(refusing(call), request.FromString, response.SerializeToString)
-
-
-class _Door:
+class _Servicer:
     def __init__(self, catalog: ModelCatalog) -> None:
         self._catalog = catalog
 
@@ -179,7 +174,7 @@ def _spec_of(served: ServedModel) -> pb.ModelSpec:
 
 
 def _version_of(spec: pb.ModelSpec) -> int | None:
-    """Return the number asked for; 0 is how some clients say "the newest"."""
+    """Return the requested number; ``None`` for 0, by which some clients mean the newest."""
     if not spec.name:
         raise InputInvalid("Missing ModelSpec")
     if spec.WhichOneof("version_choice") == "version_label":
