@@ -301,7 +301,7 @@ class TcpRelay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def lead_to(self, target_port: int) -> None:
-        """Forward new connections to another port; to one that nobody listens on, the server is away."""
+        """Forward new connections to another port; to one without a listener, the server is away."""
         self._target_port = target_port
 
     def cut(self) -> None:
@@ -329,7 +329,7 @@ class TcpRelay:
 
 
 class StreamResetter:
-    """An HTTP/2 server that breaks off every call with RST_STREAM and keeps the connection."""
+    """An HTTP/2 server that resets every call with RST_STREAM and keeps the connection."""
 
     def __init__(self, http2_error: int) -> None:
         self.port = 0

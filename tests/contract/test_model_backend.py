@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,13 +16,17 @@ import numpy as np
 import orjson
 import pytest
 
+from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
+from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.model_servers.probes import Probe
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
+from understudy.core.schema.codec import tensor_of_content
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
@@ -322,20 +327,20 @@ async def test_each_server_is_examined_by_itself(adapter: str):
 
 
 async def test_of_a_server_that_does_not_answer_an_examination_says_why():
-    nobody, nowhere = f"127.0.0.1:{free_port()}", "nowhere.invalid:1"
+    refusing, nowhere = f"127.0.0.1:{free_port()}", "nowhere.invalid:1"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         silent = f"127.0.0.1:{listening.getsockname()[1]}"
         async with (
             running(Behaviour(probes_hang=True)) as (hanging,),
-            connected(a_version(hanging.endpoint, silent, nobody, nowhere)) as backend,
+            connected(a_version(hanging.endpoint, silent, refusing, nowhere)) as backend,
         ):
             found = await examine(backend, 3 * SECOND)
 
     problems = {server.endpoint: server.problem for server in found}
     assert problems == {
-        hanging.endpoint: "it took the connection and did not answer within 3 s",
+        hanging.endpoint: "it accepted the connection and did not answer within 3 s",
         silent: "no connection to it within 3 s",
-        nobody: "nothing listens there",
+        refusing: "nothing listens there",
         nowhere: f"the name of the endpoint {nowhere} cannot be resolved",
     }
     assert all(server.seconds >= 3 * SECOND for server in found if server.endpoint != nowhere)
@@ -348,10 +353,10 @@ async def test_of_a_server_that_cannot_answer_an_examination_says_why():
     ):
         (found,) = await examine(backend, LOAD_SECONDS)
 
-    assert found.problem.startswith("the question ended with UNIMPLEMENTED: ")
+    assert found.problem.startswith("the readiness probe ended with UNIMPLEMENTED: ")
 
 
-async def test_a_probe_under_way_when_its_backend_is_closed_finds_nobody_and_cancels_nobody():
+async def test_a_probe_under_way_when_its_backend_is_closed_finds_no_server_and_cancels_no_task():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with connected(a_version(f"127.0.0.1:{silent.getsockname()[1]}")) as backend:
             probe = asyncio.create_task(backend.ready(LOAD_SECONDS))
@@ -359,6 +364,39 @@ async def test_a_probe_under_way_when_its_backend_is_closed_finds_nobody_and_can
             await backend.close()
 
             assert await probe is False
+
+
+class FloatsBackend(GrpcBackend):
+    """A throw-away kind of server: floats in, floats out."""
+
+    def _api(self, version: ModelVersion) -> ServerApi:
+        method = oip_method(OIP_SERVICE, OIP_MODEL_INFER)
+        return ServerApi(method, Probe(method, version.server_model_name.encode(), bool))
+
+    def _encode(self, block: Block) -> bytes:
+        return b"".join(block.contents)
+
+    def _decode(self, answer: bytes) -> Tensor:
+        return tensor_of_content(Datatype.FP32, (len(answer) // 4,), answer)
+
+
+async def test_a_new_kind_of_server_is_its_api_an_encoder_and_a_decoder():
+    async with running(Behaviour(answer=struct.pack("<f", SCORE))) as (server,):
+        backend = FloatsBackend(a_version(server.endpoint))
+
+        assert await backend.ready(LOAD_SECONDS)
+        one = await backend.infer([ROW], LOAD_SECONDS)
+        block = await backend.infer_block(Block(ROW, ((1, 3),)), LOAD_SECONDS)
+        (seen,) = await examine(backend, LOAD_SECONDS)
+        await backend.close()
+
+    assert one.values.tolist() == block.values.tolist() == [SCORE]
+    assert (seen.endpoint, seen.problem) == (server.endpoint, "")
+
+
+def test_a_protocol_that_no_backend_speaks_is_refused():
+    with pytest.raises(BackendUnavailable, match="'smtp'"):
+        connect(replace(a_version("127.0.0.1:1"), protocol="smtp"))
 
 
 async def test_a_closed_backend_refuses_calls(subject: Subject):
@@ -519,7 +557,7 @@ async def test_a_datatype_that_we_do_not_know_is_refused(adapter: str, datatype:
     async with serving(adapter) as (backend, server):
         server.behaviour.datatype = datatype
 
-        with pytest.raises(BadAnswer, match="not understood"):
+        with pytest.raises(BadAnswer, match="not supported"):
             await backend.infer([ROW], LOAD_SECONDS)
 
 
@@ -619,7 +657,7 @@ async def test_torchserve_calls_that_run_on_are_bounded():
         late = [backend.infer([ROW], 0.2) for _ in range(64)]
         outcomes = await asyncio.gather(*late, return_exceptions=True)
 
-        with pytest.raises(BackendUnavailable, match="late calls"):
+        with pytest.raises(BackendUnavailable, match="after their deadlines"):
             await backend.infer([ROW], LOAD_SECONDS)
 
         assert all(isinstance(outcome, DeadlineExceeded) for outcome in outcomes)
@@ -717,7 +755,7 @@ async def is_answering(backend: Any) -> bool:
 
 
 async def until_one_is_suspect(backend: Any) -> None:
-    """Call servers of which two hang, until one of these is ejected and the other, which may not be, is in doubt."""
+    """Call servers of which two hang, until one of these is ejected and the other, which may not be, is suspect."""
     async with asyncio.timeout(LOAD_SECONDS):
         while True:
             healths = [replica.health for replica in backend.replicas._replicas]  # noqa: SLF001 - not shown
@@ -761,7 +799,7 @@ async def test_with_two_of_three_replicas_frozen_the_third_answers_every_call():
         assert [answer.values.tolist() for answer in (*at_once, *in_turn)] == [[SCORE]] * 80
 
 
-async def test_a_call_that_a_replica_did_not_take_goes_to_none_that_is_in_doubt():
+async def test_a_call_that_a_replica_did_not_take_goes_to_no_suspect_one():
     async with (
         running(Behaviour(), hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
@@ -777,7 +815,7 @@ async def test_a_call_that_a_replica_did_not_take_goes_to_none_that_is_in_doubt(
         assert [server.calls for server in servers[1:]] == before[1:]
 
 
-async def test_a_replica_in_doubt_gets_calls_again_once_it_says_that_it_serves_though_others_answer():
+async def test_a_suspect_replica_gets_calls_again_once_it_says_that_it_serves_though_others_answer():
     async with (
         running(Behaviour(), hung(), hung()) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
@@ -808,7 +846,7 @@ async def test_an_only_replica_without_a_readiness_call_is_used_again_after_a_fr
         server.behaviour.delay_seconds, server.behaviour.probes_hang = 0, False
 
         assert await eventually(partial(is_answering, backend), LOAD_SECONDS)
-        assert not await backend.ready(LOAD_SECONDS)  # nobody says so of a server that was never called
+        assert not await backend.ready(LOAD_SECONDS)  # it never said so
 
 
 async def test_an_ejected_replica_without_a_readiness_call_comes_back():
@@ -971,7 +1009,7 @@ async def test_while_nobody_answers_retries_end_and_answers_earn_them_again(repl
         assert await calls_made(40, grpc.StatusCode.UNAVAILABLE) == 40 + 10
 
 
-async def test_a_call_that_the_server_cancels_is_unavailable_and_cancels_nobody():
+async def test_a_call_that_the_server_cancels_is_unavailable_and_cancels_no_caller():
     async with serving("oip") as (backend, server):
         server.behaviour.code = grpc.StatusCode.CANCELLED
 
@@ -1047,7 +1085,7 @@ async def test_calls_that_every_replica_refuses_eject_none_and_are_not_repeated(
             assert (backend.replicas.ejected, sum(server.calls for server in servers)) == (0, 12)
 
 
-async def test_closing_fails_the_calls_in_flight_and_cancels_nobody():
+async def test_closing_fails_the_calls_in_flight_and_cancels_no_caller():
     async with serving("oip") as (backend, server):
         server.behaviour.delay_seconds = 30
         calls = [asyncio.ensure_future(backend.infer([ROW], LOAD_SECONDS)) for _ in range(5)]

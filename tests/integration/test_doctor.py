@@ -97,5 +97,5 @@ async def test_a_server_that_hangs_holds_the_doctor_up_for_its_deadline_and_no_l
     assert found["what"].startswith(f"served by 1 of its {hanging + 1} model servers")
     for server in servers[1:]:
         assert re.search(
-            rf"{server.endpoint}: it took the connection and did not answer within 2 s \(\d+\.\d s\)", found["what"]
+            rf"{server.endpoint}: it accepted the connection and did not answer within 2 s \(\d+\.\d s\)", found["what"]
         )

@@ -182,7 +182,7 @@ async def slow_call_with(*, ratio: float = RATIO, most_calls: int = 128, **colum
         return client
 
 
-async def test_a_call_that_is_late_is_answered_by_the_other_replica_and_broken_off_at_the_first():
+async def test_a_call_that_is_late_is_answered_by_the_other_replica_and_cancelled_at_the_first():
     client = await slow_call_with()
 
     assert client.hedges["won"] >= 1
@@ -259,7 +259,7 @@ async def test_when_every_call_is_late_the_budget_bounds_the_hedges():
         assert client.sent <= HEDGE_BURST + 40 * RATIO
 
 
-async def test_whichever_call_is_slower_is_broken_off_at_once():
+async def test_the_slower_of_both_calls_is_cancelled_at_once():
     async with a_client(Behaviour(), Behaviour(), ratio=0.5) as (client, servers):
         await client.learn()
         client.hedges.clear()
@@ -437,7 +437,7 @@ def counted(metrics_port: int, outcome: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(start))
 
 
-async def test_a_model_server_that_is_stopped_under_load_fails_nobody_and_the_proxy_counts_its_hedges(
+async def test_a_model_server_that_is_stopped_under_load_fails_no_caller_and_the_proxy_counts_its_hedges(
     tmp_path, database_url
 ):
     with a_stack(tmp_path, database_url) as stack:

@@ -1,4 +1,4 @@
-"""The only model server of a version freezes: callers are told at once, and served as soon as it is back."""
+"""The only model server of a version freezes: callers are refused at once, and served as soon as it is back."""
 
 import asyncio
 import signal
@@ -65,11 +65,11 @@ async def test_a_frozen_only_model_server_is_not_waited_for_again_until_it_says_
         await backend.close()
 
     assert {type(refusal) for refusal in refusals} == {BackendUnavailable}
-    # Without the doubt each would have waited for its deadline.
+    # If the replica were not suspect each call would have waited for its deadline.
     assert told_seconds < PATIENT_SECONDS / 2
 
 
-async def test_an_ejected_model_server_that_is_back_takes_the_call_that_nobody_else_takes(tmp_path):
+async def test_an_ejected_model_server_that_is_back_takes_the_call_that_no_other_one_takes(tmp_path):
     with a_stack(tmp_path, "") as stack:
         ports = [stack.start_model("visits:1", name) for name in ("first", "second")]
         version = a_version(*(f"127.0.0.1:{port}" for port in ports))

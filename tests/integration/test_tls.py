@@ -216,14 +216,14 @@ async def test_a_model_server_is_called_over_tls_when_its_authority_and_name_are
 
 async def test_a_model_server_with_a_wrong_certificate_is_sent_nothing_and_the_error_says_why(authority, stranger):
     async with echo_server(authority.sign("localhost")) as (port, heard):
-        with pytest.raises(BackendUnavailable, match="not of an authority that we trust"):
+        with pytest.raises(BackendUnavailable, match="not signed by a trusted authority"):
             await call(f"localhost:{port}", True, {CA: str(stranger.ca)})
         with pytest.raises(BackendUnavailable, match="for another host name"):
             await call(f"127.0.0.1:{port}", True, {CA: str(authority.ca)})
         with pytest.raises(BackendUnavailable):
             await call(f"localhost:{port}", False, {})
     async with echo_server(None) as (port, more):
-        with pytest.raises(BackendUnavailable, match="did not speak TLS"):
+        with pytest.raises(BackendUnavailable, match="does not speak TLS"):
             await call(f"localhost:{port}", True, {CA: str(authority.ca)})
 
     assert heard == more == []

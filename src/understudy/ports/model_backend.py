@@ -8,11 +8,11 @@ from understudy.core.schema.tensors import Block, Row, Tensor
 
 
 class ServerSeen(NamedTuple):
-    """One model server of a version, as somebody found it who asked it by itself."""
+    """One model server of a version, as an examination found it."""
 
     endpoint: str
     seconds: float
-    """From the question to the answer over a connection that stood; of one that is not ready, until that was known."""
+    """Round trip of the probe over an open connection; of one that is not ready, until that was known."""
     problem: str = ""
     """Why it does not serve the version; empty: it says that it does."""
 

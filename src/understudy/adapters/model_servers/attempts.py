@@ -18,8 +18,8 @@ from understudy.ports.tracing import CURRENT, Span
 
 MAX_UNCANCELLED_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
-_NO_ADDRESS = "an endpoint of it has no address that may be connected to, and the proxy's log says which"
-"""What a caller is told; which addresses there are inside is not for callers."""
+_NO_ADDRESS = "one of its endpoints has no permitted address: see the proxy's log"
+"""What a caller is told: internal addresses are not for callers."""
 
 
 class ServerTraits(NamedTuple):

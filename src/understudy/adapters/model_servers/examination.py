@@ -47,14 +47,14 @@ async def _why_not_ready(replica: Replica, prober: Prober, timeout_seconds: floa
         return "its answer cannot be read"
     except grpc.aio.AioRpcError as error:
         if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the question ended with {error.code().name}: {said(error)}"
+            return f"the readiness probe ended with {error.code().name}: {said(error)}"
         return await _why_silent(replica, prober, timeout_seconds)
     return "" if is_ready else "it says that it does not serve the version"
 
 
 async def _why_silent(replica: Replica, prober: Prober, timeout_seconds: float) -> str:
     if replica.is_connected:
-        return f"it took the connection and did not answer within {timeout_seconds:g} s"
+        return f"it accepted the connection and did not answer within {timeout_seconds:g} s"
     details = ""
     try:
         # Without waiting for a connection: then gRPC tells why there is none, if it knows.

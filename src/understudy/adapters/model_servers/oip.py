@@ -83,7 +83,7 @@ class OipBackend(GrpcBackend):
         output = response.outputs[index]
         datatype = _DATATYPES.get(output.datatype)
         if datatype is None:
-            raise BadAnswer("the output's datatype is not understood")
+            raise BadAnswer("the output's datatype is not supported")
         shape = tuple(output.shape)
         # Raw first, and never HasField: MLServer puts an empty `contents` beside the raw bytes.
         if response.raw_output_contents:

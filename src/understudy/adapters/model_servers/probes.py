@@ -1,4 +1,4 @@
-"""Probes: whether a replica says that it serves the version, asked beside the traffic."""
+"""Readiness probes of replicas: ejected and suspect ones are probed beside the traffic (half-open)."""
 
 import asyncio
 from collections.abc import Callable, Iterable

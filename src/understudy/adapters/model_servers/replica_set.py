@@ -121,7 +121,7 @@ class ReplicaSet:
         if self._is_closed:
             raise closed()
         if len(self._attempts.abandoned) >= MAX_ABANDONED_CALLS:
-            raise BackendUnavailable("too many late calls still run at the model server")
+            raise BackendUnavailable("too many calls still run at the model server after their deadlines")
         self._prober.start_due()
         replica = choose_replica(self._replicas, self._draw())
         if replica is None:

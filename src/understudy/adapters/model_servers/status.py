@@ -88,9 +88,9 @@ def why_no_handshake(details: str) -> str:
     if "hostname verification" in lowered or "peer name" in lowered:
         return "its certificate is for another host name"
     if "certificate_verify_failed" in lowered or "certificate verify failed" in lowered:
-        return "its certificate is not of an authority that we trust: see backend.tls"
+        return "its certificate is not signed by a trusted authority: see backend.tls"
     if "wrong_version_number" in lowered or "handshake failed" in lowered:
-        return "it did not speak TLS as backend.tls asks"
+        return "it does not speak TLS, which backend.tls asks for"
     return ""
 
 

@@ -127,7 +127,7 @@ def _status_probe(spec: ModelSpec) -> Probe:
 def _tensor_of(tensor: TensorProto) -> Tensor:
     datatype = _DATATYPES.get(tensor.dtype)
     if datatype is None:
-        raise BadAnswer(f"the output's datatype (number {int(tensor.dtype)}) is not understood")
+        raise BadAnswer(f"the output's datatype (number {int(tensor.dtype)}) is not supported")
     shape = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
     if tensor.tensor_content and datatype is not Datatype.BYTES:
         return tensor_of_content(datatype, shape, tensor.tensor_content)

@@ -108,7 +108,7 @@ def judge_address(host: str, address: Address, rules: EndpointRules) -> str | No
         return forbidden
     is_listed = _is_in(address, rules.networks)
     if address.is_loopback and not is_listed and not _says_loopback(host):
-        return "is this machine, which the name does not say"
+        return "is loopback, though the name is not localhost"
     if rules.is_empty or is_listed or any(fnmatchcase(host, name) for name in rules.names):
         return None
     return "is not on the operator's list (UNDERSTUDY_ENDPOINT_ALLOW)"

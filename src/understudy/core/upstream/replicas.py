@@ -50,7 +50,7 @@ class CallResult(Enum):
     UNAVAILABLE = "unavailable"
     LATE = "late"
     OVERTAKEN = "overtaken"
-    """A hedge was answered first, and this call was broken off."""
+    """A hedge was answered first, and this call was cancelled."""
 
     @property
     def is_failure(self) -> bool:

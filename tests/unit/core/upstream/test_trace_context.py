@@ -1,4 +1,4 @@
-"""Where a caller says that its call belongs."""
+"""Which trace context a call has."""
 
 import pytest
 from hypothesis import given
