@@ -101,7 +101,7 @@ class Attempts:
             else:
                 self._health.record(replica, result)
             if result is CallResult.UNAVAILABLE:
-                replica.look_again()
+                replica.resolve_again()
             raise translated(error, result, rpc.budget_seconds) from error
         except asyncio.CancelledError:
             # gRPC raises this, too, when the channel is closed under a call that was not cancelled.

@@ -10,7 +10,6 @@ from understudy.adapters._proto.methods import (
     oip_method,
 )
 from understudy.adapters._proto.understudy_oip_pb2 import (
-    InferTensorContents,
     ModelInferRequest,
     ModelInferResponse,
     ModelReadyRequest,
@@ -52,12 +51,12 @@ class OipBackend(GrpcBackend):
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))
         outputs = [ModelInferRequest.InferRequestedOutputTensor(name=self._output)] if self._output else []
-        prefix = ModelInferRequest(
-            model_name=version.server_model_name, model_version=version.server_version or "", outputs=outputs
-        )
+        name, number = version.server_model_name, version.server_version or ""
+        prefix = ModelInferRequest(model_name=name, model_version=number, outputs=outputs)
+        question = ModelReadyRequest(name=name, version=number).SerializeToString()
         return ServerApi(
             oip_method(service_path, OIP_MODEL_INFER),
-            _ready_probe(version, service_path),
+            Probe(oip_method(service_path, OIP_MODEL_READY), question, _says_ready),
             prefix.SerializeToString(),
             LISTED_BYTES if self._typed else COPIED_BYTES,
             TORCHSERVE_TRAITS if is_torchserve else USUAL_TRAITS,
@@ -90,7 +89,7 @@ class OipBackend(GrpcBackend):
             if len(response.raw_output_contents) != len(response.outputs):
                 raise BadAnswer("raw_output_contents and outputs differ in number")
             return tensor_of_content(datatype, shape, response.raw_output_contents[index])
-        return _tensor_of(output.contents, datatype, shape)
+        return tensor_of_values(datatype, shape, getattr(output.contents, _CONTENT_FIELDS[datatype]))
 
 
 def _index_of(wanted: str | None, names: list[str]) -> int:
@@ -103,16 +102,5 @@ def _index_of(wanted: str | None, names: list[str]) -> int:
     return names.index(wanted)
 
 
-def _tensor_of(contents: InferTensorContents, datatype: Datatype, shape: tuple[int, ...]) -> Tensor:
-    return tensor_of_values(datatype, shape, getattr(contents, _CONTENT_FIELDS[datatype]))
-
-
-def _ready_probe(version: ModelVersion, service_path: str) -> Probe:
-    def says_ready(answer: bytes) -> bool:
-        try:
-            return ModelReadyResponse.FromString(answer).ready
-        except DecodeError as error:
-            raise ValueError(str(error)) from None
-
-    request = ModelReadyRequest(name=version.server_model_name, version=version.server_version or "")
-    return Probe(oip_method(service_path, OIP_MODEL_READY), request.SerializeToString(), says_ready)
+def _says_ready(answer: bytes) -> bool:
+    return ModelReadyResponse.FromString(answer).ready

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.status import closed, is_cancelled
@@ -24,7 +25,7 @@ class Probe(NamedTuple):
     method: str
     request: bytes
     says_ready: Callable[[bytes], bool]
-    """Raises ``ValueError`` when the answer cannot be read."""
+    """Raises ``ValueError`` or protobuf's ``DecodeError`` when the answer cannot be read."""
 
 
 class Prober:
@@ -88,7 +89,7 @@ class Prober:
                 return True
         except (grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
             pass
-        replica.look_again()
+        replica.resolve_again()
         return False
 
     async def ask(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
@@ -100,7 +101,10 @@ class Prober:
         answer = await call(
             self._probe.request, timeout=timeout_seconds, metadata=replica.metadata, wait_for_ready=wait_for_ready
         )
-        return self._probe.says_ready(answer)
+        try:
+            return self._probe.says_ready(answer)
+        except DecodeError as error:
+            raise ValueError(str(error)) from None
 
     async def _probe_ejected(self, replica: Replica) -> None:
         try:

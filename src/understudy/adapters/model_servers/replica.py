@@ -17,7 +17,7 @@ from understudy.errors import BackendUnavailable
 _log = structlog.get_logger(__name__)
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
-LOOK_AGAIN_SECONDS = 1.0
+RESOLVE_AGAIN_SECONDS = 1.0
 """Least time between two name resolutions of an endpoint that could not be reached."""
 MAX_BREAK_CHECKS = 10
 """Checks, a millisecond apart, of a connection under which a call broke. gRPC tells the call before it has closed the
@@ -37,7 +37,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # after some answers of 5 MB that were refused, 3 MB without it (measured). Answers of up to 3 MB come as fast.
     ("grpc.http2.bdp_probe", 0),
     # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
-    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished without a word.
+    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished silently.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # Model servers are inside: neither a proxy from the environment nor a TXT record decides how they are called.
@@ -65,9 +65,9 @@ class Replica(ReplicaState):
         "_calls",
         "_draining",
         "_failure",
-        "_looked_at",
-        "_looking",
         "_now",
+        "_resolved_at",
+        "_resolving",
         "_times",
         "_wire",
         "channel",
@@ -84,8 +84,8 @@ class Replica(ReplicaState):
         self._wire = wire
         self._now = now
         self._addresses: frozenset[Address] = frozenset()
-        self._looked_at = 0.0
-        self._looking: asyncio.Task[None] | None = None
+        self._resolved_at = 0.0
+        self._resolving: asyncio.Task[None] | None = None
         self._draining: set[asyncio.Task[None]] = set()
         self._failure: BackendUnavailable | None = None
         """Why the last name resolution failed."""
@@ -111,13 +111,13 @@ class Replica(ReplicaState):
         Raises:
             BackendUnavailable: It cannot be resolved, or may not be connected to.
         """
-        if self._failure is not None and not self._may_look_again():
+        if self._failure is not None and not self._may_resolve_again():
             raise self._failure
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(self._look())
-            self._looking.add_done_callback(_retrieve_exception)
+        if self._resolving is None:
+            self._resolving = asyncio.ensure_future(self._resolve())
+            self._resolving.add_done_callback(_retrieve_exception)
         # Shielded: a caller that goes away must not end the name resolution for the others.
-        await asyncio.shield(self._looking)
+        await asyncio.shield(self._resolving)
 
     async def let_break(self) -> None:
         """Return once the connection is down, or, when only a call was broken, a moment later."""
@@ -127,9 +127,9 @@ class Replica(ReplicaState):
                 return
             await asyncio.sleep(0.001)
 
-    def look_again(self) -> None:
+    def resolve_again(self) -> None:
         """Resolve the endpoint anew before the next call, because it may have moved; at most once a second."""
-        if self._may_look_again():
+        if self._may_resolve_again():
             self.is_open = False
 
     def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
@@ -147,17 +147,17 @@ class Replica(ReplicaState):
 
     async def close(self) -> None:
         """End the name resolution and the channel."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._resolving is not None:
+            self._resolving.cancel()
         for task in self._draining:
             task.cancel()
         if self.channel is not None:
             await self.channel.close()
 
-    def _may_look_again(self) -> bool:
-        return self._now() - self._looked_at >= LOOK_AGAIN_SECONDS
+    def _may_resolve_again(self) -> bool:
+        return self._now() - self._resolved_at >= RESOLVE_AGAIN_SECONDS
 
-    async def _look(self) -> None:
+    async def _resolve(self) -> None:
         try:
             target, addresses = await find_addresses(self.endpoint, self._wire.rules)
         except BackendUnavailable as problem:
@@ -166,12 +166,12 @@ class Replica(ReplicaState):
             raise
         else:
             self._failure = None
-            self._go_to(target, addresses)
+            self._connect(target, addresses)
         finally:
-            self._looked_at = self._now()
-            self._looking = None
+            self._resolved_at = self._now()
+            self._resolving = None
 
-    def _go_to(self, target: Target, addresses: Sequence[Address]) -> None:
+    def _connect(self, target: Target, addresses: Sequence[Address]) -> None:
         self.is_open = True
         # As a set: name servers rotate the order with every answer.
         if self._addresses == frozenset(addresses):

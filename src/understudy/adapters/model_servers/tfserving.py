@@ -58,13 +58,12 @@ class TfServingBackend(GrpcBackend):
     def _api(self, version: ModelVersion) -> ServerApi:
         spec = _model_spec(version)
         has_strings = any(tensor.datatype is Datatype.BYTES for tensor in self._inputs)
-        signature = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
-        prefix = PredictRequest(
-            model_spec=_with_signature(spec, signature), output_filter=[self._output] if self._output else []
-        )
+        question = GetModelStatusRequest(model_spec=spec).SerializeToString()
+        prefix = PredictRequest(model_spec=spec, output_filter=[self._output] if self._output else [])
+        prefix.model_spec.signature_name = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
         return ServerApi(
             TFSERVING_PREDICT,
-            _status_probe(spec),
+            Probe(TFSERVING_GET_MODEL_STATUS, question, _says_available),
             prefix.SerializeToString(),
             LISTED_BYTES if has_strings else COPIED_BYTES,
         )
@@ -107,21 +106,9 @@ def _model_spec(version: ModelVersion) -> ModelSpec:
     return spec
 
 
-def _with_signature(spec: ModelSpec, signature: str) -> ModelSpec:
-    copy = ModelSpec(signature_name=signature)
-    copy.MergeFrom(spec)
-    return copy
-
-
-def _status_probe(spec: ModelSpec) -> Probe:
-    def says_ready(answer: bytes) -> bool:
-        try:
-            statuses = GetModelStatusResponse.FromString(answer).model_version_status
-        except DecodeError as error:
-            raise ValueError(str(error)) from None
-        return any(status.state == ModelVersionStatus.AVAILABLE for status in statuses)
-
-    return Probe(TFSERVING_GET_MODEL_STATUS, GetModelStatusRequest(model_spec=spec).SerializeToString(), says_ready)
+def _says_available(answer: bytes) -> bool:
+    statuses = GetModelStatusResponse.FromString(answer).model_version_status
+    return any(status.state == ModelVersionStatus.AVAILABLE for status in statuses)
 
 
 def _tensor_of(tensor: TensorProto) -> Tensor:

@@ -133,10 +133,7 @@ def _flattened(value: Any, depth: int = 0) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _says_healthy(answer: bytes) -> bool:
-    try:
-        health = TorchServeHealthResponse.FromString(answer).health
-    except DecodeError as error:
-        raise ValueError(str(error)) from None
+    health = TorchServeHealthResponse.FromString(answer).health
     try:
         return bool(orjson.loads(health)["status"] == "Healthy")
     except (orjson.JSONDecodeError, KeyError, TypeError):
