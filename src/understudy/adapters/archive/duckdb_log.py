@@ -50,7 +50,7 @@ class LogQuery:
         try:
             statements = self._connection.extract_statements(statement)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise QueryRefused("one SELECT over predictionlog can be run, and nothing that writes or sets")
+                raise QueryRefused("only one SELECT over predictionlog can run, and no statement that writes or sets")
             reader = self._connection.sql(statements[0]).to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as problem:
             raise QueryRefused(str(problem)) from None

@@ -16,7 +16,7 @@ def open_outcome_file(path: Path) -> AbstractContextManager[TableFile]:
     """Open a file by the end of its name: ``.parquet`` (or ``.pq``), and everything else as CSV.
 
     Raises:
-        FileRefused: It cannot be opened, lacks a column, or needs a library that is not there.
+        FileRefused: It cannot be opened, lacks a column, or needs a library that is not installed.
     """
     return open_table(path, check_columns)
 

@@ -21,14 +21,14 @@ def open_parquet(path: Path, check: ColumnCheck) -> Iterator["_ParquetRows"]:
     """Open a Parquet file.
 
     Raises:
-        FileRefused: It cannot be read, is no Parquet, or ``check`` refuses its columns.
+        FileRefused: It cannot be read, is not Parquet, or ``check`` refuses its columns.
     """
     try:
         opened = parquet.ParquetFile(path)
     except OSError as problem:
         raise unreadable(path, problem) from None
     except ArrowException as problem:
-        raise FileRefused(f"{path} is no Parquet file: {problem}", "Write it again, or as CSV.") from None
+        raise FileRefused(f"{path} is not a Parquet file: {problem}", "Write it again, or as CSV.") from None
     with opened:
         check(path, opened.schema_arrow.names)
         yield _ParquetRows(path, opened)

@@ -39,7 +39,7 @@ def open_table(path: Path, check: ColumnCheck) -> AbstractContextManager[TableFi
     """Open a file by the end of its name: ``.parquet`` (or ``.pq``), and everything else as CSV.
 
     Raises:
-        FileRefused: It cannot be opened, ``check`` refuses its columns, or it needs a library that is not there.
+        FileRefused: It cannot be opened, ``check`` refuses its columns, or it needs a library that is not installed.
     """
     if path.suffix.lower() not in PARQUET:
         return open_csv(path, check)
@@ -78,7 +78,7 @@ class _CsvFile:
         try:
             self.columns = self._reader.fieldnames or ()
         except csv.Error as problem:
-            raise FileRefused(f"{path}: its first line is none of a CSV file: {problem}", _HEADER_HINT) from None
+            raise FileRefused(f"{path}: its first line is not a CSV header: {problem}", _HEADER_HINT) from None
         check(path, self.columns)
 
     @property
@@ -92,6 +92,6 @@ class _CsvFile:
             except StopIteration:
                 return
             except csv.Error as problem:
-                yield FileRow(self._reader.line_num + 1, {}, f"is no row of a CSV file: {problem}")
+                yield FileRow(self._reader.line_num + 1, {}, f"is not a CSV row: {problem}")
             else:
                 yield FileRow(self._reader.line_num, cells)

@@ -38,7 +38,7 @@ def open_training_file(path: Path) -> Iterator[TrainingFile]:
     """Open a file by the end of its name: ``.parquet`` (or ``.pq``), and everything else as CSV with a header.
 
     Raises:
-        FileRefused: It cannot be opened, has no columns or one twice, or needs a library that is not there.
+        FileRefused: It cannot be opened, has no columns or one twice, or needs a library that is not installed.
     """
     with open_table(path, _check_columns) as table:
         yield TrainingFile(table, is_csv=path.suffix.lower() not in PARQUET)

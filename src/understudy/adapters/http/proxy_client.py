@@ -114,12 +114,12 @@ def _understood(response: httpx2.Response, body: bytes) -> ProxyAnswer:
         document = None
     if not isinstance(document, dict):
         kind = response.headers.get("content-type", "no content type")
-        raise ProxyAway(f"what answers is no Understudy proxy: status {response.status_code}, {kind}")
+        raise ProxyAway(f"the server that answers is no Understudy proxy: status {response.status_code}, {kind}")
     if response.status_code == _OK:
         return ProxyAnswer(document, {name.lower(): value for name, value in response.headers.items()})
     problem = error_of(document)
     if problem is None:
-        raise ProxyAway(f"what answers is no proxy of this version: status {response.status_code}")
+        raise ProxyAway(f"the server that answers is no proxy of this version: status {response.status_code}")
     raise problem
 
 

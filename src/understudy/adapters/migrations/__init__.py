@@ -230,7 +230,7 @@ def _refuse_losses(connection: Connection, scripts: Sequence[Script]) -> None:
     found = find_losses(connection, _declared_losses(scripts))
     if found:
         below = scripts[-1].down_revision or "base"
-        raise DataWouldBeLost(f"the schema at {below} has no place for {', '.join(found)}")
+        raise DataWouldBeLost(f"the schema at {below} cannot hold {', '.join(found)}")
 
 
 @contextmanager

@@ -77,7 +77,7 @@ async def connect(
             )
         except FileNotFoundError:
             raise RegistryUnavailable(
-                "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) is not there"
+                "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) does not exist"
             ) from None
         except asyncpg.InsufficientPrivilegeError as problem:
             raise LoginNotAllowed(f"the login may not connect: {problem}") from problem
@@ -154,7 +154,7 @@ async def translated(
 ) -> AsyncIterator[None]:
     """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
 
-    A table or column that is not there is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``;
+    A missing table or column is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``;
     everything else is ``RegistryUnavailable``.
     """
     try:

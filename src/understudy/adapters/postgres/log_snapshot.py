@@ -66,7 +66,7 @@ class PostgresLogSnapshot:
         """See :class:`understudy.ports.log_archive.LogSnapshot`."""
         days = [datetime.fromtimestamp(moment, UTC).date() for moment in wanted[:2]]
         models = None if wanted.models is None else list(wanted.models)
-        async with translated("what is archived cannot be read"):
+        async with translated("the list of archived files cannot be read"):
             rewritten = await self._connection.fetch(_BEING_REWRITTEN, wanted.since, wanted.until)
             found = await self._connection.fetch(_FILES, *days, models)
         if rewritten:

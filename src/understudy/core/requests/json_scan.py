@@ -61,7 +61,7 @@ def find_problem(body: bytes, max_depth: int) -> Problem | None:
     known = np.searchsorted(brackets, end)  # so that no level deeper than permitted is scanned
     repeated = _repeated_key(body, structure, brackets[:known], depth[:known])
     if repeated is not None and repeated < end:
-        return Problem(repeated, "the key stands twice in one object")
+        return Problem(repeated, "the key is repeated in one object")
     return min(found, default=None)
 
 

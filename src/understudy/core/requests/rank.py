@@ -193,7 +193,7 @@ def _check_ids(ids: list[Any], pointer: str, violations: list[Violation]) -> Non
             problem = f"expected a string of 1 to {MAX_TREATMENT_ID} characters"
             violations.append(Violation(pointer.format(index), problem))
         elif one in seen:
-            violations.append(Violation(pointer.format(index), "stands twice"))
+            violations.append(Violation(pointer.format(index), "repeats the id of another treatment"))
         else:
             seen.add(one)
 

@@ -21,9 +21,9 @@ def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes
         try:
             return tensor_of_values(datatype, shape, split_bytes_elements(content))
         except ValueError:
-            raise BadAnswer("an output's strings end after its content does") from None
+            raise BadAnswer("an output's strings are longer than its content") from None
     if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
-        raise BadAnswer(f"an output has {len(content)} bytes, its shape {list(shape)} says otherwise")
+        raise BadAnswer(f"an output has {len(content)} bytes, which does not match its shape {list(shape)}")
     return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
 
 
@@ -34,7 +34,7 @@ def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collect
         BadAnswer: If their number is not that of the shape, or one does not fit the datatype.
     """
     if len(values) != _size(shape):
-        raise BadAnswer(f"an output has {len(values)} values, its shape {list(shape)} says otherwise")
+        raise BadAnswer(f"an output has {len(values)} values, which does not match its shape {list(shape)}")
     try:
         return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)))
     except (OverflowError, ValueError, TypeError):

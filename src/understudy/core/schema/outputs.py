@@ -104,7 +104,7 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
         raise BadAnswer(f"the output's shape is {list(shape)}, the schema says {list(schema.shape)}")
     size = prod(shape)
     if size == 0 or tensor.values.size != size * rows:
-        raise BadAnswer(f"the output holds {tensor.values.size} values, its shape {list(tensor.shape)} says otherwise")
+        raise BadAnswer(f"the output holds {tensor.values.size} values, not those of its shape {list(tensor.shape)}")
     if schema.score_index is not None and schema.score_index >= size:
         raise BadAnswer(f"score_index {schema.score_index} is outside the output's {size} values")
     if schema.labels and len(schema.labels) != size:

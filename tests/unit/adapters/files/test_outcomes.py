@@ -162,7 +162,7 @@ def test_cells_that_no_value_can_be_made_of_are_refused(tmp_path, cells):
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):
-    with pytest.raises(FileRefused, match="no Parquet file"):
+    with pytest.raises(FileRefused, match="not a Parquet file"):
         rows_of(written(tmp_path / "o.parquet", HEADER))
 
 

@@ -53,7 +53,7 @@ def test_a_row_of_another_width_is_none(tmp_path):
     [
         ("", "t.csv is empty"),
         ("a,b,a\n1,2,3\n", "t.csv has the column 'a' twice"),
-        ("x" * 140_000, "t.csv: its first line is none of a CSV file"),
+        ("x" * 140_000, "t.csv: its first line is not a CSV header"),
     ],
 )
 def test_a_file_without_usable_columns_is_refused(tmp_path, text, says):
@@ -64,7 +64,7 @@ def test_a_file_without_usable_columns_is_refused(tmp_path, text, says):
 def test_a_file_that_is_not_there_or_no_parquet_is_refused(tmp_path):
     with pytest.raises(FileRefused, match="cannot be read: No such file"):
         rows_of(tmp_path / "nowhere.csv", "a")
-    with pytest.raises(FileRefused, match="is no Parquet file"):
+    with pytest.raises(FileRefused, match="is not a Parquet file"):
         rows_of(a_csv(tmp_path / "t.parquet", "a,b\n"), "a")
 
 

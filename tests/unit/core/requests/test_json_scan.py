@@ -59,7 +59,7 @@ def first_problem(body: bytes) -> Problem | None:
             keys = open_keys[-1] if after == b":" else None
             if keys is not None:
                 if (key := orjson.loads(token)) in keys:
-                    return Problem(position, "the key stands twice in one object")
+                    return Problem(position, "the key is repeated in one object")
                 keys.add(key)
         elif re.fullmatch(rb"-?\d+", token) and not -(2**63) <= int(token) < 2**64:
             return Problem(position, "an integer has more than 64 bits")
