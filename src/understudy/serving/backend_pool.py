@@ -1,4 +1,4 @@
-"""The open backends: one caller for each version that a policy names, or that somebody forced."""
+"""The open backends: one batching caller for each version that a policy names or a call forced."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from understudy.serving.batching import BatchingCaller
 _log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
-"""How long a caller that no policy needs stays open for the rows it still has."""
+"""How long a version that left all policies keeps its backend open for the rows under way (connection draining)."""
 
 
 class BackendPool:
-    """Callers by version, made at the first call and closed once a snapshot no longer has the version.
+    """Batching callers by version, made at the first call and closed once a snapshot no longer has the version.
 
     The key is the compiled version itself: a row that changed (its endpoints, say) is another version here, and a
     request that still holds the older snapshot uses the older caller while it needs it.
@@ -26,7 +26,7 @@ class BackendPool:
         self._make = make
         self._open: dict[ModelVersion, BatchingCaller] = {}
         self._unusable: set[ModelVersion] = set()
-        """Versions of which it was logged that no backend can be made."""
+        """Versions for which ``backend.not_made`` was logged."""
         self._is_closed = False
         self._closing: dict[asyncio.Task[None], BatchingCaller] = {}
 
@@ -51,7 +51,7 @@ class BackendPool:
         return tuple(self._open.values())
 
     def in_flight(self) -> dict[int, int]:
-        """Return what is under way by version id, those included that no policy needs any more."""
+        """Return what is under way by version id, versions that drain included."""
         found: dict[int, int] = {}
         for caller in (*self._open.values(), *self._closing.values()):
             if caller.rows_under_way:
@@ -79,7 +79,7 @@ class BackendPool:
             return self._make(version)
         except ServingError:
             raise
-        except Exception as problem:  # whatever a settings column makes an adapter raise: it must cost a fallback only
+        except Exception as problem:  # any error of an adapter over a settings column: it must cost a fallback only
             if version not in self._unusable:
                 self._unusable.add(version)
                 _log.exception("backend.not_made", model=version.model_name, version=version.version)

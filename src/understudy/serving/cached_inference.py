@@ -1,4 +1,4 @@
-"""What a version answers to an assembled input: from a cache, or from its model servers."""
+"""A version's predictions for assembled inputs: from a cache, or from its model servers."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SHARED_HIT_TTL_SECONDS = 5
 
 
 class CacheResult(StrEnum):
-    """What the cache had to do with an answer."""
+    """Whether an answer came from a cache."""
 
     HIT = "hit"
     MISS = "miss"
@@ -30,7 +30,7 @@ class CacheResult(StrEnum):
 
 
 class CachedInference:
-    """Answers by version and input.
+    """Predictions by version and input; two cache levels, and one call for concurrent misses (single flight).
 
     Args:
         backends: The open backends.

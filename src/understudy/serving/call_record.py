@@ -42,7 +42,7 @@ class CallRecorder:
         self._unix = unix
 
     def count(self, call: Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
-        """Count the call under who answered, and a challenger that failed under itself, each with its own time."""
+        """Count the call under its answering version, and a failed challenger under itself, each with its own time."""
         if failed is None:
             self._count_served(served, role, seconds, _outcome_word(served.error))
             return
@@ -111,7 +111,7 @@ class CallRecorder:
 
 
 def describe_call(span: Span, call: Call, role: Role, served: Served) -> None:
-    """Set a span's attributes from the registry and the policy: who answered and why; nothing that a caller sent."""
+    """Set a span's attributes: which version answered, and why; nothing that a caller sent."""
     span.tell(
         {
             "understudy.model": call.policy.model_name,

@@ -1,7 +1,7 @@
-"""From the spool into ``PredictionLog``: every row once.
+"""Ships rows from the write-ahead spool into ``PredictionLog``, exactly once.
 
-The order is: insert, commit together with the offset, then forget. Whatever dies between two of these steps, the offset
-in the database tells the next shipper where to go on; two shippers of one spool are kept apart by the same offset. The
+The order is: insert, commit together with the offset, then forget. When a process dies between two of these steps, the
+offset in the database is where the next shipper goes on; the same offset keeps two shippers of one spool apart. The
 windows that the monitor judges by are sums over the same rows and go with them in the same transaction.
 """
 
@@ -42,9 +42,9 @@ class LogShipper:
             row.
         batch_rows: Most rows of one transaction.
         interval_seconds: Pause after what waited was shipped: rows gather meanwhile, and leave together.
-        orphan_seconds: Pause between two looks for spools of dead workers.
-        sign_seconds: How often the own spool's place is read again although it is known: whoever reads it has the
-            spool, and the places of those that nobody has are forgotten.
+        orphan_seconds: Pause between two searches for spools of dead workers.
+        sign_seconds: How often the own spool's place is read again although it is known: reading it keeps it, and
+            places of spools that no worker reads are deleted.
         now: The wall clock, in seconds since the epoch.
     """
 
@@ -185,7 +185,7 @@ class LogShipper:
         try:
             outcome, why = await self._store.write(batch, staged.windows)
         except BaseException:
-            # Nobody knows what was committed: what comes next is added under another name and overwrites nothing.
+            # It is not known what was committed: what comes next is added under another name and overwrites nothing.
             self._windows = self._make_windows()
             raise
         if outcome is WriteOutcome.WRITTEN:

@@ -88,7 +88,7 @@ class Predictor:
         """Answer one call; whatever goes wrong once a route is known is in the outcome, with its receipt.
 
         Args:
-            model_name: Whose policy decides.
+            model_name: Its policy decides.
             request: The parsed body: it knows what to ask of a version. All else is the same for both kinds.
             timeout_seconds: The caller's own limit; the version's limit holds if it is shorter.
             forced_version: The label of a version that answers instead of the route's; the handler checks the
@@ -122,7 +122,7 @@ class Predictor:
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
     ) -> Call:
-        """Decide who answers, and until when; raises as :meth:`predict`."""
+        """Choose the route and the deadline; raises as :meth:`predict`."""
         started = self._clocks.monotonic()
         policy = policy_of(self._snapshot(), model_name)
         route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))

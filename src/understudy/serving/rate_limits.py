@@ -1,4 +1,4 @@
-"""Who has used how much of what they may: one pair of token buckets for each tenant, or key without a tenant."""
+"""Rate limits of callers: one pair of token buckets for each tenant, or key without a tenant."""
 
 from collections import OrderedDict
 from math import ceil, inf
@@ -16,16 +16,16 @@ from understudy.core.routing.rate_limits import (
 from understudy.errors import QuotaExceeded
 
 MAX_CALLERS = 10_000
-"""Callers whose use is remembered; whoever was quiet longest is forgotten first, and then has a full bucket again."""
+"""Callers whose buckets are kept; the one that was quiet longest is forgotten first, and then has a full one again."""
 
 
 class RateLimiter:
     """Charges calls to their callers.
 
     Args:
-        usual: What a key has that says nothing of its own.
+        usual: The allowance of a key that has none of its own.
         workers: Processes of this proxy: each hands out its part of every rate.
-        max_callers: Callers that are remembered.
+        max_callers: Callers whose buckets are kept.
     """
 
     def __init__(self, usual: Allowance, *, workers: int = 1, max_callers: int = MAX_CALLERS) -> None:
@@ -35,32 +35,32 @@ class RateLimiter:
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
 
     def charge(self, key: ApiKey | None, content_length: int | None, now: float) -> None:
-        """Let a call pass that its caller has anything left for.
+        """Charge a call to its caller, or refuse it while the caller's bucket is empty.
 
         Args:
-            key: The caller's key, which is good; ``None`` for somebody without one.
+            key: The caller's valid key; ``None`` for a caller without one.
             content_length: Bytes of the body, when they are known.
             now: The monotonic clock, in seconds.
 
         Raises:
-            QuotaExceeded: Saying when to come again.
+            QuotaExceeded: Its ``retry-after`` says when to call again.
         """
         allowance = self._allowance_of(key)
         if allowance is None:
             return
-        who = _who(key)
+        caller = _caller_of(key)
         wait = max(
-            self._take(("calls", who), 1.0, allowance.calls_per_second, now),
-            self._take(("bytes", who), call_bytes(content_length), allowance.bytes_per_second, now),
+            self._take(("calls", caller), 1.0, allowance.calls_per_second, now),
+            self._take(("bytes", caller), call_bytes(content_length), allowance.bytes_per_second, now),
         )
         if wait > 0:
-            raise _refused(who, wait)
+            raise _refused(caller, wait)
 
     def charge_members(self, key: ApiKey | None, more: int, now: float) -> None:
         """Charge the members of a batch beside its first one, which :meth:`charge` charged with the body.
 
-        A batch is let through once it is in, and the next calls wait for what it took too much; but of several that
-        were let in together those that come after the debt are refused, or each would have the whole burst.
+        A batch that was admitted goes through, and the next calls wait until its debt is paid; of several that were
+        admitted together those after the debt are refused, or each would have the whole burst.
 
         Args:
             key: As of :meth:`charge`.
@@ -68,17 +68,17 @@ class RateLimiter:
             now: The monotonic clock, in seconds.
 
         Raises:
-            QuotaExceeded: Saying when to come again.
+            QuotaExceeded: Its ``retry-after`` says when to call again.
         """
         allowance = self._allowance_of(key)
         if allowance is None or not more:
             return
-        who = _who(key)
-        wait = self._take(("calls", who), more, allowance.calls_per_second, now, needed=0.0)
+        caller = _caller_of(key)
+        wait = self._take(("calls", caller), more, allowance.calls_per_second, now, needed=0.0)
         if wait > 0:
-            raise _refused(who, wait)
-        # Owed whatever is left: the debt may be that of this batch's own body.
-        self._take(("bytes", who), more * ROW_BYTES, allowance.bytes_per_second, now, needed=-inf)
+            raise _refused(caller, wait)
+        # Charged whatever is left: the debt may be that of this batch's own body.
+        self._take(("bytes", caller), more * ROW_BYTES, allowance.bytes_per_second, now, needed=-inf)
 
     def __len__(self) -> int:
         """Return how many buckets there are."""
@@ -104,10 +104,10 @@ class RateLimiter:
         return wait
 
 
-def _who(key: ApiKey | None) -> str:
-    """Return whose the use is."""
+def _caller_of(key: ApiKey | None) -> str:
+    """Return the name that a caller's use is charged to."""
     return ANONYMOUS if key is None else f"tenant {key.tenant}" if key.tenant else f"key {key.id}"
 
 
-def _refused(who: str, wait: float) -> QuotaExceeded:
-    return QuotaExceeded(f"{who} has used up what it may", retry_after_seconds=max(1, ceil(wait)))
+def _refused(caller: str, wait: float) -> QuotaExceeded:
+    return QuotaExceeded(f"{caller} has used up its rate limit", retry_after_seconds=max(1, ceil(wait)))

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ShadowPool:
-    """At most ``limit`` shadow calls in flight; what does not fit is dropped and counted by ``on_drop``."""
+    """At most ``limit`` shadow calls in flight; further ones are dropped and counted by ``on_drop`` (a bulkhead)."""
 
     def __init__(self, limit: int, on_drop: Callable[[str], None]) -> None:
         self._limit = limit

@@ -21,8 +21,8 @@ class SingleFlight(Generic[Value]):
     async def run(self, key: str, call: Callable[[], Awaitable[Value]]) -> tuple[Value, bool]:
         """Return the value of ``call``, and whether it was made here rather than by a caller before.
 
-        A failed call is not shared: whoever waited makes its own, since a deadline or a cancelled caller is the first
-        caller's bad luck and not the others'. An overload is everybody's, and nobody waits for it twice.
+        A failed call is not shared: each request that waited makes its own, since a deadline or a cancellation is that
+        of the first caller only. An overload is shared: no request waits for it twice.
         """
         flight = self._flights.get(key)
         if flight is not None:
@@ -37,7 +37,7 @@ class SingleFlight(Generic[Value]):
         except BaseException as problem:
             self._end(key, flight)
             flight.set_exception(problem if isinstance(problem, Overloaded) else _Failed())
-            flight.exception()  # nobody may be waiting; that is no error
+            flight.exception()  # marks it as retrieved: it is no error when no request waits
             raise
         self._end(key, flight)
         flight.set_result(value)

@@ -112,8 +112,8 @@ async def test_settings_that_no_backend_can_be_made_of_are_unavailable_and_logge
             with pytest.raises(BackendUnavailable):
                 backends.of(each)
 
-    told = [(line["event"], line["version"], line["log_level"]) for line in logged]
-    assert told == [("backend.not_made", number, "error") for number in ("1", "2", "1")]
+    found = [(line["event"], line["version"], line["log_level"]) for line in logged]
+    assert found == [("backend.not_made", number, "error") for number in ("1", "2", "1")]
     assert len(backends) == 0
     await backends.close()
 

@@ -262,11 +262,11 @@ async def test_a_block_without_time_left_is_not_sent():
 async def test_rows_that_wait_have_failed_when_closing_is_over():
     backend = MemoryBackend(echo, delay_seconds=0.05)
     caller = a_caller(backend, concurrency=1)
-    told: list[object] = []
+    answered: list[object] = []
     for number in range(12):
-        caller.submit(row_of(float(number)), time.monotonic() + 5, told.append)
+        caller.submit(row_of(float(number)), time.monotonic() + 5, answered.append)
     await asyncio.sleep(0.01)
 
     await caller.close()
 
-    assert len(told) == 12
+    assert len(answered) == 12

@@ -30,7 +30,7 @@ SNAPSHOT = PolicySnapshot({name: a_policy(model_name=name, champion=a_version("1
 class Servers:
     """Model servers of which only ``alive`` say that they serve; counts how often each is asked.
 
-    Others say that they do not, or when they are silent nothing until nobody waits any more. A call is answered by all.
+    Others say that they do not or, when they are silent, say nothing until the probe times out. All answer calls.
     """
 
     def __init__(

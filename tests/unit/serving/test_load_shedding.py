@@ -405,7 +405,7 @@ def test_rows_leave_in_the_order_in_which_they_came_and_once_and_those_of_caller
 
 
 class Stage:
-    """A predictor whose version ``busy`` has one call, which somebody else has taken."""
+    """A predictor whose version ``busy`` has one call, which another row has taken."""
 
     def __init__(self, policy: ServingPolicy, busy: str) -> None:
         self.rows = KeptRows()

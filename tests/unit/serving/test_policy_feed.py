@@ -33,7 +33,7 @@ class DeafSource(MemoryPolicySource):
 
 
 class FailsOnce(MemoryPolicySource):
-    """A source with a defect: the second load goes wrong in a way that nobody expects."""
+    """A source with a defect: the second load fails with an error that the feed does not expect."""
 
     loads = 0
 
@@ -256,7 +256,7 @@ async def test_a_report_that_fails_says_nothing_about_the_policies(tmp_path):
 
         async def report(self, *_: object) -> None:
             self.asked += 1
-            raise RegistryUnavailable("somebody holds the table")
+            raise RegistryUnavailable("another session holds the table")
 
     source = Unreportable({"models": {"visits": policy_rows()}, "keys": []})
     async with a_feed(source, tmp_path) as feed:
@@ -443,7 +443,7 @@ async def test_after_a_start_the_first_subscription_asks_what_changed_and_a_late
 
 
 class SlowReports(MemoryPolicySource):
-    """A source whose reports arrive when they are let through, even if nobody waits for them any more."""
+    """A source whose reports arrive when they are let through, even if the proxy has stopped waiting."""
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
         super().__init__(document)
@@ -458,7 +458,7 @@ class SlowReports(MemoryPolicySource):
 
 
 class HungSignOffs(MemoryPolicySource):
-    """A source at which nobody can sign off: it does not answer."""
+    """A source that does not answer a proxy that signs off."""
 
     asked = 0
 

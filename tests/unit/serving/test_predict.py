@@ -80,7 +80,7 @@ class Stored:
 class Stage:
     """A predictor with in-memory parts around it, and a backend for each version."""
 
-    goes_express = False
+    by_callback = False
     """Whether calls are made by callback, where they can be."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Stage:
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.express = CallbackPredictor(self.predictor, inference, log, now)
+        self.callback_predictor = CallbackPredictor(self.predictor, inference, log, now)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
@@ -138,10 +138,10 @@ class Stage:
     async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
         category = options.pop("category", None)
         request = PredictRequest(entity_id, INPUTS if inputs is None else inputs, category)
-        if self.goes_express and "forced_version" not in options:
-            told: asyncio.Future[Outcome | Exception] = asyncio.get_running_loop().create_future()
-            self.express.predict("visits", request, options.get("timeout_seconds"), told.set_result)
-            outcome = await told
+        if self.by_callback and "forced_version" not in options:
+            answered: asyncio.Future[Outcome | Exception] = asyncio.get_running_loop().create_future()
+            self.callback_predictor.predict("visits", request, options.get("timeout_seconds"), answered.set_result)
+            outcome = await answered
             assert isinstance(outcome, Outcome)
             return outcome
         return await self.predictor.predict("visits", request, **options)
@@ -153,7 +153,7 @@ class Stage:
 
 @pytest.fixture(autouse=True, params=["by tasks", "by callbacks"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stage, "goes_express", request.param == "by callbacks")
+    monkeypatch.setattr(Stage, "by_callback", request.param == "by callbacks")
 
 
 def entity_in(low: int, high: int) -> str:
@@ -236,9 +236,9 @@ async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that
     kept = len(stage.memory_cache)
     stage.backends["1"].function = lists(MAX_CACHED_BYTES // 5)
 
-    told = await asyncio.gather(*(stage.ask(inputs={"age": 1, "income": 1}) for _ in range(2)))
+    answered = await asyncio.gather(*(stage.ask(inputs={"age": 1, "income": 1}) for _ in range(2)))
 
-    for outcome in told:
+    for outcome in answered:
         assert outcome.served.cache is CacheResult.TOO_LARGE
         lines = receipt_lines(outcome, name_version=True)
         assert b"cache-status: understudy; fwd=miss; detail=too-large\r\n" in lines
@@ -840,15 +840,17 @@ class Defective(KeptRows):
 async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_same_call():
     stage = Stage(a_policy(champion=a_version("1", deterministic=False)), spool=Defective())
     stage.backends["1"].delay_seconds = 0.01
-    told: dict[str, Outcome | Exception] = {}
+    answered: dict[str, Outcome | Exception] = {}
     entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
 
     for entity in entities:
-        stage.express.predict("visits", PredictRequest(entity, INPUTS), None, partial(told.__setitem__, entity))
+        stage.callback_predictor.predict(
+            "visits", PredictRequest(entity, INPUTS), None, partial(answered.__setitem__, entity)
+        )
     async with asyncio.timeout(5):
-        while len(told) < len(entities):  # noqa: ASYNC110 - it has no event
+        while len(answered) < len(entities):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)
 
     assert [len(call) for call in stage.backends["1"].calls] == [6]
-    assert {entity for entity, found in told.items() if isinstance(found, ValueError)} == {"unlucky"}
-    assert [score_of(found) for found in told.values() if isinstance(found, Outcome)] == [43.0] * 5
+    assert {entity for entity, found in answered.items() if isinstance(found, ValueError)} == {"unlucky"}
+    assert [score_of(found) for found in answered.values() if isinstance(found, Outcome)] == [43.0] * 5

@@ -24,8 +24,8 @@ def every_problem() -> list[UnderstudyError]:
         Overloaded("7 rows wait for visits 1"),
         Overloaded("8 rows wait for visits 1"),
         Overloaded("8 rows wait for visits 1", hint="Come again tomorrow."),
-        QuotaExceeded("the tenant has used up what it may", retry_after_seconds=3),
-        QuotaExceeded("the tenant has used up what it may", retry_after_seconds=4),
+        QuotaExceeded("the tenant has used up its rate limit", retry_after_seconds=3),
+        QuotaExceeded("the tenant has used up its rate limit", retry_after_seconds=4),
     ]
 
 
