@@ -84,7 +84,15 @@ class UnderstudyError(Exception):
 class RequestError(UnderstudyError):
     """The caller's request cannot be served as it is."""
 
-    violations: tuple[Violation, ...] = ()
+    def __init__(self, detail: str = "", violations: tuple[Violation, ...] = (), *, hint: str | None = None) -> None:
+        super().__init__(detail, hint=hint)
+        self.violations = violations
+
+    @classmethod
+    def naming(cls, *violations: Violation) -> Self:
+        """Return the error with every place that is wrong."""
+        count = len(violations)
+        return cls(f"{count} problem{'s' if count > 1 else ''}", violations)
 
 
 class MalformedBody(RequestError):
@@ -97,10 +105,6 @@ class InputInvalid(RequestError):
     code = "E101"
     title = "The inputs do not match the model version"
     hint = "Correct each place that errors[] names; GET /v1/models/{model} has an example request that works."
-
-    def __init__(self, detail: str, violations: tuple[Violation, ...] = ()) -> None:
-        super().__init__(detail)
-        self.violations = violations
 
 
 class EntityIdInvalid(InputInvalid):
@@ -125,10 +129,6 @@ class BatchInvalid(RequestError):
     code = "E105"
     title = "The batch cannot be read"
     hint = 'Send {"entities": [...]} with 1 to 256 predict requests.'
-
-    def __init__(self, detail: str = "", violations: tuple[Violation, ...] = (), *, hint: str | None = None) -> None:
-        super().__init__(detail, hint=hint)
-        self.violations = violations
 
 
 class QueryInvalid(InputInvalid):

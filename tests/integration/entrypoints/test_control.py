@@ -336,7 +336,7 @@ async def test_a_rollback_that_no_live_proxy_can_confirm_says_so_and_names_the_s
     (silent,) = confirmed["silent"]["first"]
     assert silent["instance"].endswith(f":{os.getpid()}")
     assert silent["seconds"] >= 120
-    assert told["in_flight"] is None, "nobody can say how many calls are under way"
+    assert told["in_flight"] is None, "no live proxy reports calls under way"
 
 
 async def test_rollbacks_do_not_wait_for_the_proxies_that_another_one_waits_for(proxy, registry, database_url):
@@ -477,21 +477,21 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
 
     for path in MOVES:
         method = "PATCH" if path.endswith("/policy") else "POST"
-        for name, headers in {"nobody": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
+        for name, headers in {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
             request = proxy.build_request(
                 method, path.format(model="visits", rollout_id=1, version="2"), headers=headers
             )
-            if name == "nobody":
+            if name == "anonymous":
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
     assert len(MOVES) == 8
-    assert told == {"nobody": {403}, "eye": {403}, "shop": {403}}
+    assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
 
-async def test_where_keys_are_needed_nobody_reads_without_one(registry, tmp_path, database_url):
+async def test_where_keys_are_needed_no_caller_reads_without_one(registry, tmp_path, database_url):
     async with a_proxy(tmp_path, database_url, auth=True) as proxy:
         request = proxy.build_request("GET", "/v1/audit")
         del request.headers["authorization"]

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 from understudy.core.drift.report import Drift, Reading
+from understudy.entrypoints.documents.json_text import moment_of
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 
@@ -13,8 +13,8 @@ def drift_document(view: DriftView) -> dict[str, Any]:
     """Return the report; times are moments in UTC."""
     return {
         "model": view.model_name,
-        "since": _moment(view.until - view.judged_seconds),
-        "until": _moment(view.until),
+        "since": moment_of(view.until - view.judged_seconds),
+        "until": moment_of(view.until),
         "verdict": view.verdict.value,
         "sentence": view.sentence,
         "shared": list(view.shared),
@@ -28,7 +28,7 @@ def _version(view: VersionView) -> dict[str, Any]:
         "version": view.version,
         "role": None if view.role is None else view.role.value,
         "active": view.is_active,
-        "summed_until": _moment(view.summed_until),
+        "summed_until": moment_of(view.summed_until),
         "verdict": view.verdict.value,
         "policy": "seed"
         if view.rule.is_reference
@@ -44,7 +44,7 @@ def _subject(view: SubjectView) -> Mapping[str, Any]:
         "state": drift.state.value,
         "words": drift.words,
         "rows": drift.rows,
-        "since": _moment(drift.since_seconds),
+        "since": moment_of(drift.since_seconds),
         "baseline": drift.baseline,
         "now": drift.now,
         "direction": drift.direction,
@@ -61,10 +61,6 @@ def _reading(reading: Reading) -> dict[str, Any]:
 
 def _history(drift: Drift) -> list[dict[str, Any]]:
     return [
-        {"at": _moment(at), "distance": distance}
+        {"at": moment_of(at), "distance": distance}
         for at, distance in zip(drift.history_seconds, drift.history, strict=True)
     ]
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,7 +1,6 @@
 """Reports on experiments and replays as JSON."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import orjson
@@ -9,6 +8,7 @@ import orjson
 from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport
 from understudy.core.experiments.shadow_comparison import ScoreComparison
+from understudy.entrypoints.documents.json_text import moment_of
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.experiments.shadow_report import ShadowFinding
@@ -43,7 +43,7 @@ def ab_document(report: AbReport, model_name: str, metric: str, label: Label) ->
         else {
             "id": test.record.id,
             "declared_by": test.record.created_by,
-            "started_at": datetime.fromtimestamp(test.record.started_at, UTC),
+            "started_at": moment_of(test.record.started_at),
             "is_open": test.is_open,
             "plan": test.plan.to_json(),
             "looks": document_of(test.looks),
@@ -68,8 +68,8 @@ def replay_document(found: ReplayFinding) -> dict[str, Any]:
         "replay": {
             "model": question.wanted.model_name,
             "version": question.version.version,
-            "since": datetime.fromtimestamp(question.wanted.since, UTC),
-            "until": datetime.fromtimestamp(question.wanted.until, UTC),
+            "since": moment_of(question.wanted.since),
+            "until": moment_of(question.wanted.until),
             "answered_by": {labels[version_id]: calls for version_id, calls in found.answered_by.items()},
             "input_sample_percent": question.sample_percent,
             **figures,
@@ -104,7 +104,7 @@ def _scores_document(scores: ScoreComparison) -> dict[str, Any]:
 def _example_document(call: ReplayedCall, labels: Mapping[int, str]) -> dict[str, Any]:
     return {
         "prediction_id": call.prediction_id,
-        "predicted_at": datetime.fromtimestamp(call.predicted_at, UTC),
+        "predicted_at": moment_of(call.predicted_at),
         "entity_id": call.entity_id,
         "answered_by": labels[call.version_id],
         "then": _answer_document(call.then),
@@ -121,5 +121,5 @@ def _answer_document(answer: Answer | None) -> dict[str, Any] | None:
 
 def _member_of(name: str, member: Any) -> Any:
     if name in _MOMENTS and isinstance(member, float):
-        return datetime.fromtimestamp(member, UTC)
+        return moment_of(member)
     return document_of(member)

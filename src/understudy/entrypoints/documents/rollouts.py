@@ -1,11 +1,11 @@
 """Rollouts as JSON."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
+from understudy.entrypoints.documents.json_text import moment_of
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.replay import Damage, Replay
@@ -18,11 +18,11 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
     state = record.state
     return {
         **state_to_json(state),
-        "started_at": _moment(state.started_at),
-        "limit_from": _moment(state.limit_from),
-        "step_starts": [_moment(start) for start in state.step_starts],
-        "promoted_at": _moment(state.promoted_at),
-        "split_from": _moment(state.split_from or None),
+        "started_at": moment_of(state.started_at),
+        "limit_from": moment_of(state.limit_from),
+        "step_starts": [moment_of(start) for start in state.step_starts],
+        "promoted_at": moment_of(state.promoted_at),
+        "split_from": moment_of(state.split_from or None),
         "plan": plan_to_json(state.plan),
         "weight_percent": state.weight_percent,
         "revision": record.revision,
@@ -30,8 +30,8 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
         "slow_us": record.slow_us,
         "started_by": record.started_by,
         "reason_for_it": record.reason,
-        "finished_at": _moment(record.finished_at),
-        "announced_at": _moment(record.announced_at),
+        "finished_at": moment_of(record.finished_at),
+        "announced_at": moment_of(record.announced_at),
     }
 
 
@@ -67,7 +67,7 @@ def liveness_document(view: RolloutView) -> dict[str, Any]:
 def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -> dict[str, Any]:
     hidden = ("inputs", "thresholds", "damage")
     shown = {name: value for name, value in event._asdict().items() if name not in hidden}
-    shown["at"] = _moment(event.at)
+    shown["at"] = moment_of(event.at)
     damage = replay.problem if isinstance(replay, Damage) else event.damage
     if damage:
         shown["damage"] = damage
@@ -110,7 +110,3 @@ def command_document(result: CommandResult) -> dict[str, Any]:
         "changed": result.changed,
         "event": result.event,
     }
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

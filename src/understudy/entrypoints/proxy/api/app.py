@@ -216,8 +216,8 @@ def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/v1/models/{model}/assignment", **READ["get_assignment"])
     async def get_assignment(model: Name, entity_id: str = "", category: str | None = None) -> Response:
         if not 0 < len(entity_id) <= MAX_ENTITY_ID:
-            violation = Violation("/entity_id", f"expected 1 to {MAX_ENTITY_ID} characters in the query")
-            raise EntityIdInvalid("1 problem", (violation,))
+            detail = f"expected 1 to {MAX_ENTITY_ID} characters in the query"
+            raise EntityIdInvalid.naming(Violation("/entity_id", detail))
         return _json(assignment(policy_of(proxy.snapshot(), model), entity_id, category)._asdict())
 
     @api.get("/problems/{code}", **READ["get_problem"])
@@ -277,8 +277,8 @@ def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: RequestValidationError) -> Response:
-        found = tuple(Violation("/" + "/".join(map(str, e["loc"])), str(e["msg"])) for e in problem.errors())
-        return answer(request, QueryInvalid(f"{len(found)} problem(s)", found))
+        found = (Violation("/" + "/".join(map(str, e["loc"])), str(e["msg"])) for e in problem.errors())
+        return answer(request, QueryInvalid.naming(*found))
 
     @api.exception_handler(Exception)
     async def failed(request: Request, _problem: Exception) -> Response:

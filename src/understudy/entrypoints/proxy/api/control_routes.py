@@ -177,4 +177,4 @@ def _judged_seconds(since: str | None) -> float:
 
 
 def _unusable(name: str, detail: str) -> QueryInvalid:
-    return QueryInvalid("1 problem", (Violation(f"/query/{name}", detail),))
+    return QueryInvalid.naming(Violation(f"/query/{name}", detail))

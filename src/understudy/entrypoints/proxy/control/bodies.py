@@ -60,11 +60,9 @@ class Body(BaseModel):
             found = problem.errors(include_url=False, include_context=False, include_input=False)
         # A misspelt field explains one that is missing, so that it comes first.
         found.sort(key=lambda error: error["type"] != "extra_forbidden")
-        violations = tuple(
-            cls._violation(error["type"], error["loc"], error["msg"]) for error in found[:MAX_VIOLATIONS]
+        raise BodyInvalid.naming(
+            *(cls._violation(error["type"], error["loc"], error["msg"]) for error in found[:MAX_VIOLATIONS])
         )
-        count = len(violations)
-        raise BodyInvalid(f"{count} problem{'s' if count > 1 else ''}", violations)
 
     @classmethod
     def _violation(cls, kind: str, place: tuple[int | str, ...], message: str) -> Violation:

@@ -496,7 +496,7 @@ async def test_what_a_server_wants_done_is_done_once_when_the_parts_are_open(sta
 
     assert len(done) == 1
     assert done[0] > 1  # the policies are being followed already
-    assert gc.get_threshold() == thresholds  # and nobody settled the memory of this process
+    assert gc.get_threshold() == thresholds  # and the GC of this process is as it was
 
 
 async def test_work_beside_the_event_loop_has_two_threads_however_much_there_is(start):
