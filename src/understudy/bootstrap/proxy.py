@@ -55,7 +55,7 @@ class Parts:
     """What a proxy process has open."""
 
     predictor: Predictor
-    express: CallbackPredictor
+    callback_predictor: CallbackPredictor
     feed: PolicyFeed
     backends: BackendPool
     champions: ChampionWatch
@@ -148,10 +148,10 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         champions = ChampionWatch(backends, time.monotonic)
-        express = CallbackPredictor(predictor, inference, log, time.monotonic)
+        callback_predictor = CallbackPredictor(predictor, inference, log, time.monotonic)
         parts = Parts(
             predictor,
-            express,
+            callback_predictor,
             feed,
             backends,
             champions,

@@ -83,7 +83,7 @@ class Proxy:
         ):
             handler = PredictHandler(
                 parts.predictor,
-                parts.express,
+                parts.callback_predictor,
                 snapshot=self.snapshot,
                 telemetry=parts.telemetry,
                 needs_key=settings.needs_key,

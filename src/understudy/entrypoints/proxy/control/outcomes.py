@@ -26,7 +26,7 @@ async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: BodyPars
         BatchInvalid: Names every unusable place of the body; nothing was stored.
         RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
-    document = await bodies.read(parse, await call.read_body())
+    document = await bodies.parse(parse, await call.read_body())
     try:
         added = await add_outcomes(store, document)
     except RegistryError as problem:

@@ -1,4 +1,4 @@
-"""The span of a call that comes in: named by its route, in its caller's trace, ended with its answer."""
+"""Server span of an incoming call: named by its route, in its caller's trace, ended with its answer."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ _TRACED = re.compile(rb"/v1/models/[^/]+(/versions/[^/]+)?/(predict|predict:batc
 
 
 def route_of(raw_path: bytes) -> str | None:
-    """Return the route of a path that calls are traced on, without any name that a caller chose; else ``None``."""
+    """Return the route of a path whose calls are traced, else ``None``. It has no names from callers (cardinality)."""
     head, slash, action = raw_path.rpartition(b"/")
     found = _TRACED.fullmatch(head + slash + unquote_to_bytes(action))
     if found is None:
@@ -23,7 +23,7 @@ def route_of(raw_path: bytes) -> str | None:
 
 def begin_span(tracer: Tracer, route: str, headers: RawHeaders) -> Span:
     """Begin the span of a POST to a route."""
-    return tracer.receive(f"POST {route}", read_trace_context(headers), _known_of(route))
+    return tracer.receive(f"POST {route}", read_trace_context(headers), _attributes_of(route))
 
 
 def end_span(span: Span, status: int) -> None:
@@ -34,6 +34,6 @@ def end_span(span: Span, status: int) -> None:
 
 
 @lru_cache(maxsize=8)
-def _known_of(route: str) -> Attributes:
-    """Return what is known of a call before it is answered; there are five routes."""
+def _attributes_of(route: str) -> Attributes:
+    """Return the attributes that a call has before it is answered; there are five routes."""
     return {"http.request.method": "POST", "http.route": route}

@@ -1,4 +1,4 @@
-"""The request headers that Understudy honours, and the receipt it sends back in headers."""
+"""Request headers that the proxy reads, and the receipt that it sends back in headers."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ from understudy.serving.call import Outcome
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
-NAMES_ITSELF = frozenset({b"traceparent", b"x-request-id"})
-"""Headers by which a caller names one request."""
-_HONOURED = frozenset(
+NAMES_REQUEST = frozenset({b"traceparent", b"x-request-id"})
+"""Headers that are a request's own, so that no other request has the same."""
+_OPTIONS = frozenset(
     {
         b"authorization",
         b"content-encoding",
@@ -37,30 +37,30 @@ _CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResu
 
 
 class Identity(NamedTuple):
-    """What a request is called, and the headers that say so in its answer, whatever that is."""
+    """A request's id, and the headers that carry it in the answer, whatever that is."""
 
     request_id: str
     headers: list[tuple[bytes, bytes]]
 
 
 class RequestOptions(NamedTuple):
-    """What a request's headers ask for."""
+    """What the headers of a request ask for."""
 
     authorization: str | None = None
     timeout_seconds: float | None = None
     content_length: int | None = None
-    """Bytes of the body as the caller says them; the server refuses one that is no number."""
+    """Bytes of the body as the caller says; the HTTP parser refuses what is no number."""
 
 
 def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = None) -> Identity:
-    """Return the caller's own request id where it is usable, else a new one, and a span of the caller's trace.
+    """Return the caller's request id if it is usable, else a new one, and a span of the caller's trace.
 
     Args:
         raw: The request's headers.
         new_id: Makes an id of 32 hex digits.
-        span: The call's own, when it is traced: the answer names that one, in whosever trace it is.
+        span: The call's own span, if it is traced: the answer names that one, in the caller's trace or a new one.
     """
-    found = {name: value for name, value in raw if name in NAMES_ITSELF}
+    found = {name: value for name, value in raw if name in NAMES_REQUEST}
     request_id = found.get(b"x-request-id")
     if request_id is None or not _REQUEST_ID.fullmatch(request_id):
         request_id = new_id().encode()
@@ -76,12 +76,12 @@ def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = Non
 
 
 def read_headers(raw: RawHeaders) -> RequestOptions:
-    """Return what the headers ask for; the shortest of several deadlines holds.
+    """Return what the headers ask for; of several deadlines the shortest holds.
 
     Raises:
         HeaderInvalid: A deadline that is no number above 0, or a compressed body.
     """
-    found = {name: value for name, value in raw if name in _HONOURED}
+    found = {name: value for name, value in raw if name in _OPTIONS}
     if not found:
         return RequestOptions()
     if found.get(b"content-encoding", b"identity").lower() != b"identity":
@@ -119,9 +119,9 @@ def _milliseconds(name: bytes, value: bytes) -> float:
 
 
 def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
-    """Return who answered and how, for answers and for errors after a route was known, as lines of an answer's head.
+    """Return the receipt (version, role, timings) of an answer, or of an error after the routing, as header lines.
 
-    A version's label is percent-encoded where it holds more than a header may.
+    A version's label is percent-encoded where it has characters that a header may not.
     """
     served, seconds = outcome.served, outcome.seconds
     version = served.version
@@ -142,12 +142,12 @@ def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
 
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return headers as lines of an answer's head."""
+    """Return headers as the lines of a response's head."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def headers_of(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the headers that :func:`lines_of` made lines of."""
+    """Return the headers of such lines: the inverse of :func:`lines_of`."""
     found = []
     for line in lines.splitlines():
         name, _, value = line.partition(b": ")
@@ -159,7 +159,7 @@ def headers_of(lines: bytes) -> list[tuple[bytes, bytes]]:
 def _constant_lines(
     generation: int, label: str | None, role: Role, cache: CacheResult, ttl_seconds: int | None
 ) -> bytes:
-    """Return what is the same for many answers; without ``label`` no version is named, without a TTL no cache."""
+    """Return the lines that many answers share; without ``label`` none has a version, without a TTL none a cache."""
     headers = [(b"x-policy-generation", b"%d" % generation)]
     if label is not None:
         headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
@@ -170,7 +170,7 @@ def _constant_lines(
 
 
 def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:
-    """Return the field of RFC 9211."""
+    """Return the value of ``cache-status`` (RFC 9211)."""
     if cache is CacheResult.HIT:
         return b"understudy; hit"
     if cache is CacheResult.MISS:

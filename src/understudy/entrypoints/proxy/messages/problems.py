@@ -64,7 +64,7 @@ def status_of(error: UnderstudyError) -> int:
 
 
 def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
-    """Return the problem document. ``error`` beside ``title`` makes it a valid Open Inference Protocol error too."""
+    """Return the problem document. Its ``error`` makes it a valid Open Inference Protocol error too."""
     problem = _problem(type(error), error.detail, error.next_step, path[:MAX_PATH_SHOWN])
     if isinstance(error, RequestError) and error.violations:
         problem["errors"] = [
@@ -74,7 +74,7 @@ def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
 
 
 def problem_body(error: UnderstudyError, path: str) -> bytes:
-    """Return the problem as JSON; a path that is no clean text is shown as far as it is."""
+    """Return the problem as JSON; characters of the path that are not UTF-8 are replaced."""
     if isinstance(error, RequestError) and error.violations:
         return orjson.dumps(problem_of(error, _clean(path)))
     return _body(error.code, error.detail, error.next_step, path[:MAX_PATH_SHOWN])
@@ -86,7 +86,7 @@ def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
 
 
 def problem_lines(error: UnderstudyError) -> bytes:
-    """Return :func:`problem_headers` as lines of an answer's head."""
+    """Return :func:`problem_headers` as header lines."""
     return _lines(error.code, error.retry_after_seconds)
 
 
@@ -97,7 +97,7 @@ def _headers(kind: type[UnderstudyError], retry_after_seconds: int | None) -> li
     if issubclass(kind, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
     if issubclass(kind, errors.RequestTimedOut):
-        headers.append((b"connection", b"close"))  # what still comes would be read as the next request
+        headers.append((b"connection", b"close"))  # the rest of the body would be parsed as the next request
     return headers
 
 
@@ -121,7 +121,7 @@ def _problem(kind: type[UnderstudyError], detail: str, next_step: str, path: str
 
 @lru_cache(maxsize=256)
 def _body(code: str, detail: str, next_step: str, path: str) -> bytes:
-    """Return the same bytes for the same words: in a crowd hundreds are refused with the same ones."""
+    """Return the cached body of a problem: under overload hundreds of calls are refused with the same one."""
     return orjson.dumps(_problem(_KINDS[code], detail, next_step, _clean(path)))
 
 

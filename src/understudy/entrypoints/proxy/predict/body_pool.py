@@ -1,4 +1,4 @@
-"""Long bodies are read beside the event loop, few at a time, and nobody waits long for a turn."""
+"""Body parser pool: a bulkhead that parses long bodies in threads, few at a time and with a bounded wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,46 +8,46 @@ from understudy.errors import Overloaded
 
 T = TypeVar("T")
 
-TURNS = 2
-"""Bodies that are read at once; there are as many threads."""
+MAX_PARSING = 2
+"""Bodies that are parsed at once; there are as many threads."""
 WAIT_SECONDS = 1.0
-"""Longest wait for a turn. A body of 1 MiB that is hostile takes a tenth of a second."""
+"""Longest wait for a thread. A hostile body of 1 MiB takes a tenth of a second."""
 
 
 class BodyParserPool:
-    """Takes turns at reading.
+    """Parses bodies in threads.
 
     Args:
-        turns: Bodies that are read at once.
-        wait_seconds: Longest wait for a turn.
+        max_parsing: Bodies that are parsed at once.
+        wait_seconds: Longest wait for a thread.
     """
 
-    def __init__(self, turns: int = TURNS, wait_seconds: float = WAIT_SECONDS) -> None:
-        self._turns = asyncio.Semaphore(turns)
+    def __init__(self, max_parsing: int = MAX_PARSING, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._free = asyncio.Semaphore(max_parsing)
         self._wait_seconds = wait_seconds
 
-    async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
+    async def parse(self, parse: Callable[[bytes], T], body: bytes) -> T:
         """Return what ``parse`` makes of a body, in a thread; raises what it raises.
 
         Raises:
-            Overloaded: There was no turn in time.
+            Overloaded: No thread was free in time (load shedding).
         """
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await self._turns.acquire()
+                await self._free.acquire()
         except TimeoutError:
-            raise Overloaded("too many long bodies wait to be read") from None
-        reading = asyncio.ensure_future(asyncio.to_thread(parse, body))
-        # The turn is over when the thread is done, not when a caller who waits for it goes away.
-        reading.add_done_callback(self._end_turn)
+            raise Overloaded("too many long bodies wait to be parsed") from None
+        parsing = asyncio.ensure_future(asyncio.to_thread(parse, body))
+        # The place is free when the thread is done, not when the caller disconnects.
+        parsing.add_done_callback(self._release)
         try:
-            return await asyncio.shield(reading)
+            return await asyncio.shield(parsing)
         finally:
-            # An error knows this frame, and the reading knows the error: a circle that would keep the body, and all
-            # that was made of it, until somebody looks for such circles.
-            del reading
+            # An error references this frame, and the future references the error: a cycle that would keep the body, and
+            # all that was made of it, until the garbage collector runs.
+            del parsing
 
-    def _end_turn(self, reading: "asyncio.Future[T]") -> None:
-        self._turns.release()
-        if not reading.cancelled():
-            reading.exception()  # seen, also when its caller has gone
+    def _release(self, parsing: "asyncio.Future[T]") -> None:
+        self._free.release()
+        if not parsing.cancelled():
+            parsing.exception()  # retrieved, also when its caller has disconnected

@@ -1,7 +1,7 @@
-"""The express lane: a plain predict call goes from its connection to the door without ASGI in between.
+"""Fast path: a plain predict call goes from its connection to the handler without ASGI in between.
 
-It answers what the predict lane would, byte for byte but for ids and times; a test compares the two. Whatever is
-unusual about a request it declines, and the request then takes the ordinary way.
+It answers what the predict route would, byte for byte but for ids and times; a test compares the two. It declines a
+request that is unusual in any way, and the connection then hands that to ASGI.
 """
 
 import re
@@ -24,19 +24,19 @@ from understudy.serving.call import Outcome
 _log = structlog.get_logger(__name__)
 
 FAST_PATH = "understudy.fast_path"
-"""Where the server's state has the lane, once the lifespan has begun."""
+"""Key of the :class:`FastPath` in the server's state, once the lifespan has begun."""
 _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
-"""Only names that are the same however a path is read."""
+"""Only model names that need no percent-decoding."""
 _MAX_TARGET = 512
-"""Bytes of a target that is remembered: its length is the caller's choice."""
+"""Bytes of a target that is cached: its length is the caller's choice."""
 _JSON_LINE = lines_of([JSON])
 
 
 class ResponseWriter(Protocol):
-    """Where an answer is written, now or later, once."""
+    """Writes one answer, now or later."""
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Write an answer, its headers as lines; its length is not among them."""
+        """Write an answer, its headers as lines, without ``content-length``."""
         ...
 
 
@@ -44,16 +44,16 @@ class FastPath:
     """Takes whole requests, and answers by callback.
 
     Args:
-        door: The predict door.
+        handler: The handler of predict calls.
         new_id: Makes an id of 32 hex digits.
-        body_limit_bytes: A longer body is refused, on the ordinary way.
+        body_limit_bytes: A longer body is declined here, and refused through ASGI.
     """
 
-    def __init__(self, door: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int) -> None:
-        self.door = door
+    def __init__(self, handler: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int) -> None:
+        self.handler = handler
         self._new_id = new_id
-        self._longest_bytes = min(INLINE_BYTES, body_limit_bytes)
-        self._known = HeadCache()
+        self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
+        self._heads = HeadCache()
 
     def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter, read: bytes = b"") -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
@@ -63,50 +63,50 @@ class FastPath:
             headers: Lower-case names and values.
             body: All of it.
             writer: Takes the answer.
-            read: All bytes of the request, where the parser took one read for it alone: its head is remembered then.
+            read: All bytes of the request, if it came alone in one read: its head is cached then.
         """
         model_name = model_of(target)
-        if model_name is None or len(body) > self._longest_bytes:
+        if model_name is None or len(body) > self._max_body_bytes:
             return False
-        span = begin_span(self.door.tracer, PREDICT_ROUTE, headers) if self.door.tracer is not None else None
+        span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
         path, identity = target.decode(), identify(headers, self._new_id, span)
-        call = _Call(self.door, path, identity.request_id, lines_of(identity.headers), writer, span=span)
-        self.door.in_flight += 1
+        call = _Call(self.handler, path, identity.request_id, lines_of(identity.headers), writer, span=span)
+        self.handler.in_flight += 1
         try:
-            asked = read_headers(headers)
+            options = read_headers(headers)
         except HeaderInvalid as problem:
-            call.tell(problem)
+            call.on_result(problem)
             return True
         if read:
-            self._known.learn(read, CachedHead(path, model_name, asked, len(body)), headers)
-        call.predict(asked, model_name, body)
+            self._heads.learn(read, CachedHead(path, model_name, options, len(body)), headers)
+        call.predict(options, model_name, body)
         return True
 
     def find_cached(self, read: bytes) -> tuple[CachedHead, bytes] | None:
-        """Return the head and the body of bytes that are one request whose head was met before."""
-        return self._known.find(read)
+        """Return head and body, if these bytes are one request whose head is cached."""
+        return self._heads.find(read)
 
     def answer_cached(self, head: CachedHead, body: bytes, writer: ResponseWriter) -> None:
         """Answer what :meth:`find_cached` found."""
         request_id = self._new_id()
         lines = b"x-request-id: %b\r\n" % request_id.encode()
         span = None
-        if self.door.tracer is not None:
-            span = begin_span(self.door.tracer, PREDICT_ROUTE, ())  # what names a trace is in no known head
+        if self.handler.tracer is not None:
+            span = begin_span(self.handler.tracer, PREDICT_ROUTE, ())  # a cached head has no trace context
             lines = lines_of(identify((), lambda: request_id, span).headers)
-        call = _Call(self.door, head.path, request_id, lines, writer, span=span)
-        self.door.in_flight += 1
-        call.predict(head.asked, head.model_name, body)
+        call = _Call(self.handler, head.path, request_id, lines, writer, span=span)
+        self.handler.in_flight += 1
+        call.predict(head.options, head.model_name, body)
 
 
 class _Call:
-    """An express call under way: how its answer is worded, and where it goes."""
+    """A call on the fast path: makes its answer, and gives that to its writer."""
 
-    __slots__ = ("_door", "_identity_lines", "_path", "_request_id", "_span", "_writer")
+    __slots__ = ("_handler", "_identity_lines", "_path", "_request_id", "_span", "_writer")
 
     def __init__(
         self,
-        door: PredictHandler,
+        handler: PredictHandler,
         path: str,
         request_id: str,
         identity_lines: bytes,
@@ -114,57 +114,57 @@ class _Call:
         *,
         span: Span | None,
     ) -> None:
-        self._door = door
+        self._handler = handler
         self._path = path
         self._request_id = request_id
         self._identity_lines = identity_lines
         self._writer = writer
         self._span = span
 
-    def predict(self, asked: RequestOptions, model_name: str, body: bytes) -> None:
-        """Give the call to the door."""
+    def predict(self, options: RequestOptions, model_name: str, body: bytes) -> None:
+        """Give the call to the handler."""
         if self._span is None:
-            self._door.predict_by_callback(asked, model_name, body, self.tell)
+            self._handler.predict_by_callback(options, model_name, body, self.on_result)
         else:
             with within(self._span):
-                self._door.predict_by_callback(asked, model_name, body, self.tell)
+                self._handler.predict_by_callback(options, model_name, body, self.on_result)
 
-    def tell(self, found: Outcome | Exception) -> None:
-        """Answer with what became of the call, or for a defect."""
-        self._door.in_flight -= 1
+    def on_result(self, found: Outcome | Exception) -> None:
+        """Answer with the call's outcome; a defect is answered E500."""
+        self._handler.in_flight -= 1
         try:
             answer = self._answer_to(found)
-        except Exception as defect:  # noqa: BLE001 - the last resort, as at the edge of the ordinary way
+        except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
             answer = self._answer_to(defect)
         self._writer.answer(*answer)
         if self._span is not None:
             end_span(self._span, answer[0])
 
     def _answer_to(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
-        """Return status, lines of the head and body, as the door's own replies have them."""
+        """Return status, header lines and body, as the handler's own replies have them."""
         if self._span is None:
-            return self._worded(found)
-        with within(self._span):  # it may be told in another call's turn
-            return self._worded(found)
+            return self._make_answer(found)
+        with within(self._span):  # the result may come in another call's turn of the event loop
+            return self._make_answer(found)
 
-    def _worded(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
-        door = self._door
+    def _make_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
+        handler = self._handler
         if type(found) is Outcome:
             error = found.served.error
-            lines = door.receipt_lines(found) + self._identity_lines
+            lines = handler.receipt_lines(found) + self._identity_lines
             if error is None:
                 return 200, _JSON_LINE + lines, answer_body(found)
             return status_of(error), problem_lines(error) + lines, problem_body(error, self._path)
         if isinstance(found, UnderstudyError):
-            reply = door.refuse(found, self._path)
+            reply = handler.refuse(found, self._path)
         else:
             _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
-            reply = door.refuse(InternalFault(), self._path)
+            reply = handler.refuse(InternalFault(), self._path)
         return reply.status, lines_of(reply.headers) + self._identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:
-    """Return the model that a target asks to predict; ``None`` for any other target."""
+    """Return the model of a predict call's target; ``None`` for any other target."""
     return _model_of(target) if len(target) <= _MAX_TARGET else None
 
 

@@ -1,7 +1,7 @@
-"""The predict door: raw headers and body in, status, headers and body out.
+"""Handler of predict calls: raw headers and body in, status, headers and body out.
 
-It knows HTTP's words but no web framework, so that every way in (the ASGI lane, FastAPI's documented routes) answers
-the same.
+It knows HTTP but no web framework, so that the fast path, the predict route and FastAPI's documented routes answer the
+same.
 """
 
 import asyncio
@@ -31,34 +31,34 @@ from understudy.serving.predict import Predictor
 from understudy.serving.rate_limits import RateLimiter
 
 INLINE_BYTES = 32_768
-"""A longer body that is doubtful is parsed in a thread: a hostile one may take half a second, and other callers must
-not wait for it."""
+"""A longer body that is suspect is parsed in a thread: a hostile one may take half a second, and would block the event
+loop for all other callers (head-of-line blocking)."""
 CLEAN_INLINE_BYTES = 262_144
-"""A clean body is parsed here up to this, in a millisecond or two: orjson would hold the interpreter's lock in a thread
-too, and the way there and back is dearer (measured: 0.2 ms)."""
+"""A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
+thread too, and handing the body over costs more (measured: 0.2 ms)."""
 Parse = Callable[..., PredictRequest | RankRequest]
-"""Reads a body; a second argument replaces what reads its JSON."""
+"""Parses a body; a second argument replaces its JSON parser."""
 
 
 class PredictHandler:
     """Answers predict calls over HTTP.
 
     Args:
-        predictor: The request's story.
-        express: The same story by callback.
-        snapshot: Where the keys are.
-        telemetry: Counts what was refused before a route was known.
-        needs_key: Whether callers must show a key.
+        predictor: Serves a call in a coroutine.
+        by_callback: Serves a call of the fast path.
+        snapshot: Returns the policy snapshot, which has the keys.
+        telemetry: Counts calls that are refused before their route is known.
+        needs_key: Whether callers must send a key.
         now: The clock of deadlines, in seconds.
-        rate_limiter: What each key may use; by default only what keys say themselves.
-        version_headers: Whether the headers name version and role.
-        tracer: Makes the spans of calls; whoever takes a request in begins its span. ``None``: nothing is traced.
+        rate_limiter: Each key's limits; by default only those of the keys themselves.
+        version_headers: Whether a reply's headers name version and role.
+        tracer: Makes the spans of calls; the transport begins a request's span. ``None``: nothing is traced.
     """
 
     def __init__(
         self,
         predictor: Predictor,
-        express: CallbackPredictor,
+        by_callback: CallbackPredictor,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
@@ -69,7 +69,7 @@ class PredictHandler:
         tracer: Tracer | None = None,
     ) -> None:
         self._predictor = predictor
-        self._express = express
+        self._by_callback = by_callback
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._needs_key = needs_key
@@ -89,18 +89,18 @@ class PredictHandler:
     ) -> Reply:
         """Answer ``POST /v1/models/{model}/predict``, or ``…/versions/{version}/predict`` with a forced version.
 
-        Whether a caller may force a version is asked at the gate.
+        The authorization middleware decides whether a caller may force a version.
         """
         arrived = self._now()
         self.in_flight += 1
         try:
-            asked = read_headers(call.headers)
+            options = read_headers(call.headers)
             if forced_version is None:
-                self.admit(asked, Scope.PREDICT, model_name)
+                self.admit(options, Scope.PREDICT, model_name)
             body = await call.read_body()
             request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
             outcome = await self._predictor.predict(
-                model_name, request, timeout_seconds=self._left(asked, arrived), forced_version=forced_version
+                model_name, request, timeout_seconds=self._left(options, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
@@ -108,22 +108,22 @@ class PredictHandler:
             self.in_flight -= 1
         return self.reply(outcome, call.path)
 
-    def predict_by_callback(self, asked: RequestOptions, model_name: str, body: bytes, on_result: OnResult) -> None:
+    def predict_by_callback(self, options: RequestOptions, model_name: str, body: bytes, on_result: OnResult) -> None:
         """Do what :meth:`predict` does with a request that came as a whole, and call ``on_result`` with the outcome.
 
         Raises nothing; ``on_result`` is called once, also with what :meth:`predict` would refuse.
         """
         arrived = self._now()
         try:
-            self.admit(asked, Scope.PREDICT, model_name)
-            self._express.predict(
-                model_name, self._express.read(model_name, body), self._left(asked, arrived), on_result
+            self.admit(options, Scope.PREDICT, model_name)
+            self._by_callback.predict(
+                model_name, self._by_callback.read(model_name, body), self._left(options, arrived), on_result
             )
         except Exception as problem:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
             on_result(problem)
 
     def reply(self, outcome: Outcome, path: str) -> Reply:
-        """Answer with what became of a call whose route was known."""
+        """Answer a call that had a route."""
         error = outcome.served.error
         if error is None:
             return Reply(200, [JSON, *headers_of(self.receipt_lines(outcome))], answer_body(outcome))
@@ -131,7 +131,7 @@ class PredictHandler:
         return Reply(status_of(error), headers, problem_body(error, path))
 
     def receipt_lines(self, outcome: Outcome) -> bytes:
-        """Return the lines of an answer's head that are its receipt."""
+        """Return a reply's header lines that are its receipt."""
         return receipt_lines(outcome, name_version=self._version_headers)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
@@ -143,11 +143,11 @@ class PredictHandler:
         arrived = self._now()
         self.in_flight += 1
         try:
-            asked = read_headers(call.headers)
-            self.admit(asked, Scope.PREDICT, model_name)
-            members = await self.body_pool.read(parse_batch, await call.read_body())
-            self._charge_members(asked, len(members) - 1)
-            left = self._left(asked, arrived)
+            options = read_headers(call.headers)
+            self.admit(options, Scope.PREDICT, model_name)
+            members = await self.body_pool.parse(parse_batch, await call.read_body())
+            self._charge_members(options, len(members) - 1)
+            left = self._left(options, arrived)
             answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
@@ -162,25 +162,25 @@ class PredictHandler:
         return Reply(200, [JSON], content)
 
     def admit(
-        self, asked: RequestOptions, needed: Scope, model_name: str | None = None, *, charges: bool = True
+        self, options: RequestOptions, needed: Scope, model_name: str | None = None, *, charges: bool = True
     ) -> None:
-        """Let a caller pass and charge the call to its key, unless it ``charges`` nothing because it comes here again.
+        """Admit a caller and charge the call to its key, unless it ``charges`` nothing because it was charged before.
 
         Raises:
-            QuotaExceeded: The key has used what it may.
+            QuotaExceeded: The key is at its rate limit.
             UnderstudyError: As :func:`understudy.core.routing.access.admit`.
         """
         snapshot = self._snapshot()
-        admit(snapshot, asked.authorization, needed, model_name, needs_key=self._needs_key)
+        admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
-            self._rate_limiter.charge(key_of(snapshot, asked.authorization), asked.content_length, self._now())
+            self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
 
-    def _charge_members(self, asked: RequestOptions, more: int) -> None:
-        """Charge what a batch has beside its first member, which was charged when it was let in."""
-        self._rate_limiter.charge_members(key_of(self._snapshot(), asked.authorization), more, self._now())
+    def _charge_members(self, options: RequestOptions, more: int) -> None:
+        """Charge a batch's members but the first, which was charged when the batch was admitted."""
+        self._rate_limiter.charge_members(key_of(self._snapshot(), options.authorization), more, self._now())
 
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
-        """Answer with a problem for which there is no receipt."""
+        """Answer with a problem before there is a route, so without a receipt."""
         self._telemetry.count("http_requests_refused_total", problem.code)
         status, span = status_of(problem), CURRENT.get()
         if span is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -193,15 +193,19 @@ class PredictHandler:
         if len(body) <= CLEAN_INLINE_BYTES:
             with suppress(Suspect):
                 return parse(body, parse_clean)
-        return await self.body_pool.read(parse, body)
+        return await self.body_pool.parse(parse, body)
 
-    def _left(self, asked: RequestOptions, arrived: float) -> float | None:
-        """Return what is left of the caller's own limit, which began when the request arrived."""
-        if asked.timeout_seconds is None:
+    def _left(self, options: RequestOptions, arrived: float) -> float | None:
+        """Return what is left of the caller's own deadline, in seconds; its clock started when the request arrived.
+
+        Raises:
+            DeadlineExceeded: Nothing is left.
+        """
+        if options.timeout_seconds is None:
             return None
-        left = asked.timeout_seconds - (self._now() - arrived)
+        left = options.timeout_seconds - (self._now() - arrived)
         if left <= 0:
-            raise DeadlineExceeded("body", asked.timeout_seconds)
+            raise DeadlineExceeded("body", options.timeout_seconds)
         return left
 
     async def _member(
@@ -225,7 +229,7 @@ class PredictHandler:
 
 
 def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
-    """Return the JSON of an answer; ``entity_id`` names whose it is, among others of a batch."""
+    """Return an answer as JSON; ``entity_id`` names its entity among the members of a batch."""
     served = outcome.served
     prediction = served.prediction.json if served.prediction is not None else b"null"
     body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (

@@ -1,36 +1,35 @@
-"""Heads of requests that were met before: a kept connection sends the same bytes again and again.
+"""Head cache: a client on a kept connection sends the same bytes of a request's head again and again.
 
-What a head means is the parser's to say. It says the same of the same bytes, so that is asked once: what is kept here
-is an answer of the parser, and no second reading of HTTP.
+It keeps what the HTTP parser made of a head, by the head's bytes: a cache of the parser, and no second parser.
 """
 
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.messages.headers import NAMES_ITSELF, RawHeaders, RequestOptions
+from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, RawHeaders, RequestOptions
 
 MAX_HEADS = 1_024
 MAX_HEAD = 2_048
-"""Bytes. Both are bounds of what callers can make us remember: 2 MiB."""
+"""Bytes. Together they bound what callers can make a process keep: 2 MiB."""
 _END = b"\r\n\r\n"
 
 
 class CachedHead(NamedTuple):
-    """What a head means."""
+    """A parsed head."""
 
     path: str
     model_name: str
-    asked: RequestOptions
+    options: RequestOptions
     body_bytes: int
 
 
 class HeadCache:
-    """Heads of plain predict calls, by their bytes. When there are too many, all are forgotten and learnt anew."""
+    """Heads of plain predict calls, by their bytes. When it is full, all are dropped and learnt anew."""
 
     def __init__(self) -> None:
         self._heads: dict[bytes, CachedHead] = {}
 
     def find(self, request: bytes) -> tuple[CachedHead, bytes] | None:
-        """Return what the head means and the body, when these bytes are one whole request with a known head."""
+        """Return the parsed head and the body, if these bytes are one whole request with a cached head."""
         body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         head = self._heads.get(request[:body_at])
         if head is None or len(request) - body_at != head.body_bytes:
@@ -38,15 +37,15 @@ class HeadCache:
         return head, request[body_at:]
 
     def learn(self, request: bytes, head: CachedHead, headers: RawHeaders) -> None:
-        """Remember the head of a request.
+        """Cache the head of a request.
 
-        Not so when it names itself, since it will not be met again, nor when head and body are not simply one behind
-        the other: empty lines before it, or a body in chunks.
+        A head with an id of its own (trace, request) is not cached, since it will not come again, nor one that its body
+        does not simply follow: empty lines before it, or a chunked body.
         """
         body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         if body_at < len(_END) or len(request) - body_at != head.body_bytes:
             return
-        if any(name in NAMES_ITSELF or name == b"transfer-encoding" for name, _ in headers):
+        if any(name in NAMES_REQUEST or name == b"transfer-encoding" for name, _ in headers):
             return
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()

@@ -31,34 +31,35 @@ WORKER_TIMEOUT_SECONDS = 15
 """A worker whose event loop has stood still this long is replaced."""
 START_SECONDS = 60.0
 """How long a new worker may take to serve before a reload gives it up."""
-LOOK_SECONDS = 0.05
+CHECK_SECONDS = 0.05
 _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 _BOOTING, _SERVING, _LEAVING = range(3)
 
 
 class _Arbiter(Arbiter):  # type: ignore[misc]  # the package has no types
-    """Replaces workers so that at any time as many serve as shall.
+    """Replaces workers so that as many serve at any time as are configured.
 
     gunicorn's own tells the old workers to stop as soon as it has forked the new ones: until these serve, seconds later
-    on a busy machine, nobody answers new connections. And it counts a worker that drains as one that serves.
+    on a busy machine, no worker accepts connections. And it counts a draining worker as one that serves. Its hooks
+    change neither (ADR 34).
     """
 
     is_ending = False
 
     def signal(self, sig: int, frame: Any) -> None:
-        """Also note that the end is asked for: a reload under way would keep it waiting."""
+        """Also note that the arbiter shall stop, so that a reload under way ends early."""
         self.is_ending = self.is_ending or sig in _ENDING
         super().signal(sig, frame)
 
     def stop(self, graceful: bool = True) -> None:  # noqa: FBT001, FBT002 - the package's own
-        """End all workers, who learn that nobody takes their place."""
+        """End all workers, which learn that none is replaced."""
         self.app.end()
         super().stop(graceful)
 
     def reload(self) -> None:
         """Replace the workers one after another, each once a new one serves; settings and code stay as they are.
 
-        When a new one does not come to serve, the old ones that are left go on.
+        When a new one fails to serve, the remaining old ones go on.
         """
         self._stats["reloads"] += 1
         self.log.reopen_files()
@@ -68,16 +69,16 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # the package has no types
             self._retire(old)
 
     def manage_workers(self) -> None:
-        """Start as many workers as are missing, and end the oldest of those that are too many."""
+        """Start the workers that are missing, and end the oldest of those that are too many."""
         staying = self._staying()
         for _ in range(self.num_workers - len(staying)):
             self.spawn_worker()
         for worker in staying[: max(0, len(staying) - self.num_workers)]:
             self._retire(worker)
-        self.app.bury_the_dead()
+        self.app.merge_metrics_of_exited()
 
     def _staying(self) -> list["ProxyWorker"]:
-        """Return the workers that nobody told to stop, the oldest first."""
+        """Return the workers that were not told to stop, the oldest first."""
         staying = [worker for worker in self.WORKERS.values() if not worker.is_leaving]
         return sorted(staying, key=lambda worker: worker.age)
 
@@ -98,7 +99,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # the package has no types
             self.murder_workers()
             if pid not in self.WORKERS or time.monotonic() > give_up:
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
         if worker.is_serving and pid in self.WORKERS:
             return True
         if pid in self.WORKERS and not self.is_ending:
@@ -111,7 +112,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc]  # the package has no types
 
 
 class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no types
-    """A worker whose arbiter knows whether it serves: a byte that both have in memory says so."""
+    """A worker that shows its arbiter, in a byte of shared memory, whether it serves."""
 
     drain_seconds: float
 
@@ -121,7 +122,7 @@ class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no ty
 
     @property
     def state(self) -> int:
-        """What it is doing, as itself or its arbiter said last."""
+        """What it does, as it or its arbiter last wrote."""
         return self._shared[0]
 
     @state.setter
@@ -139,7 +140,7 @@ class ProxyWorker(UvicornWorker):  # type: ignore[misc]  # the package has no ty
         return self.state == _LEAVING
 
     async def callback_notify(self) -> None:
-        """Say that the event loop turns; for the first time when everything is open."""
+        """Send the arbiter a heartbeat of the event loop; the first one comes when everything is open."""
         if self.state == _BOOTING:
             self.state = _SERVING
         await super().callback_notify()
@@ -160,17 +161,17 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._over = mmap.mmap(-1, 1)
-        self._dead: list[int] = []
-        """Workers whose metrics are still to be added to those of the dead."""
+        self._exited: list[int] = []
+        """Workers whose metrics are still to be merged."""
         super().__init__()
 
     @property
     def is_over(self) -> bool:
-        """Whether all workers end and nobody listens in their place."""
+        """Whether all workers end, and none takes over their socket."""
         return bool(self._over[0])
 
     def end(self) -> None:
-        """Let the workers know that."""
+        """Tell the workers so."""
         self._over[0] = 1
 
     def load_config(self) -> None:
@@ -185,7 +186,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
             "graceful_timeout": _end_seconds(settings),
             "preload_app": False,  # gRPC channels made before a fork crash the child
             "control_socket_disable": True,
-            "child_exit": self._note_dead_worker,
+            "child_exit": self._note_exited_worker,
             "loglevel": "warning",
         }
         if settings.tls_cert is not None:
@@ -204,12 +205,12 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
         except RuntimeError as problem:
             sys.exit(f"Error: {problem}")
 
-    def bury_the_dead(self) -> None:
-        """Add the metrics of dead workers to those of all dead ones; whose files are being read wait for their turn."""
-        self._dead = [pid for pid in self._dead if not merge_exited(_metrics_folder(), pid)]
+    def merge_metrics_of_exited(self) -> None:
+        """Merge the metrics files of exited workers; files that are being read wait for the next call."""
+        self._exited = [pid for pid in self._exited if not merge_exited(_metrics_folder(), pid)]
 
-    def _note_dead_worker(self, _arbiter: Any, worker: Any) -> None:
-        self._dead.append(worker.pid)
+    def _note_exited_worker(self, _arbiter: Any, worker: Any) -> None:
+        self._exited.append(worker.pid)
 
 
 def _worker_class(settings: Settings) -> type[ProxyWorker]:
@@ -221,7 +222,7 @@ def _worker_class(settings: Settings) -> type[ProxyWorker]:
 
 
 def _end_seconds(settings: Settings) -> int:
-    """Return how long a worker may take to end: callers, calls, shadow calls, shipping, spans, and a second."""
+    """Return how long a graceful shutdown may take: connections, calls, shadow calls, shipping, spans, and a second."""
     spans_seconds = FLUSH_SECONDS if wanted_traces(settings) is not None else 0.0
     return math.ceil(3 * settings.drain_seconds + settings.shadow_timeout_seconds + spans_seconds + 1)
 
@@ -238,6 +239,6 @@ def run(settings: Settings) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     finally:
-        if os.getpid() == arbiter:  # a worker that cannot start comes by here, too
+        if os.getpid() == arbiter:  # a worker that fails to start runs this, too
             shutil.rmtree(_metrics_folder(), ignore_errors=True)
     return 0

@@ -10,19 +10,19 @@ from understudy.settings import Settings
 
 
 def leave_out_unused() -> None:
-    """Keep redis-py from importing OpenTelemetry's metrics wherever they are installed: nobody here asks for them.
+    """Keep redis-py from importing OpenTelemetry's metrics where they are installed: the proxy does not use them.
 
-    It imports without them as well (measured: 36 modules). Traces need none of these, either.
+    redis-py works without them (measured: 36 modules less), and so does tracing.
     """
-    # Python's own way to say that a module cannot be imported.
+    # ``None`` makes Python refuse the import.
     sys.modules.setdefault("opentelemetry.sdk.metrics", None)  # type: ignore[arg-type]  # as the type does not
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status.
 
-    The module is chosen here and imported late, because the metrics library decides at its import whether the processes
-    of this run share their figures through files.
+    The module is imported late, because the metrics library decides at its import whether the processes of this run
+    share their metrics through files.
     """
     log_as_json()
     leave_out_unused()

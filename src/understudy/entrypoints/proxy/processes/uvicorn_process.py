@@ -22,13 +22,13 @@ UVICORN_OPTIONS: dict[str, Any] = {
     "access_log": False,
     "log_config": None,
     "server_header": False,
-    "proxy_headers": False,  # nothing here asks who the caller's own proxy says the caller is
+    "proxy_headers": False,  # the proxy does not use the address that a forwarding header claims
     "timeout_keep_alive": KEEP_ALIVE_SECONDS,
 }
 
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:
-    """Return what every process of the proxy gives to uvicorn."""
+    """Return uvicorn's options, the same in every process of the proxy."""
     return {
         **UVICORN_OPTIONS,
         "http": partial(Connection, receive_seconds=settings.receive_seconds),
@@ -37,24 +37,24 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
 
 
 TURN_SECONDS = 0.0005
-"""How long a thread may keep the interpreter while another wants it."""
+"""How long a thread may keep the interpreter's lock (GIL) while another waits for it."""
 
 
 def tune_runtime() -> None:
-    """Prepare a process that has opened its parts for serving.
+    """Tune garbage collector and thread switches of a process that has opened its parts and is about to serve.
 
-    What start-up made goes out of the garbage collector's sight, which then looks less often: requests leave no cycles
-    behind, so each of its rounds is spent for nothing (measured: 10 of 169 µs a request).
+    What start-up made is frozen, and the collector runs less often: requests leave no reference cycles, so that each
+    collection finds nothing (measured: 10 of 169 µs a request).
 
-    Threads that read long bodies give the interpreter back ten times as often as by default: the event loop asks for it
-    after every system call, and each time waits for all of them.
+    Threads that parse long bodies release the GIL ten times as often as by default: the event loop needs it after each
+    system call, and each time waits for all of them.
     """
     sys.setswitchinterval(TURN_SECONDS)
     gc.enable()
     gc.collect()
     gc.freeze()
-    # At most 100,000 objects a round, until there were 200 such rounds. Policies of 10,000 models that are read anew
-    # are more than that, and a round over 400,000 takes 40 ms and longer.
+    # At most 100,000 objects a collection, 200 of them before a full one. Reading the policies of 10,000 models anew
+    # makes more than that, and a collection of 400,000 blocks the event loop for 40 ms and longer.
     gc.set_threshold(20_000, 5, 200)
 
 
@@ -70,7 +70,7 @@ def run(settings: Settings) -> int:
         **uvicorn_options(settings),
     )
     server = GracefulServer(config, settings.drain_seconds)
-    gc.disable()  # until tune_runtime(): what start-up makes stays
+    gc.disable()  # until tune_runtime(): what start-up makes is kept
     try:
         server.run()
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""uvicorn's server, whose process ends without costing anybody a call.
+"""Graceful shutdown: uvicorn's server, ending without a lost request.
 
-uvicorn itself closes every connection without a request at once: a request that is on its way then, or that has come
-and was not read yet, is answered by a reset. It also leaves connections alone that it accepted in its last turn, and
-then breaks them off.
+uvicorn itself closes every connection without a request at once: a request that is on its way then, or that has arrived
+and was not read yet, is answered by a reset. It also keeps connections that it accepted in its last turn, and breaks
+them off at the end.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ import uvicorn
 from understudy.entrypoints.proxy.server.connection import DRAINING, Connection
 
 LEAVING = "understudy.leaving"
-"""Set in the server's state once it drains and nobody else listens where it does: ``/readyz`` says so."""
-LOOK_SECONDS = 0.05
+"""Set in the server's state once it drains and no other process listens on its socket: ``/readyz`` says so."""
+CHECK_SECONDS = 0.05
 QUIET_SECONDS = 0.5
-"""How long nobody may have asked for anything, before a server that listens alone stops doing so."""
+"""How long no request may have come before a server that listens alone stops listening."""
 TICK_SECONDS = 0.1
 MAX_END = 5
-"""In drains: after that the process says no more that it turns, and whoever watches may take it for hung."""
-_LAST_LOOKS = 100
+"""In drains: after that the process sends no heartbeat any more, and its arbiter may take it for hung."""
+_MAX_ACCEPT_TURNS = 100
 
 
 class GracefulServer(uvicorn.Server):
-    """Ends in this order: say so with each answer, wait for those who keep a connection to ask once more, then close.
+    """Announces the end with each answer, gives kept connections time for a last request, then closes.
 
-    While it waits it goes on accepting, if nobody else listens on its sockets: whoever sends it callers learns of its
-    end by ``/readyz`` or by a refused connection, and needs a moment for that. What others listen on as well is theirs
-    at once; connections that nobody has accepted yet stay in the queue that they share.
+    While it waits it goes on accepting if no other process listens on its sockets: the load balancer learns of the end
+    by ``/readyz`` or by a refused connection, and needs a moment for that. Sockets that other processes share are left
+    to them at once; connections that are not accepted yet stay in the shared accept queue.
 
     Args:
         config: As uvicorn's.
-        drain_seconds: Longest wait for connections that nobody asks on; calls under way have uvicorn's own time then.
-        is_alone: Whether nobody else listens on its sockets; asked when it is to end.
-        on_drain: Called when it is to end.
+        drain_seconds: Longest wait for kept connections; calls under way then have uvicorn's own time.
+        is_alone: Whether no other process listens on its sockets; asked when the shutdown begins.
+        on_drain: Called when the shutdown begins.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class GracefulServer(uvicorn.Server):
         self._is_alone = is_alone
         self._on_drain = on_drain
         self._busy_at = 0.0
-        """When somebody was connected or had been answered last, in the event loop's time."""
+        """When there last was a connection or an answer, in the event loop's time."""
         self._answered = 0
 
     async def on_tick(self, counter: int) -> bool:
-        """Also note whether there are callers."""
+        """Also note when there were callers."""
         answered = self.server_state.total_requests
         if self.server_state.connections or answered != self._answered:
             self._busy_at, self._answered = asyncio.get_running_loop().time(), answered
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, and then end as uvicorn does: wait for calls under way, and close what the application has open."""
+        """Drain, and then shut down as uvicorn does: wait for calls under way, close what the application opened."""
         ticking = asyncio.create_task(self._tick())
         try:
             await self._drain(sockets or [])
@@ -74,7 +74,7 @@ class GracefulServer(uvicorn.Server):
                 await ticking
 
     async def _tick(self) -> None:
-        """Go on doing what uvicorn does all the time: gunicorn takes a worker for hung that says nothing."""
+        """Go on with uvicorn's ticks: gunicorn takes a worker without a heartbeat for hung."""
         for counter in range(round((MAX_END * self._drain_seconds) / TICK_SECONDS)):
             await self.on_tick(counter)
             await asyncio.sleep(TICK_SECONDS)
@@ -90,32 +90,32 @@ class GracefulServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             assert isinstance(connection, Connection)
             connection.drain()
-        await self._wait_for_callers(is_alone=is_alone)
+        await self._wait_for_last_requests(is_alone=is_alone)
         await self._accept_rest()
 
-    async def _wait_for_callers(self, *, is_alone: bool) -> None:
-        """Wait until nobody is connected, nor may be about to; as long as a drain may last."""
+    async def _wait_for_last_requests(self, *, is_alone: bool) -> None:
+        """Wait until no connection is left, nor any is expected; at most as long as a drain may last."""
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._drain_seconds
         while clock() < give_up and not self.force_exit:
             is_quiet = not is_alone or clock() - self._busy_at >= QUIET_SECONDS
             if not self.server_state.connections and is_quiet:
                 return
-            await asyncio.sleep(min(LOOK_SECONDS, max(0.0, give_up - clock())))
+            await asyncio.sleep(min(CHECK_SECONDS, max(0.0, give_up - clock())))
 
     async def _accept_rest(self) -> None:
-        """Let the event loop accept what waits for that: closing the socket would reset it."""
-        for _ in range(_LAST_LOOKS):
-            if not self._is_somebody_waiting():
+        """Let the event loop accept what is in the accept queue: closing the socket would reset it."""
+        for _ in range(_MAX_ACCEPT_TURNS):
+            if not self._is_connection_queued():
                 return
             await asyncio.sleep(0)
 
-    def _is_somebody_waiting(self) -> bool:
-        looking = select.poll()
+    def _is_connection_queued(self) -> bool:
+        poll = select.poll()
         listening = [one.fileno() for server in self.servers for one in server.sockets]
         for descriptor in listening:
-            looking.register(descriptor, select.POLLIN)
-        return bool(listening) and bool(looking.poll(0))
+            poll.register(descriptor, select.POLLIN)
+        return bool(listening) and bool(poll.poll(0))
 
     def _stop_listening(self, sockets: Iterable[socket.socket]) -> None:
         for server in self.servers:
