@@ -13,7 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from rigs.fuzz.values import mutated
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
-from understudy.core.experiments.outcome_events import Outcome, event_of_row, read_event
+from understudy.core.experiments.outcome_events import OutcomeEvent, event_of_row, read_event
 
 _HEADER = b"event_id,model,entity_id,name,value,occurred_at\n"
 _ROW = b'o-%d,pawn,"e,1",bought,1.5,2026-11-20T13:02:11Z\n'
@@ -52,7 +52,7 @@ def read_file(case: FileCase, folder: Path) -> str | None:
                 if row.problem:
                     continue
                 found = read_event(event_of_row(row.cells), "")
-                if isinstance(found, Outcome) and not (found.event_id and found.model_name and found.name):
+                if isinstance(found, OutcomeEvent) and not (found.event_id and found.model_name and found.name):
                     return "an event without id, model or name was read"
     except FileRefused as refused:
         return None if str(refused) and refused.next_step else "refused without a reason or a next step"

@@ -9,7 +9,7 @@ import pytest
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
-from understudy.core.experiments.outcome_events import MAX_EVENTS, Outcome
+from understudy.core.experiments.outcome_events import MAX_EVENTS, OutcomeEvent
 from understudy.errors import RegistryUnavailable
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
 
@@ -17,8 +17,8 @@ NEW, KNOWN = OutcomeResult.NEW, OutcomeResult.KNOWN
 PREDICTION_ID = "019a9f3e-7b1c-7d2e-8f00-0123456789ab"
 
 
-def an_outcome(event_id: str = "e1", **changes: Any) -> Outcome:
-    return Outcome(event_id, "churn", "cust-42", None, "converted", 1.0, 1_795_179_731.25)._replace(**changes)
+def an_outcome(event_id: str = "e1", **changes: Any) -> OutcomeEvent:
+    return OutcomeEvent(event_id, "churn", "cust-42", None, "converted", 1.0, 1_795_179_731.25)._replace(**changes)
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -35,7 +35,7 @@ async def store(postgres_url: str | None) -> AsyncIterator[OutcomeStore]:
     await opened.close()
 
 
-async def kept(store: OutcomeStore, postgres_url: str | None) -> list[Outcome]:
+async def kept(store: OutcomeStore, postgres_url: str | None) -> list[OutcomeEvent]:
     """Return what is stored, by event id."""
     if isinstance(store, MemoryOutcomeStore):
         return sorted(store.kept.values())
@@ -47,7 +47,7 @@ async def kept(store: OutcomeStore, postgres_url: str | None) -> list[Outcome]:
         )
     finally:
         await connection.close()
-    return [Outcome(*row) for row in rows]
+    return [OutcomeEvent(*row) for row in rows]
 
 
 async def test_an_event_is_kept_as_it_came(store, postgres_url):

@@ -335,7 +335,7 @@ def test_a_drift_is_said_first_with_its_evidence_and_leaves_with_1(understudy, h
     assert max(map(len, said.out.splitlines())) <= 80
     assert (alone.code, "v6" in alone.out) == (0, False)
     assert seed.code == 0
-    assert "the seed's rule" in seed.out
+    assert "reference rule (seed)" in seed.out
     assert "3.00" in seed.out
 
 

@@ -93,7 +93,7 @@ def test_an_equal_challenger_is_hardly_ever_rolled_back_and_reaches_the_end(worl
 @pytest.mark.parametrize("volume", VOLUMES)
 @pytest.mark.parametrize("world", UNEQUAL_ENTITIES, ids=named)
 def test_entities_that_are_unlike_each_other_do_not_roll_an_equal_challenger_back(world, volume):
-    # With somebody who goes on whatever holds it: waiting at 2 % for ever would be no test of the other stages.
+    # Its operator resumes it whatever holds it: waiting at 2 % for ever would be no test of the other stages.
     policy = CanaryPolicy(min_entities=1)
     outcomes = [roll_out(at(world, volume), seed, policy=policy, is_pushed=True) for seed in runs(short=1, full=150)]
 
@@ -139,7 +139,7 @@ def test_a_late_regression_is_caught_within_half_an_hour():
 
 DAY_MINUTES = 1_440
 LONG_STEP = (Step(10, 2 * DAY_MINUTES),)
-"""In which it stays for days: nobody goes on, and nothing begins anew with a stage."""
+"""In which it stays for days: no operator resumes it, and nothing begins anew with a stage."""
 
 
 @pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[:1])
@@ -258,7 +258,7 @@ def test_the_seeds_rule_rolls_an_identical_model_back():
         looks = [evaluate_reference_rule(windows, stage, 60.0 * minute + 5) for minute in range(1, 31)]
         outcomes.append(any(look.verdict is Verdict.ROLL_BACK for look in looks))
 
-    say("the seed's rule on an equal model (bar: it fails)", f"{sum(outcomes)} of {len(outcomes)} in half an hour")
+    say("the reference rule on an equal model (bar: it fails)", f"{sum(outcomes)} of {len(outcomes)} in half an hour")
     assert sum(outcomes) >= 0.5 * len(outcomes)
 
 

@@ -166,12 +166,14 @@ def test_the_rules_that_this_replaces_fail_the_same_bars():
     usual = windows_of(fresh_hour(generator) for _ in range(200))
     shifted = windows_of(fresh_hour(generator, 1.0) for _ in range(200))
 
-    by_the_seed = sum(judge_by_reference_rule("p", BASELINE, [window]).state is DriftState.DRIFT for window in shifted)
+    by_reference_rule = sum(
+        judge_by_reference_rule("p", BASELINE, [window]).state is DriftState.DRIFT for window in shifted
+    )
     rows = np.array([sum(window.bucket_rows) for window in usual])
     means = np.array([sum(window.bucket_sums) for window in usual]) / 1e6 / rows
     by_plain_error = int((np.abs(means - BASELINE.mean) > 3 * BASELINE.standard_deviation / np.sqrt(rows)).sum())
 
-    said(f"the seed's rule finds a shift of 1 sd in {by_the_seed} of 200 windows; three plain standard errors alarm in")
+    said(f"the reference rule finds 1 sd in {by_reference_rule} of 200 windows; three plain standard errors alarm in")
     said(f"{by_plain_error} of 200 windows without any drift")
-    assert by_the_seed == 0
+    assert by_reference_rule == 0
     assert by_plain_error > 20

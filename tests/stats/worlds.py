@@ -147,8 +147,8 @@ class Traffic:
     def _slow_threshold(self) -> float:
         """Return the champion's 95th percentile in microseconds, as seen in 20,000 requests before the rollout."""
         entity = self._entities(20_000)
-        nobody = np.zeros(20_000, bool)
-        log_us = self._log_latency(1, np.zeros(20_000, np.int64), entity, nobody, nobody)
+        none = np.zeros(20_000, bool)
+        log_us = self._log_latency(1, np.zeros(20_000, np.int64), entity, none, none)
         self._pods = np.zeros(2)
         return float(np.exp(np.quantile(log_us, 0.95)))
 
@@ -277,7 +277,7 @@ def roll_out(
 ) -> Outcome:
     """Run a whole rollout, a look at every ``look_seconds``, until it is rolled back, has finished or time is over.
 
-    With ``is_pushed`` somebody goes on to the next stage when a stage's time is over, whatever holds it.
+    With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it.
     """
     traffic = Traffic(world, seed)
     policy = policy or CanaryPolicy()

@@ -38,7 +38,7 @@ from understudy.experiments.declared_tests import (
     Wanted,
     fractions_of,
     result_of,
-    with_look,
+    with_interim_analysis,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
 from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
@@ -133,7 +133,7 @@ async def report_ab(
         test = found.test
         if test is None or not test.is_open or verdict is None or not verdict.is_look:
             return report
-        after = with_look(test, verdict, question.now)
+        after = with_interim_analysis(test, verdict, question.now)
         if await store.record(test.record, result_of(after), ends=not after.is_open):
             return report._replace(found=found._replace(test=after))
         # Somebody else took a look meanwhile: what is left to say is said after theirs.

@@ -77,12 +77,12 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
 
 
 def fractions_of(looks: int) -> tuple[float, ...]:
-    """Return so many looks as fractions of the sample, the last one being 1."""
+    """Return so many interim analyses as fractions of the sample, the last one being 1."""
     return tuple(number / looks for number in range(1, looks + 1))
 
 
-class Look(NamedTuple):
-    """A declared look that was taken, and what the test said then."""
+class InterimAnalysis(NamedTuple):
+    """A declared interim analysis (a look) that was made, and what the test said then."""
 
     at: float
     """Seconds since the epoch."""
@@ -96,7 +96,7 @@ class DeclaredTest(NamedTuple):
 
     record: ExperimentRecord
     plan: Plan
-    looks: tuple[Look, ...]
+    looks: tuple[InterimAnalysis, ...]
 
     @property
     def is_open(self) -> bool:
@@ -104,8 +104,8 @@ class DeclaredTest(NamedTuple):
         return self.record.ended_at is None
 
     @property
-    def decision(self) -> Look | None:
-        """The look that ended it."""
+    def decision(self) -> InterimAnalysis | None:
+        """The interim analysis that ended it."""
         return next((look for look in self.looks if look.state in DECIDED), None)
 
 
@@ -115,17 +115,19 @@ def declared_test(record: ExperimentRecord) -> DeclaredTest:
     return DeclaredTest(
         record,
         plan_from_json(record.plan),
-        tuple(Look(look["at"], look["fraction"], AbState(look["state"]), look["sentence"]) for look in looks),
+        tuple(
+            InterimAnalysis(look["at"], look["fraction"], AbState(look["state"]), look["sentence"]) for look in looks
+        ),
     )
 
 
-def with_look(test: DeclaredTest, verdict: AbVerdict, now: float) -> DeclaredTest:
-    """Return an open test after one more look; it is over when that decided."""
-    look = Look(now, verdict.fraction, verdict.state, verdict.sentence)
+def with_interim_analysis(test: DeclaredTest, verdict: AbVerdict, now: float) -> DeclaredTest:
+    """Return an open test after one more interim analysis; it is over when that decided."""
+    look = InterimAnalysis(now, verdict.fraction, verdict.state, verdict.sentence)
     ended_at = now if verdict.state in DECIDED else None
     return test._replace(record=test.record._replace(ended_at=ended_at), looks=(*test.looks, look))
 
 
 def result_of(test: DeclaredTest) -> dict[str, Any]:
-    """Return a test's looks as they are stored."""
+    """Return a test's interim analyses as they are stored."""
     return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.experiments.outcome_events import (
     MAX_EVENTS,
-    Outcome,
+    OutcomeEvent,
     Refusal,
     event_of_row,
     read_batch,
@@ -37,7 +37,7 @@ async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
         MigrationNeeded: The table is not there.
     """
     found = read_batch(document)
-    outcomes = [event for event in found if isinstance(event, Outcome)]
+    outcomes = [event for event in found if isinstance(event, OutcomeEvent)]
     violations = [violation for event in found if isinstance(event, Refusal) for violation in event.violations]
     if violations:
         unusable = f"{len(found) - len(outcomes):,} of {len(found):,} events cannot be used"
@@ -81,11 +81,11 @@ class OutcomeImport:
             RegistryUnavailable: Nothing of this batch is known to be stored; earlier ones are.
             MigrationNeeded: The table is not there.
         """
-        outcomes: list[Outcome] = []
+        outcomes: list[OutcomeEvent] = []
         bad_rows: list[BadRow] = []
         for row in rows:
             found = _read(row)
-            if isinstance(found, Outcome):
+            if isinstance(found, OutcomeEvent):
                 outcomes.append(found)
             else:
                 bad_rows.append(found)
@@ -112,8 +112,8 @@ def batches(rows: Iterable[FileRow]) -> Iterator[list[FileRow]]:
         yield batch
 
 
-def _read(row: FileRow) -> Outcome | BadRow:
+def _read(row: FileRow) -> OutcomeEvent | BadRow:
     if row.problem:
         return BadRow(row.line, None, (Violation("", row.problem),))
     found = read_event(event_of_row(row.cells), "")
-    return found if isinstance(found, Outcome) else BadRow(row.line, found.event_id, found.violations)
+    return found if isinstance(found, OutcomeEvent) else BadRow(row.line, found.event_id, found.violations)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from understudy.core.experiments.outcome_events import Outcome
+from understudy.core.experiments.outcome_events import OutcomeEvent
 
 
 class OutcomeResult(Enum):
@@ -18,7 +18,7 @@ class OutcomeResult(Enum):
 class OutcomeStore(Protocol):
     """``OutcomeEvent``: what happened afterwards, each event once."""
 
-    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+    async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
         """Store those that are not known yet, all or none, and return each one's result, in order.
 
         Raises:

@@ -29,7 +29,7 @@ class Past(NamedTuple):
     """What is known of a rollout's past."""
 
     looks: Sequence[Looked]
-    """Oldest first; none before the first traffic, and none of the seed's rule, which has no evidence."""
+    """Oldest first; none before the first traffic, and none of the reference rule, which has no evidence."""
     requests: Sequence[int]
     """The challenger's calls in each step that began."""
     scores: ScoreDistributions | None

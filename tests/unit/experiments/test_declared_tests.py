@@ -14,7 +14,7 @@ from understudy.experiments.declared_tests import (
     fractions_of,
     plan_from_json,
     result_of,
-    with_look,
+    with_interim_analysis,
 )
 from understudy.ports.experiment_store import ExperimentRecord
 
@@ -51,7 +51,9 @@ def test_looks_are_at_equal_steps_and_the_last_one_has_the_whole_sample(looks):
     ("state", "is_open"), [(AbState.UNDECIDED, True), (AbState.B_BETTER, False), (AbState.NO_DIFFERENCE, False)]
 )
 def test_a_look_is_kept_and_one_that_decides_is_the_last(state, is_open):
-    after = with_look(declared_test(RECORD), AbVerdict(state, "so it is", fraction=0.4, is_look=True), 2_000.0)
+    after = with_interim_analysis(
+        declared_test(RECORD), AbVerdict(state, "so it is", fraction=0.4, is_look=True), 2_000.0
+    )
 
     stored = declared_test(RECORD._replace(result=orjson.loads(orjson.dumps(result_of(after)))))
     assert after.is_open is is_open

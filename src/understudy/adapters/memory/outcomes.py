@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from understudy.core.experiments.outcome_events import Outcome
+from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.errors import RegistryUnavailable
 from understudy.ports.outcome_store import OutcomeResult
 
@@ -11,10 +11,10 @@ class MemoryOutcomeStore:
     """Events by their id, in the order in which they came."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Outcome] = {}
+        self.kept: dict[str, OutcomeEvent] = {}
         self.available = True
 
-    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+    async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
         """Keep the events that are not known yet."""
         if not self.available:
             raise RegistryUnavailable("outcome events: this twin is switched off")

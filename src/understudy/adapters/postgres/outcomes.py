@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from understudy.adapters.postgres.connection import KeptConnection
-from understudy.core.experiments.outcome_events import Outcome
+from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.ports.outcome_store import OutcomeResult
 
 # In the order of the ids: otherwise two batches with the same events could deadlock on each other's keys.
@@ -31,7 +31,7 @@ class PostgresOutcomeStore:
             database_url, "outcome events cannot be stored", timeout_seconds, "understudy-outcomes"
         )
 
-    async def add(self, outcomes: Sequence[Outcome]) -> Sequence[OutcomeResult]:
+    async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
         """See :class:`understudy.ports.outcome_store.OutcomeStore`."""
         if not outcomes:
             return []

@@ -1,12 +1,12 @@
-"""Has a champion become worse than the one it replaced? Asked while the old one is kept warm.
+"""Has a champion become worse than the one it replaced? Asked after a promotion, while the old one is kept warm.
 
-Nobody else gets calls any more, so there is no control in the same seconds. What the old champion did in the hour
-before stands in for one, whether a rollout was going on then or not. That is weaker than a canary analysis, because
-times differ, so half as many errors again and a third more latency are tolerated, and nothing is concluded from it but
-that the old champion should come back.
+No other version gets calls any more, so there is no control of the same seconds. The control is historical: the old
+champion's hour before the promotion, whether a rollout was going on then or not. That is weaker than a canary analysis,
+because times differ, so half as many errors again and a third more latency are tolerated, and the only verdict that is
+acted on is that the old champion comes back.
 
-Each of the old champion's windows counts once. A watch of half an hour has more windows than a short past; if these
-were laid beside the past again and again, two minutes with few errors by chance would become half an hour of proof.
+Each of the old champion's windows counts once. Half an hour has more windows than a short past; if these were compared
+with the same past again and again, two minutes with few errors by chance would become half an hour of proof.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def past_of(windows: Sequence[Window], stage: Stage, champion_id: int) -> Past:
     ]
     strata = stratify([_under(window, stage, Role.CHAMPION) for window in before], stage.rollout_id)
     of_others = [window.key.start for window in before if window.key.rollout_id != stage.rollout_id]
-    # The threshold may come in the middle of a rollout: until a slow answer was counted, nobody knows whether it has.
+    # The threshold may come in the middle of a rollout: until a slow answer was counted, that is not known.
     has_threshold = (np.cumsum(strata.champion["slow_low"]) > 0) & ~np.isin(strata.starts, of_others)
     newest_first = np.arange(len(strata.starts))[::-1][:REMEMBERED_WINDOWS]
     side = Side(strata.champion.sums[newest_first], strata.champion.buckets[:, newest_first])

@@ -1,4 +1,4 @@
-"""What predictions and inputs were like when a version was trained: the baseline that drift is measured from.
+"""Baselines: what predictions and inputs were like when a version was trained, which drift is measured from.
 
 Stored in ``ModelVersion.metrics`` as ``{"baseline": {"prediction": {...}, "inputs": {"tenure": {...}}}}``. Seed 000 has
 no such key; the names of its ``detect_prediction_drift``, ``baseline_mean`` and ``baseline_std``, are read as a minimal
@@ -35,7 +35,7 @@ class NumericBaseline:
     mean: float
     standard_deviation: float
     rows: int | None = None
-    """How many values it rests on, nulls left out; ``None`` when nobody said, and then it counts as exact."""
+    """How many values it rests on, nulls left out; ``None`` when that was not given, and then it counts as exact."""
     quantiles: Mapping[float, float] = field(default_factory=dict)
     """For people; what is computed is computed from the histogram."""
     histogram: Histogram = field(default_factory=Histogram)
@@ -173,7 +173,7 @@ def baseline_of(stored: Any, where: str) -> Baseline:
 def with_baselines(metrics: Any, new: Baselines, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metrics with new baselines; those of other subjects, and all other keys, stay.
 
-    Stored baselines that nobody can read go: with one of them a version's drift is not judged at all.
+    Stored baselines that cannot be read are dropped: with one of them a version's drift is not judged at all.
 
     Args:
         metrics: Of the version, or ``None``.

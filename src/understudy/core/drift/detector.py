@@ -35,7 +35,7 @@ from understudy.core.drift.running_sums import CategoricalSums, Effects, Numeric
 from understudy.core.drift.subject_window import SubjectWindow
 
 OTHERS = "others"
-"""How all categories together are called that the baseline has not, or hardly has."""
+"""Name of all categories together that the baseline does not have, or hardly has."""
 
 _MAX_LOG = 700.0
 """The exponential of more is no float."""
@@ -64,7 +64,7 @@ def judge_drift(
     policy: DriftPolicy = DEFAULT_POLICY,
     judged_from_seconds: float = -inf,
 ) -> Drift:
-    """Return what is to be said of a subject after the last of its windows.
+    """Return a subject's drift after the last of its windows.
 
     Nothing is remembered between two calls: the same windows give the same answer, a drift that was found and is over
     included.
@@ -130,7 +130,7 @@ def _judge(
 
 
 def _search(sums: NumericSums | CategoricalSums, spans: Spans, effects: Effects, policy: DriftPolicy) -> Search:
-    """Go through the looks in order: a drift is found, is over, and may be found anew from windows after that."""
+    """Go through the windows in order: a drift is found, is over, and may be found anew from windows after that."""
     measures = list(effects)
     log_e = np.stack([log_evidence(effects[measure]) for measure in measures])
     needed = log(policy.run_length_windows * len(measures))
@@ -138,12 +138,12 @@ def _search(sums: NumericSums | CategoricalSums, spans: Spans, effects: Effects,
     while True:
         started = np.where(spans.starts >= restart, log_e, -inf)
         detectors: FloatArray = np.logaddexp.reduce(started, axis=1)
-        look = _first(detectors.max(axis=0) >= needed, restart)
-        if look is None:
+        found_at = _first(detectors.max(axis=0) >= needed, restart)
+        if found_at is None:
             break
-        measure = measures[int(detectors[:, look].argmax())]
-        alarm = Alarm(_began(sums, measure, restart, look, policy), measure)
-        over_at = _first(_is_within(sums, policy), look + policy.recovery_windows)
+        measure = measures[int(detectors[:, found_at].argmax())]
+        alarm = Alarm(_began(sums, measure, restart, found_at, policy), measure)
+        over_at = _first(_is_within(sums, policy), found_at + policy.recovery_windows)
         if over_at is None:
             break
         restart, alarm = over_at + 1, None
@@ -151,7 +151,7 @@ def _search(sums: NumericSums | CategoricalSums, spans: Spans, effects: Effects,
 
 
 def _is_within(sums: NumericSums | CategoricalSums, policy: DriftPolicy) -> NDArray[np.bool_]:
-    """Return for each look whether the last windows together have rows enough and are within all limits."""
+    """Return for each window whether the last ones up to it have rows enough together and are within all limits."""
     ends = np.arange(1, len(sums.rows))
     effects = sums.effects(Spans(np.maximum(ends - policy.recovery_windows, 0), ends), policy.rules)
     worst = np.max([excess for effect in effects.values() for excess in effect.excesses], axis=0)
@@ -159,10 +159,12 @@ def _is_within(sums: NumericSums | CategoricalSums, policy: DriftPolicy) -> NDAr
     return np.asarray(usable & (worst <= 0))
 
 
-def _began(sums: NumericSums | CategoricalSums, measure: Measure, restart: int, look: int, policy: DriftPolicy) -> int:
+def _began(
+    sums: NumericSums | CategoricalSums, measure: Measure, restart: int, found_at: int, policy: DriftPolicy
+) -> int:
     """Return the window from which on the drift is shown best."""
-    starts = np.arange(restart, look + 1)
-    effect = sums.effects(Spans(starts, np.full_like(starts, look + 1)), policy.rules)[measure]
+    starts = np.arange(restart, found_at + 1)
+    effect = sums.effects(Spans(starts, np.full_like(starts, found_at + 1)), policy.rules)[measure]
     return restart + int(log_evidence(effect).argmax())
 
 

@@ -1,7 +1,7 @@
 """How far something is beyond a margin over many stretches of time at once, and how strongly that is shown.
 
-A *span* is a run of neighbouring windows: from the window at which something may have changed to the one at which we
-look. Each span gives one e-value, "the effect is beyond the margin"; the sum over the starts is an e-detector.
+A *span* is a run of neighbouring windows: from the one at which something may have changed to the one that is judged.
+Each span gives one e-value, "the effect is beyond the margin"; the sum over the starts is an e-detector.
 
 Source:
     Shin, Ramdas and Rinaldo, "E-detectors" (arXiv 2203.03532): where nothing is beyond the margin, the sum of
@@ -21,7 +21,7 @@ from understudy.core.drift.baseline import FloatArray
 from understudy.core.drift.subject_window import IntArray
 
 LAGS: IntArray = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256])
-"""Lengths of the spans that end at a look, in windows."""
+"""Lengths of the spans that end at a window, in windows."""
 EFFECT_PER_LIMIT = 2.0
 """The excess that the mixture is centred on, as a multiple of the limit: 0.2 sd beyond a margin of 0.1. It sets which
 drifts are found soonest, not how often there is a false alarm."""

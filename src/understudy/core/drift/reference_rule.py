@@ -1,4 +1,4 @@
-"""The seed's own drift rule, for comparison: the policy named ``seed``.
+"""The reference rule: seed 000's drift rule, as the policy named ``seed``, for comparison.
 
 It divides by the spread of one prediction, so it sees no shift of up to three standard deviations, and cannot fire at
 all where at least 10 % of a classifier's labels are positive (statistics page, §1).
@@ -21,7 +21,7 @@ _HALF_A_MILLIONTH = 0.5 / MICRO
 
 
 def judge_by_reference_rule(subject: str, baseline: NumericBaseline | None, windows: Sequence[SubjectWindow]) -> Drift:
-    """Return what the seed's rule says of the rows of all these windows together.
+    """Return what the reference rule says of the rows of all these windows together.
 
     Without any spread in the baseline every other mean is a drift, and without rows there is none. The rule remembers
     nothing, so it cannot tell since when.
@@ -32,7 +32,7 @@ def judge_by_reference_rule(subject: str, baseline: NumericBaseline | None, wind
     if baseline is None:
         return no_baseline(subject)
     if not sum(map(_rows, windows)):
-        return too_early(subject, 0, "the seed's rule needs one")
+        return too_early(subject, 0, "the reference rule needs one")
     used = [window for window in windows if _rows(window)]
     present = _present(used, baseline)
     shown = Reading(Measure.MEAN, abs(present.shift), LIMIT_DEVIATIONS)

@@ -68,7 +68,7 @@ class Drift:
     rows: int = 0
     """In all windows that were judged, nulls included where they are counted."""
     since_seconds: float | None = None
-    """When the drift began, in seconds since the epoch; ``None`` when there is none, or nobody can tell."""
+    """When the drift began, in seconds since the epoch; ``None`` when there is none, or when it is not known."""
     shown: Reading | None = None
     """The measure that found the drift, else the one nearest to its limit; ``None`` while nothing can be compared."""
     readings: tuple[Reading, ...] = ()

@@ -1,6 +1,6 @@
-"""A subject's windows summed up from the first one on, so that any span of them costs one subtraction.
+"""Prefix sums of a subject's windows, so that any span of them costs one subtraction.
 
-Before that they are freed of what the hour of the week does to them (:mod:`understudy.core.drift.seasonality`).
+Before that the windows are deseasonalised by the hour of the week (:mod:`understudy.core.drift.seasonality`).
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class NullSums:
 
     @classmethod
     def of(cls, windows: Sequence[SubjectWindow], baseline: Baseline, first: int) -> Self | None:
-        """Return the sums from the window ``first`` on; ``None`` when nobody counted nulls, then or now."""
+        """Return the sums from the window ``first`` on; ``None`` when nulls were not counted, then or now."""
         if baseline.null_ratio is None or not any(len(window.bucket_nulls) for window in windows):
             return None
         rows, nulls = _rows(windows), _nulls(windows)

@@ -1,4 +1,4 @@
-"""What the hour of the week does to a subject, learnt from the same hours of earlier weeks."""
+"""Weekly seasonality of a subject, learnt from the same hours of earlier weeks."""
 
 from math import pi
 from typing import NamedTuple

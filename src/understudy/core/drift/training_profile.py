@@ -144,7 +144,7 @@ def _number_of(column: str, cell: Any) -> float | None:
         if truth is None:
             raise CellRefused(column, f"expected a number, got {_shown(cell)}") from None
         return truth
-    if is_text and "_" in cell:  # "1_000" is a number to Python and to nobody else
+    if is_text and "_" in cell:  # "1_000" is a number to Python alone
         raise CellRefused(column, f"expected a number, got {_shown(cell)}")
     if isnan(number):
         return None

@@ -13,7 +13,7 @@ from understudy.core.drift.report import Drift, DriftState, same_drift_everywher
 from understudy.core.drift.subject_window import SubjectWindow
 
 REFERENCE_SECONDS = 86_400.0
-"""What "recent" is for the seed's rule, which does not say."""
+"""What "recent" is for the reference rule, which does not say."""
 MAX_INPUTS = 100
 """Inputs of a version that have baselines and are looked at, the first ones by name: each is a histogram in its row."""
 
@@ -25,7 +25,7 @@ class DriftRule(NamedTuple):
 
     policy: DriftPolicy = DEFAULT_POLICY
     is_reference: bool = False
-    """Whether the predictions are judged by the seed's rule, which knows nothing of inputs."""
+    """Whether the predictions are judged by the reference rule, which does not look at inputs."""
 
 
 class ModelDrift(NamedTuple):

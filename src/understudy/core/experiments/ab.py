@@ -1,10 +1,10 @@
 """Is B better than A? One outcome metric of two arms, entity by entity.
 
 The unit is the entity: its requests are alike, and counting them as independent finds winners where there are none.
-What the caller sees to before anything is compared:
+What the caller ensures before anything is compared:
 
-- An entity belongs to the arm that it was *assigned* to when it was first exposed, whoever served it later (intention
-  to treat). Forced calls count nowhere.
+- An entity belongs to the arm that it was *assigned* to when it was first exposed, whichever version served it later
+  (intention to treat). Forced calls count nowhere.
 - Both arms have the same entry window, so that a ramp does not compare old entities with new ones.
 - Only entities whose outcome window has closed are in the arrays, each with its outcomes of exactly that window (label
   delay). Else late entrants look worse than they are, and a later look would change what an earlier one has counted.

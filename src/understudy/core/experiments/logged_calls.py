@@ -50,7 +50,7 @@ def adapt_inputs(schema: InputSchema, before: InputSchema | None, logged: Mappin
 
     Args:
         schema: Of the version that is to be asked.
-        before: Of the version that answered; ``None`` when it cannot be read, and then nobody knows what is missing.
+        before: Of the version that answered; ``None`` when it cannot be read; what is missing is not known then.
         logged: Each input of the call that is a single value and not private, stored features and defaults included.
     """
     taken_before = schema.by_name if before is None else before.by_name

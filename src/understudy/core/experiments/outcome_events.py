@@ -5,8 +5,8 @@ An event::
     {"event_id": "order-81723", "model": "churn", "entity_id": "cust-42", "name": "converted", "value": 1,
      "occurred_at": "2026-11-20T13:02:11Z"}
 
-``prediction_id`` may stand beside or in place of ``entity_id``. Every door reads events here, so that a file and a call
-mean the same; the time is read here as well, from its text, so that it is reported with all else that is wrong.
+``prediction_id`` may stand beside or in place of ``entity_id``. HTTP bodies and files are both read here, so that an
+event means the same in each; the time is parsed from its text here too, and reported with all else that is wrong.
 """
 
 import re
@@ -23,7 +23,7 @@ from understudy.errors import BatchInvalid, Violation
 MAX_EVENTS = 1_000
 """Events of one batch."""
 MAX_VALUE = 1e20
-"""Of an outcome, either side of zero: more than anybody counts, and the sums of its squares are still numbers."""
+"""Of an outcome, either side of zero: sums of its squares are still finite floats."""
 _BATCH_HINT = f'Send {{"events": [...]}} with 1 to {MAX_EVENTS:,} events; POST the next ones as another batch.'
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
@@ -37,7 +37,7 @@ _EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_800.0
 """The first second of year 1 and the first of year 10000, UTC: what both Postgres and Python can hold."""
 
 
-class Outcome(NamedTuple):
+class OutcomeEvent(NamedTuple):
     """One thing that happened to an entity, or after one prediction; at least one of both ids is there."""
 
     event_id: str
@@ -59,7 +59,7 @@ class Refusal(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-def read_batch(document: Any) -> list[Outcome | Refusal]:
+def read_batch(document: Any) -> list[OutcomeEvent | Refusal]:
     """Return each event of ``{"events": [...]}`` or why it is refused, in order; pointers are like ``/events/3/value``.
 
     Raises:
@@ -86,7 +86,7 @@ def event_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return event
 
 
-def read_event(event: Any, pointer: str) -> Outcome | Refusal:
+def read_event(event: Any, pointer: str) -> OutcomeEvent | Refusal:
     """Return an event, or everything that is wrong with it; ``pointer`` is where it stands."""
     if not isinstance(event, dict):
         return Refusal(None, (Violation(pointer, "expected an object"),))
@@ -100,7 +100,7 @@ def read_event(event: Any, pointer: str) -> Outcome | Refusal:
     )
     if violations:
         return Refusal(values["event_id"], tuple(violations))
-    return Outcome(**{_NAMES.get(name, name): value for name, value in values.items()})
+    return OutcomeEvent(**{_NAMES.get(name, name): value for name, value in values.items()})
 
 
 def _read(name: str, event: Mapping[str, Any], pointer: str, violations: list[Violation]) -> Any:

@@ -1,7 +1,7 @@
 """What the shadow would have answered, against what was answered, request by request.
 
 Both saw the same request, so each pair is a difference without the chance of who asked: far fewer are needed than for
-two samples. What the caller sees to:
+two samples. What the caller ensures:
 
 - A request that was to be shown to the shadow and has no row of it is a pair with the status :data:`DROPPED`. The
   newest requests are left out for as long as a shadow may take, or they would all count as dropped.
@@ -102,9 +102,9 @@ class ScoreComparison(NamedTuple):
     difference_high: float
     same_decision_percent: float
     cohens_kappa: float | None
-    """``None`` when both decide the same for everybody, so that chance explains all."""
+    """``None`` when both decide the same for every entity, so that chance explains all."""
     spearman: float | None
-    """``None`` when one of them gives everybody the same score."""
+    """``None`` when one of them gives every entity the same score."""
     psi: float
     ks: float
     edges: tuple[float, ...]
@@ -115,7 +115,7 @@ class ScoreComparison(NamedTuple):
     """Of one pair, without its sign."""
 
     def decides(self, threshold: float) -> bool:
-        """Whether yes and no at a threshold mean something: of probabilities, or where somebody chose the threshold."""
+        """Whether yes and no at a threshold mean something: of probabilities, or at a threshold that was given."""
         return threshold != DEFAULT_THRESHOLD or (self.edges[0], self.edges[-1]) == (0.0, 1.0)
 
 

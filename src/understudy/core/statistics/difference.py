@@ -49,7 +49,7 @@ class Difference(NamedTuple):
     variance_kept_ratio: float = 1.0
     """Variance after the adjustment over before: the share of entities that are needed with it."""
     with_outcome_ratio: float | None = None
-    """The share of the entities of both that have an outcome; ``None`` where nobody counted them."""
+    """The share of the entities of both that have an outcome; ``None`` where they were not counted."""
 
     @property
     def standard_error(self) -> float:

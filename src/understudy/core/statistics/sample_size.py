@@ -182,7 +182,7 @@ def when_known(
     if is_known(0):
         return Forecast(0, f"There are enough entities to see {change} {power}.")
     if not any(entities_per_day):
-        return Forecast(None, f"No traffic: nobody can say when there will be enough entities to see {change}.")
+        return Forecast(None, f"No traffic, so no forecast of when there will be enough entities to see {change}.")
     if not is_known(MAX_FORECAST_DAYS):
         years = MAX_FORECAST_DAYS // 365
         return Forecast(None, f"Today's traffic is too little to see {change} within {years} years {power}.")

@@ -51,7 +51,7 @@ SlowThreshold = Callable[[int], int | None]
 """From a rollout's id to its threshold τ in microseconds: the champion's 95th percentile before it started."""
 
 OpenRollouts = Callable[[], Collection[int] | None]
-"""To the ids of the rollouts that policies have now; ``None`` while nobody knows."""
+"""To the ids of the rollouts that policies have now; ``None`` while that is not known."""
 
 _AS_CHALLENGER = 0x9E37_79B9_7F4A_7C15
 """2**64 divided by the golden ratio. Any constant would do that changes many bits of a hash, which then stands for the
@@ -105,7 +105,7 @@ class WindowBuilder:
     Args:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
-        open_rollouts: Asked when many rollouts are remembered: the others go first. While nobody knows all may be open.
+        open_rollouts: Asked when many rollouts are remembered: the others go first; ``None``: all may be open.
     """
 
     def __init__(self, shipper: str, *, open_rollouts: OpenRollouts = lambda: None) -> None:

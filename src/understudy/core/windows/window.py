@@ -6,7 +6,7 @@ bit. A percentile is never stored: averages of percentiles were wrong by up to 1
 
 Which rows of ``PredictionLog`` count, and where:
 
-* ``reason`` ``forced``: nowhere, it is nobody's traffic.
+* ``reason`` ``forced``: nowhere, it is not the entities' own traffic.
 * ``reason`` ``category``: only in ``volume`` and ``cache_hits``. The category chose the version, not chance, so a
   comparison of the versions would compare categories.
 * ``cache_hit``: in ``volume``, ``cache_hits`` and among the new entities. Comparing hits with misses would roll back

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
-from understudy.core.experiments.outcome_events import Outcome, event_of_row, read_event
+from understudy.core.experiments.outcome_events import OutcomeEvent, event_of_row, read_event
 from understudy.ports.outcome_store import FileRow
 
 HEADER = "event_id,model,entity_id,name,value,occurred_at"
@@ -39,7 +39,7 @@ def test_a_csv_file_gives_each_row_with_its_line(tmp_path):
     rows = rows_of(path)
 
     assert [(row.line, row.cells["event_id"]) for row in rows] == [(2, "e1"), (5, "e\n2"), (6, "e3")]
-    assert all(isinstance(event_of(row), Outcome) for row in rows)
+    assert all(isinstance(event_of(row), OutcomeEvent) for row in rows)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
@@ -62,7 +62,7 @@ def test_a_row_that_is_broken_costs_no_other(tmp_path):
 
     rows = rows_of(path)
 
-    usable = [row.line for row in rows if not row.problem and isinstance(event_of(row), Outcome)]
+    usable = [row.line for row in rows if not row.problem and isinstance(event_of(row), OutcomeEvent)]
     assert usable == [2, 5, 7]
     assert [row.line for row in rows] == [2, 3, 4, 5, 6, 7]
     assert "field larger" in rows[4].problem
@@ -116,7 +116,7 @@ def test_a_parquet_file_means_the_same_as_a_csv_file(tmp_path):
 
         assert opened.position == opened.size == 2_500
     assert [row.line for row in rows] == list(range(1, 2_501))
-    assert event_of(rows[0]) == Outcome("e0", "churn", "cust-42", None, "revenue", 12.5, moment.timestamp())
+    assert event_of(rows[0]) == OutcomeEvent("e0", "churn", "cust-42", None, "revenue", 12.5, moment.timestamp())
 
 
 def test_a_time_without_a_zone_is_refused_in_parquet_as_everywhere(tmp_path):
@@ -129,7 +129,7 @@ def test_a_time_without_a_zone_is_refused_in_parquet_as_everywhere(tmp_path):
 
     (row,) = rows_of(path)
 
-    assert not isinstance(event_of(row), Outcome)
+    assert not isinstance(event_of(row), OutcomeEvent)
 
 
 def parquet_of(path: Path, **changes: pa.Array) -> Path:
@@ -143,7 +143,7 @@ def test_times_in_nanoseconds_are_read_and_those_of_other_columns_harm_nobody(tm
 
     (row,) = rows_of(parquet_of(tmp_path / "o.parquet", occurred_at=moment, exported_at=moment))
 
-    assert event_of(row) == Outcome("e1", "churn", "a", None, "n", 1.0, 1_795_179_731.0)
+    assert event_of(row) == OutcomeEvent("e1", "churn", "a", None, "n", 1.0, 1_795_179_731.0)
 
 
 @pytest.mark.parametrize(

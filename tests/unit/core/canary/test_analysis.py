@@ -147,7 +147,7 @@ def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_before_i
     [
         (replace(BUSY, error_rate=0.9), "the champion fails as well"),
         (replace(BUSY, error_rate=0.01, error_factor=70), "three of ten callers got an answer"),
-        (replace(BUSY, requests_per_minute=200, error_factor=1e6), "hardly anybody has met it"),
+        (replace(BUSY, requests_per_minute=200, error_factor=1e6), "few entities have met it"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -366,7 +366,7 @@ def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minut
     errors = row_of(decision, ERROR_RATE)
     assert minutes <= 7
     assert errors.state is CheckState.FAIL
-    # The figures are of the windows that tell: of the whole day hardly anybody failed.
+    # The figures are of the windows that tell: over the whole day hardly any call failed.
     assert (errors.challenger or 0) > 0.5
     assert (errors.since or 0) >= (DAY - 2 * RESTART_SECONDS // WINDOW_SECONDS) * WINDOW_SECONDS
     assert (errors.change_low, errors.change_high) == (None, None)

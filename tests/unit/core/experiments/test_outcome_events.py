@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from understudy.core.experiments.outcome_events import (
     MAX_EVENTS,
     MAX_VALUE,
-    Outcome,
+    OutcomeEvent,
     Refusal,
     event_of_row,
     read_batch,
@@ -39,17 +39,17 @@ def an_event(**changes: Any) -> dict[str, Any]:
     }
 
 
-def read(event: Any) -> Outcome | Refusal:
+def read(event: Any) -> OutcomeEvent | Refusal:
     return read_event(event, "/events/3")
 
 
-def pointers(found: Outcome | Refusal) -> list[str]:
+def pointers(found: OutcomeEvent | Refusal) -> list[str]:
     assert isinstance(found, Refusal)
     return [violation.pointer for violation in found.violations]
 
 
 def test_an_event_is_read():
-    assert read(an_event()) == Outcome(
+    assert read(an_event()) == OutcomeEvent(
         event_id="order-81723",
         model_name="churn",
         entity_id="cust-42",
@@ -64,9 +64,9 @@ def test_a_prediction_id_may_stand_in_place_of_the_entity_or_beside_it():
     alone = read(an_event(entity_id=None, prediction_id=PREDICTION_ID.upper()))
     beside = read(an_event(prediction_id=PREDICTION_ID))
 
-    assert isinstance(alone, Outcome)
+    assert isinstance(alone, OutcomeEvent)
     assert (alone.entity_id, alone.prediction_id) == (None, PREDICTION_ID)
-    assert isinstance(beside, Outcome)
+    assert isinstance(beside, OutcomeEvent)
     assert (beside.entity_id, beside.prediction_id) == ("cust-42", PREDICTION_ID)
 
 
@@ -75,7 +75,7 @@ def test_a_prediction_id_may_stand_in_place_of_the_entity_or_beside_it():
 def test_a_time_is_what_the_calendar_says_in_every_zone(moment):
     found = read(an_event(occurred_at=moment.isoformat()))
 
-    assert isinstance(found, Outcome)
+    assert isinstance(found, OutcomeEvent)
     # A float of seconds holds microseconds until about the year 2242, and 30 of them in the year 9999.
     assert found.occurred_at == pytest.approx(moment.timestamp(), abs=3e-5, rel=0)
 
@@ -93,7 +93,7 @@ def test_a_time_is_what_the_calendar_says_in_every_zone(moment):
 def test_the_ways_in_which_databases_and_services_write_a_time_are_read(text, seconds):
     found = read(an_event(occurred_at=text))
 
-    assert isinstance(found, Outcome)
+    assert isinstance(found, OutcomeEvent)
     assert found.occurred_at == seconds
 
 
@@ -127,7 +127,7 @@ def test_a_value_that_is_no_number_that_can_be_summed_up_is_refused(value):
 def test_any_other_number_is_a_value(value):
     found = read(an_event(value=value))
 
-    assert isinstance(found, Outcome)
+    assert isinstance(found, OutcomeEvent)
     assert found.value == float(value)
 
 
@@ -138,7 +138,9 @@ def test_a_text_that_the_database_cannot_hold_is_refused(name, text):
 
 
 def test_the_longest_texts_fit():
-    assert isinstance(read(an_event(event_id="x" * 255, model="x" * 255, entity_id="x" * 255, name="x" * 100)), Outcome)
+    assert isinstance(
+        read(an_event(event_id="x" * 255, model="x" * 255, entity_id="x" * 255, name="x" * 100)), OutcomeEvent
+    )
     assert pointers(read(an_event(name="x" * 101))) == ["/events/3/name"]
 
 
@@ -185,7 +187,7 @@ def test_a_batch_is_read_event_by_event_and_one_bad_event_spoils_no_other():
     found = read_batch({"events": [an_event(event_id="e1"), an_event(value=None), an_event(event_id="e3")]})
 
     assert [getattr(event, "event_id", None) for event in found] == ["e1", "order-81723", "e3"]
-    assert [type(event) for event in found] == [Outcome, Refusal, Outcome]
+    assert [type(event) for event in found] == [OutcomeEvent, Refusal, OutcomeEvent]
     assert pointers(found[1]) == ["/events/1/value"]
 
 

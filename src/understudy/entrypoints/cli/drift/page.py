@@ -13,7 +13,7 @@ from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 _MAX_CATEGORIES = 12
 _MAX_LIMITS = 20
-"""A distance is drawn up to so many limits; the seed's rule knows infinite ones."""
+"""A distance is drawn up to so many limits; the reference rule has infinite ones."""
 _CENT = 100
 _HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
 

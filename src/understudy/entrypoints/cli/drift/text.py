@@ -87,7 +87,7 @@ def next_step(view: DriftView) -> NextStep:
 def _version_line(version: VersionView) -> Text:
     role = version.role.value if version.role is not None else "in a rollout" if version.is_active else "not active"
     line = Text(f"v{version.version}", "bold").append(f"  {role}", "cyan")
-    return line.append("  the seed's rule", "dim") if version.rule.is_reference else line
+    return line.append("  reference rule (seed)", "dim") if version.rule.is_reference else line
 
 
 def _evidence(version: VersionView, view: DriftView) -> list[RenderableType]:

@@ -22,7 +22,7 @@ from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.experiments.ab_plan import AbSizes, Baseline, PlanQuestion
 from understudy.experiments.ab_report import AbReport, IntervalAt, NoAnswer, ScoreComparison
 from understudy.experiments.attribution import ArmCounts, Period
-from understudy.experiments.declared_tests import DeclaredTest, Look, MetricChoice, Plan, Wanted
+from understudy.experiments.declared_tests import DeclaredTest, InterimAnalysis, MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 from understudy.ports.experiment_log import LoggedPair
@@ -48,7 +48,7 @@ def screen(texts: list[Any], width: int) -> str:
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
 
 
-def a_test(*looks: Look, ended_at: float | None = None) -> DeclaredTest:
+def a_test(*looks: InterimAnalysis, ended_at: float | None = None) -> DeclaredTest:
     record = ExperimentRecord(1, "churn", "converted", 1, 2, SINCE, PLAN.to_json(), None, "dana", ended_at)
     return DeclaredTest(record, PLAN, looks)
 
@@ -58,7 +58,7 @@ def a_report(**changes: Any) -> AbReport:
     report = AbReport(
         state=AbState.UNDECIDED,
         sentence=sentence,
-        found=Found(1, 2, (), a_test(Look(NOW, 0.2, AbState.UNDECIDED, ""))),
+        found=Found(1, 2, (), a_test(InterimAnalysis(NOW, 0.2, AbState.UNDECIDED, ""))),
         since=SINCE,
         until=NOW,
         wanted=PLAN.wanted,
@@ -274,7 +274,9 @@ def test_without_a_declared_test_the_next_command_declares_one():
 
 def test_a_decided_test_says_when_it_was_decided():
     decided = a_test(
-        Look(SINCE, 0.2, AbState.UNDECIDED, ""), Look(NOW, 0.4, AbState.B_BETTER, "B is better."), ended_at=NOW
+        InterimAnalysis(SINCE, 0.2, AbState.UNDECIDED, ""),
+        InterimAnalysis(NOW, 0.4, AbState.B_BETTER, "B is better."),
+        ended_at=NOW,
     )
 
     shown = said(a_report(state=AbState.B_BETTER, sentence="B is better.", found=Found(1, 2, (), decided)))

@@ -211,7 +211,7 @@ def test_a_drift_of_today_has_its_hour_and_the_seeds_rule_no_beginning():
 
     assert "✖ since 11:00" in shown
     assert "✖ drifts" in shown
-    assert "v7  champion  the seed's rule" in shown
+    assert "v7  champion  reference rule (seed)" in shown
 
 
 def test_bars_reach_the_top_at_the_limit_and_a_stretch_without_hours_is_a_gap():
