@@ -19,7 +19,7 @@ HINT = "Set DATABASE_URL to a Postgres of your own (15 to 18), or look into the 
 
 
 class Postmaster(NamedTuple):
-    """What ``postmaster.pid`` says of a server."""
+    """A server as ``postmaster.pid`` describes it."""
 
     pid: int
     port: int
@@ -97,7 +97,7 @@ class Cluster(NamedTuple):
         return found if found is not None and self._is_run_by(found.pid) else None
 
     def announced(self) -> Postmaster | None:
-        """Return what a postmaster says of itself (lines 1, 4 and 8), or ``None`` before it has said enough."""
+        """Return the server of ``postmaster.pid`` (lines 1, 4 and 8), or ``None`` while the file is incomplete."""
         try:
             lines = (self.path / "postmaster.pid").read_text().splitlines()
             return Postmaster(int(lines[0]), int(lines[3]), len(lines) > 7 and lines[7].strip() == "ready")  # noqa: PLR2004 - line numbers of postmaster.pid
@@ -134,5 +134,5 @@ class Cluster(NamedTuple):
         except (OSError, subprocess.TimeoutExpired) as problem:
             raise RegistryUnavailable(f"{command[0]}: {problem}", hint=HINT) from problem
         if done.returncode != 0:
-            said = done.stdout.decode(errors="replace").strip()
-            raise RegistryUnavailable(f"{command[0]} failed: {said}", hint=HINT)
+            output = done.stdout.decode(errors="replace").strip()
+            raise RegistryUnavailable(f"{command[0]} failed: {output}", hint=HINT)

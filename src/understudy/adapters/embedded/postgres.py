@@ -177,14 +177,14 @@ class EmbeddedPostgres:
             self._pid = self._process.pid
             if _became_ready(cluster, self._process, give_up):
                 return
-            said = cluster.end_of_log()
-            if "could not create any TCP/IP sockets" in said and not self._fixed_port:
+            log = cluster.end_of_log()
+            if "could not create any TCP/IP sockets" in log and not self._fixed_port:
                 self._port = None
-            elif "shared memory block" not in said:  # those of a killed postmaster are freed within moments
+            elif "shared memory block" not in log:  # those of a killed postmaster are freed within moments
                 raise RegistryUnavailable(
-                    f"the embedded Postgres did not start, see {cluster.log_path}: {said}", hint=HINT
+                    f"the embedded Postgres did not start, see {cluster.log_path}: {log}", hint=HINT
                 )
-            _wait(give_up, f"the embedded Postgres did not start, see {cluster.log_path}: {said}")
+            _wait(give_up, f"the embedded Postgres did not start, see {cluster.log_path}: {log}")
 
     def _home(self) -> Path:
         """Return a folder that the server's account can reach: ``data_dir``, or the relocated one."""

@@ -8,7 +8,7 @@ ACCEPTED = Delivery(202)
 
 
 class MemoryAlertChannel:
-    """Accepts every event, unless told otherwise.
+    """Accepts every event, unless ``answers`` has another answer.
 
     Args:
         name: Which events of the outbox are for it.

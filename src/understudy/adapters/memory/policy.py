@@ -41,26 +41,26 @@ class MemoryPolicySource:
                 queue.put_nowait(None)
 
     def put_model(self, model_name: str, rows: Mapping[str, Any]) -> None:
-        """Replace a model's policy and versions, as ``core.routing.policy`` documents them, and tell each listener."""
+        """Replace a model's policy and versions, as ``core.routing.policy`` documents them, and notify listeners."""
         self._models[model_name] = deepcopy(dict(rows))
-        self._tell(model_name)
+        self._notify(model_name)
 
     def change_policy(self, model_name: str, **columns: Any) -> int:
         """Change columns of a model's policy; return the new generation."""
         policy = self._models[model_name]["policy"]
         policy.update(columns, generation=policy["generation"] + 1)
-        self._tell(model_name)
+        self._notify(model_name)
         return int(policy["generation"])
 
     def remove_model(self, model_name: str) -> None:
         """Delete a model's policy."""
         self._models.pop(model_name, None)
-        self._tell(model_name)
+        self._notify(model_name)
 
     def put_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
         """Replace the callers' keys."""
         self._keys = [dict(key) for key in keys]
-        self._tell("")
+        self._notify("")
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         """See :meth:`understudy.ports.policy.PolicySource.load`."""
@@ -105,7 +105,7 @@ class MemoryPolicySource:
         """End every listener."""
         self.available = False
 
-    def _tell(self, model_name: str) -> None:
+    def _notify(self, model_name: str) -> None:
         self._changed.add(model_name)
         for queue in self._listeners:
             queue.put_nowait(PolicyChange(model_name))

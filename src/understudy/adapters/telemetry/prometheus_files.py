@@ -75,7 +75,7 @@ def _add(path: Path, to: Path) -> None:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether a file is as long as it says; that of a worker which was killed while making it is not."""
+    """Whether a file has the length in its header; one whose worker was killed while creating it has not."""
     try:
         with path.open("rb") as file:
             head = file.read(4)

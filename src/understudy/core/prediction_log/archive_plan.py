@@ -166,5 +166,5 @@ def file_key(model_name: str, day: str, archive_id: int, attempt: int, number: i
 
 
 def manifest_key(partition_name: str, archive_id: int) -> str:
-    """Return where the list of a month's files lies, for readers that have the archive and not the database."""
+    """Return the name of the list of a month's files, for readers that have the archive and not the database."""
     return f"{MANIFESTS_ROOT}/{partition_name}-{archive_id}.json"

@@ -152,7 +152,7 @@ def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: 
 
 
 def counts_content(count: int) -> bytes:
-    """Return the content of the tensor that says how many treatments there are."""
+    """Return the content of the tensor that counts the treatments."""
     return struct.pack("<q", count)
 
 

@@ -167,7 +167,7 @@ def _misplaced(schema: InputSchema, layout: TreatmentLayout, inputs: Mapping[str
 
 
 def _columns(schema: InputSchema, treatments: Treatments, violations: list[Violation]) -> dict[str, _Column]:
-    """Return the column of each feature that belongs to the treatments; what is wrong goes to ``violations``."""
+    """Return the column of each feature that belongs to the treatments; problems go to ``violations``."""
     columns: dict[str, _Column] = {}
     brought = 0
     for tensor in schema.packed:
