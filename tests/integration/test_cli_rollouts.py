@@ -100,7 +100,7 @@ IMPOSSIBLE = [
     (["start", "visits", "3", "--reason", "x", "--yes"], 1, "version 3 is not ready"),
     (["start", "visits", "2", "--plan", "5,3", "--reason", "x", "--yes"], 7, "the plan cannot be used"),
     (["start", "visits", "2", "--plan", "@nowhere.json", "--reason", "x", "--yes"], 2, "--plan"),
-    (["start", "visits", "2", "--reason", "x"], 2, "nobody is there to confirm it"),
+    (["start", "visits", "2", "--reason", "x"], 2, "there is no terminal to confirm it at"),
     (["start", "visits", "2", "--yes"], 2, "needs a reason"),
     (["start", "visits", "4", "--reason", "x", "--yes"], 7, "is retired and cannot be challenger"),
     (["show", "visits"], 4, "never had a rollout"),
@@ -138,11 +138,11 @@ def test_a_rollback_of_a_champion_that_was_set_by_hand_brings_the_one_before_bac
     second = understudy("rollback", "visits", "--reason", "it burns", "--yes")
     audit = understudy("audit", "list", "visits", "--limit", "1")
 
-    assert (asked.code, "now: 2 100 %; then 1 answers everybody" in " ".join(asked.err.split())) == (2, True)
+    assert (asked.code, "now: 2 100 %; then 1 answers every call" in " ".join(asked.err.split())) == (2, True)
     assert (first.code, "previous champion back committed as generation 3" in first.out) == (3, True)
     assert second.code == 1
     assert "✖ visits: nothing to roll back: no challenger has weight" in second.out
-    assert "1 answers everybody" in second.out
+    assert "1 answers every call" in second.out
     assert "rollback to the champion before: it burns" in audit.out
     assert understudy("model", "show", "visits", "--json").json["model"]["policy"]["champion"] == "1"
 
@@ -191,7 +191,7 @@ async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(u
     assert nobody.code == 3
     assert "no live proxy" in nobody.out
     assert "in flight" not in nobody.out, "nobody can say how many are"
-    assert "answers everybody" not in nobody.out
+    assert "answers every call" not in nobody.out
     assert all_live.code == 0
     assert "1 of 1 live proxies on generation" in all_live.out
     for said in (nobody, all_live):

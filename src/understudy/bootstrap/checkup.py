@@ -36,11 +36,11 @@ from understudy.settings import FILE_SUFFIX, Settings
 
 READY_SECONDS = 2.0
 VERSIONS_AT_ONCE = 64
-"""Whose model servers are asked at the same time; more would be slow for want of this process's own time."""
+"""Versions whose model servers are asked at the same time; with more, this process itself would be the bottleneck."""
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """Look at everything; what depends on a part that is away is left out."""
+    """Check everything; a check that depends on a part that is unreachable is left out."""
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
     findings = [_examine_config(settings), await _examine_cache(settings)]

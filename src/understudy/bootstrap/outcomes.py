@@ -1,4 +1,4 @@
-"""The outcomes of rollouts: the question of the one, the log of the other."""
+"""The outcome that a rollout is judged by, measured in the log of experiments."""
 
 from understudy.adapters.postgres.experiments import PostgresExperimentLog
 from understudy.core.statistics.difference import Difference
@@ -9,7 +9,7 @@ from understudy.rollout.outcome_check import Measure
 
 
 def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:
-    """Return what measures the outcome that a rollout is judged by, for the monitor and for who looks on."""
+    """Return what measures the outcome that a rollout is judged by, for the monitor and for status views."""
     watch = OutcomeWatch(PostgresExperimentLog(database_url, timeout_seconds=timeout_seconds))
 
     async def measure(view: RolloutView) -> Difference | None:

@@ -68,7 +68,7 @@ class Parts:
     tracer: Tracer | None = None
 
     def publish(self) -> None:
-        """Set the gauges that nobody else sets, and let other workers' pages have what this one counted."""
+        """Set the gauges of this worker, and share its counts with the metrics pages of the other workers."""
         self.telemetry.set("requests_in_flight", self.in_flight())
         self.telemetry.set("shadow_in_flight", len(self.shadows))
         self.telemetry.set("policy_age_seconds", self.feed.stale_seconds)

@@ -1,4 +1,4 @@
-"""What ``OTEL_*`` asks for, and the tracer that does it. Nothing of OpenTelemetry is imported while nobody asks."""
+"""What ``OTEL_*`` asks for, and the tracer that provides it. OpenTelemetry is imported for no other process."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from understudy.ports.tracing import Tracer
 from understudy.settings import Settings
 
 FLUSH_SECONDS = 2.0
-"""Longest time that a process which ends takes for the spans that it still has."""
+"""Longest time that a process takes at its end to send the spans that it still has."""
 EXTRA_HINT = "Install the extra that makes traces, pip install 'understudy[otel]', or unset the OTEL_* variables."
 EXPORTERS = ("otlp", "console", "none")
 PROTOCOL = "http/protobuf"
@@ -30,7 +30,7 @@ _ADAPTER = "understudy.adapters.telemetry.otel"
 
 
 class TracesRefused(Exception):
-    """Traces are asked for and cannot be made: why, and what to do next."""
+    """Traces are asked for and cannot be made; says why, and what to do next."""
 
     def __init__(self, detail: str, next_step: str) -> None:
         super().__init__(detail)

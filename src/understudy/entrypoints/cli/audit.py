@@ -1,4 +1,4 @@
-"""``understudy audit``: who changed which policy."""
+"""``understudy audit``: which actor changed which policy."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from understudy.ports.registry import AuditEntry, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed which policy, when and why.", add_completion=False)
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)
-"""Values that a first policy has when nobody says otherwise: not worth a line."""
+"""Values that a first policy has by default: not worth a line."""
 
 
 @app.callback()
@@ -30,7 +30,7 @@ def list_audit(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the latest changes of policies, whoever made them and however: plain SQL is here too."""
+    """List the latest changes of policies, by whatever way they were made: those in plain SQL too."""
 
     async def read(registry: Registry) -> tuple[list[AuditEntry], dict[int, str]]:
         labels = {version.id: version.version for version in await registry.list_versions(model)}

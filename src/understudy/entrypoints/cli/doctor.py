@@ -1,4 +1,4 @@
-"""``understudy doctor``: everything that an installation depends on, looked at once."""
+"""``understudy doctor``: checks everything that an installation depends on."""
 
 import asyncio
 from collections import Counter

@@ -83,7 +83,7 @@ def line_of(recent: Recent) -> str:
     by_role = ", ".join(f"{count} {what}" for what, count in sorted(recent.by_role.items()))
     return (
         f"{recent.calls} calls, {recent.failed} failed, p50 {recent.p50_ms:.1f} ms, p99 {recent.p99_ms:.1f} ms"
-        f": {by_role or 'nobody'}"
+        f": {by_role or 'no answer'}"
     )
 
 

@@ -86,11 +86,11 @@ def _why(policy: ServingPolicy, found: Assignment) -> str:
         return f"bucket {found.bucket} is one of the {policy.arm_percents[arm]} of version {arm.version}, a further arm"
     if found.reason == Reason.CATEGORY:
         return f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
-    everybody = "everybody whom no further arm has" if policy.arms else "everybody"
+    entities = "every entity that no further arm has" if policy.arms else "every entity"
     if challenger is None:
-        return f"there is no challenger: the champion answers {everybody}"
+        return f"there is no challenger: the champion answers {entities}"
     if weight <= 0:
-        return f"the challenger ({challenger.version}) has weight 0: the champion answers {everybody}"
+        return f"the challenger ({challenger.version}) has weight 0: the champion answers {entities}"
     return f"the challenger ({challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
 
 

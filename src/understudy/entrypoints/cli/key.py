@@ -1,4 +1,4 @@
-"""``understudy key``: what callers show to be let in."""
+"""``understudy key``: the keys that authorize callers."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""``understudy model``: who answers a model's calls."""
+"""``understudy model``: a model's serving policy, and the versions that answer its calls."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry import ModelRecord, PolicyRecord, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
-NOBODY = "none"
+NONE = "none"
 _BAR_CELLS = 40
 
 
@@ -91,7 +91,7 @@ def set_model(
     ] = None,
     salt: Annotated[str | None, typer.Option(metavar="TEXT|none", help="Hashed in place of the model's name.")] = None,
     input_sample_percent: Annotated[
-        int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of nobody.")
+        int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of none.")
     ] = None,
     arm: Annotated[
         list[str] | None,
@@ -183,7 +183,7 @@ def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the fields to change; ``none`` takes a role or the salt away."""
     changes = {name: value for name, value in asked.items() if value is not None}
     for name in ("challenger", "shadow", "salt"):
-        if changes.get(name) == NOBODY:
+        if changes.get(name) == NONE:
             changes[name] = None
     return changes
 
@@ -196,7 +196,7 @@ def arm_weights_of(asked: Sequence[str]) -> dict[str, int] | None:
     """
     if not asked:
         return None
-    if list(asked) == [NOBODY]:
+    if list(asked) == [NONE]:
         return {}
     weights: dict[str, int] = {}
     for text in asked:
@@ -242,7 +242,7 @@ def _value_text(value: Any) -> str:
 
 
 def _moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
-    """Return how many entities change their version; nothing when it is none, or when nobody can say."""
+    """Return how many entities change their version; nothing when none does, or when it is unknown."""
     percent = None if before is None else moved_entities_percent(before, after)
     return f"{percent} % of the entities change their version" if percent else ""
 

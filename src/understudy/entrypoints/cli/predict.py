@@ -24,19 +24,19 @@ from understudy.settings import Settings
 
 app = typer.Typer(add_completion=False)
 CALL_SECONDS = 65.0
-"""Longer than the longest time-out that a version may have, so that it is the proxy who says what was late."""
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is where a proxy listens; here nobody does
+"""Longer than the longest time-out that a version may have, so that the proxy itself reports what was late."""
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - where a proxy listens; this process does not
 
 
 class Place(NamedTuple):
-    """Where the proxy is, and what it is shown."""
+    """Where the proxy is, and the key that it gets."""
 
     url: str
     credential: str | None
 
 
 class _Call(NamedTuple):
-    """What is asked."""
+    """A predict call to make."""
 
     model: str
     entity: str

@@ -1,4 +1,4 @@
-"""``understudy rollback``: all traffic back, at once."""
+"""``understudy rollback``: send all traffic of a model back, at once."""
 
 import time
 from typing import NamedTuple
@@ -31,7 +31,7 @@ DRAIN_SECONDS = 30.0
 """Longest wait for the proxies and for the calls that are under way, together."""
 
 
-_NOBODY = f"no live proxy: none has reported within {LIVE_SECONDS:.0f} s, so nobody has confirmed it"
+_NO_PROXY = f"no live proxy: none has reported within {LIVE_SECONDS:.0f} s, so the rollback is not confirmed"
 
 
 class _TakenBack(NamedTuple):
@@ -89,29 +89,29 @@ def _what_moves(policy: PolicyRecord, champion: str) -> str:
     shares = arm_percents(policy.split.ranges)
     versions = dict.fromkeys([policy.champion, policy.challenger, *shares])
     split = ", ".join(f"{version} {shares.get(version, 0)} %" for version in versions if version is not None)
-    return f"This sends all traffic of {policy.model_name} back (now: {split}; then {champion} answers everybody)"
+    return f"This sends all traffic of {policy.model_name} back (now: {split}; then {champion} answers every call)"
 
 
 def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
-        then = Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")
+        then = Text(f"{done.champion} answers every call. → understudy audit list {done.model_name}")
         if done.rollout_id is not None:
             # One that warms up has no share yet, and will.
             end_it = f"understudy rollout abort {done.model_name} --reason '…' ends it"
-            then = Text(f"{done.champion} answers everybody now; rollout {done.rollout_id} is not over. → {end_it}")
+            then = Text(f"{done.champion} answers every call now; rollout {done.rollout_id} is not over. → {end_it}")
         return [_failed(f"{done.model_name}: nothing to roll back{done.did.removeprefix('nothing')}"), then]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
     lines += _reach_lines(confirmed, taken.drained, done.generation)
     if not taken.is_whole:
         return [*lines, Text("→ understudy doctor")]
-    return [*lines, Text(f"{done.champion} answers everybody. → understudy audit list {done.model_name}")]
+    return [*lines, Text(f"{done.champion} answers every call. → understudy audit list {done.model_name}")]
 
 
 def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: int) -> list[Text]:
     """Return which proxies act on a generation, and what is under way at versions that get no more."""
     count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies on generation {generation}"
-    lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NOBODY)]
+    lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NO_PROXY)]
     if confirmed.stale.count:
         lines.append(_warning(stale_words(confirmed.stale)))
     if drained is None:

@@ -118,7 +118,7 @@ async def start_child(
     """Start ``python arguments…`` in a session of its own, so that Ctrl-C reaches the demo alone.
 
     Args:
-        name: What people call the process; its log is ``<name>.log``.
+        name: Of the process, for messages; its log is ``<name>.log``.
         arguments: Of the interpreter.
         log_folder: Where the log goes, replacing the one before.
         watchdog: Ends the process when we are killed.

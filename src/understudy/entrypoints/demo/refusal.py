@@ -1,4 +1,4 @@
-"""Why a demo does not start, or does not go on."""
+"""The error of a demo that cannot start or go on."""
 
 
 class DemoRefused(Exception):

@@ -1,4 +1,4 @@
-"""Starts everything in parallel, says what is ready, and stops everything in reverse."""
+"""Starts the demo's processes in parallel, reports each that is ready, and stops them in reverse order."""
 
 import asyncio
 import os

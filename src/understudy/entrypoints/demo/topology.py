@@ -37,7 +37,7 @@ class ScenarioStep(NamedTuple):
 
 
 class FirstPolicy(NamedTuple):
-    """The policy that a model gets in a new database; later starts leave what people made of it."""
+    """The policy that a model gets in a new database; later starts leave it as operators changed it."""
 
     model_name: str
     champion: int

@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 
 class Watched(NamedTuple):
-    """A process, the signal that asks it to end, and when it started (so that a reused pid is not taken for it)."""
+    """A process, the signal that asks it to end, and when it started (so that a reused pid is not mistaken for it)."""
 
     pid: int
     signal_number: int

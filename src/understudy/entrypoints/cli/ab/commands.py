@@ -1,4 +1,4 @@
-"""``understudy ab``: is the challenger better?"""
+"""``understudy ab``: plan A/B tests, and say whether the challenger is better."""
 
 import re
 import time

@@ -240,7 +240,7 @@ def _value(value: float, report: AbReport, decimals: int) -> str:
 
 def _days(days: int | None, sizes: AbSizes) -> str:
     if not sizes.baseline.entities_per_day:
-        return "no traffic: nobody can say how long it takes"
+        return "no traffic, so no duration can be computed"
     return "never, as things are" if days is None else f"{days:,} day{'s' * (days != 1)} at today's traffic"
 
 

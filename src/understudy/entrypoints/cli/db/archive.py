@@ -70,7 +70,7 @@ async def _archive(
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[archiver.Progress], None]]:
-    """Yield what draws how far a step is, on standard error, when somebody sits there."""
+    """Yield what draws a step's progress on standard error, if that is a terminal."""
     console = advice_console()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -38,7 +38,7 @@ app.command()(archive)
 
 
 LockSeconds = Annotated[
-    float, typer.Option(min=0.1, max=60, help="Longest wait for one lock; whoever needs the table waits behind it.")
+    float, typer.Option(min=0.1, max=60, help="Longest wait for one lock; other users of the table queue behind it.")
 ]
 StatementSeconds = Annotated[float, typer.Option(min=1, max=110, help="Longest time of one statement.")]
 

@@ -18,7 +18,7 @@ class PromptCall(NamedTuple):
 
 
 def prompt_call(psql: str, database_url: str, arguments: Sequence[str]) -> PromptCall:
-    """Return the call; a password goes into the environment, because everybody may read another process's arguments."""
+    """Return the call; a password goes into the environment: every user can read a process's arguments."""
     parts = urlsplit(database_url)
     account, _, place = parts.netloc.rpartition("@")
     user, _, password = account.partition(":")

@@ -217,7 +217,7 @@ def _read(table: Table, score_column: str | None, only: str | None) -> Profile:
 
 
 def _score_of(table: Table, asked: str | None) -> str | None:
-    """Return the score's column, if there is one; an input of that name is an input, unless somebody says otherwise."""
+    """Return the score's column, if there is one; an input of that name is one only if ``--score-column`` names it."""
     if asked is None:
         is_input = any(feature.name == SCORE_COLUMN for feature in table.features)
         return SCORE_COLUMN if SCORE_COLUMN in table.opened.columns and not is_input else None

@@ -1,4 +1,4 @@
-"""``understudy rollout``: start, follow and steer the way of a challenger to the champion's place."""
+"""``understudy rollout``: start, follow and steer rollouts, which take a challenger to the champion's place."""
 
 import asyncio
 import time
@@ -137,7 +137,7 @@ def show_rollout(
 
 
 async def _failures(session: Session, status: RolloutStatus) -> Sequence[Text]:
-    """Say what the challenger's calls failed with, or why nobody can tell: a status is worth showing without it."""
+    """Say what the challenger's calls failed with, or why that is unknown: a status is worth showing without it."""
     challenger = status.view.record.state.challenger
     try:
         return failures_line(challenger, await failures_of(session.history(HISTORY_SECONDS), status.view))

@@ -26,7 +26,7 @@ def failures_line(challenger: str, failures: LoggedFailures) -> list[Text]:
 
 
 def unknown_failures(challenger: str, why: str) -> Text:
-    """Return that nobody can tell, and why."""
+    """Return that it is unknown what they failed with, and why."""
     return _opening(challenger).append(f"not known, {why}", "yellow")
 
 

@@ -25,7 +25,7 @@ from understudy.rollout.status import RolloutStatus
 
 MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
-"""After so long nobody leads, and nothing is judged."""
+"""A monitor that has been silent for longer leads no more: no rollout is judged."""
 _BAR, _FRAME = 40, 54
 """Widest bar of the split, and what stands beside it."""
 _WHOLE = 100
@@ -55,7 +55,7 @@ def status_view(
 
 
 def heading(status: RolloutStatus) -> list[Text]:
-    """Return whose rollout it is, where it stands, and whether anybody acts on it."""
+    """Return the rollout's model and versions, where it stands, and whether proxies and a monitor act on it."""
     view, state = status.view, status.view.record.state
     head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
     head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(state)}")
@@ -95,7 +95,7 @@ def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
     last = next((event for event in reversed(status.events) if event.evidence), None)
     try:
         return [] if last is None else read_evidence(last)
-    except ValueError:  # damaged, which whoever judges it again says
+    except ValueError:  # damaged, which judging it again reports
         return []
 
 

@@ -1,4 +1,4 @@
-"""``understudy shadow``: what a version that nobody hears would have said."""
+"""``understudy shadow``: how a shadow version would have answered."""
 
 import time
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Who sits at this command line."""
+"""The actor of a command: the user of this machine, for the audit."""
 
 import getpass
 import socket
@@ -7,7 +7,7 @@ from understudy.ports.registry import Actor
 
 
 def actor_of_command(reason: str | None) -> Actor:
-    """Return who sits at this command line, for the audit."""
+    """Return the user of this machine as the actor of a change."""
     return Actor(name=this_person(), via="cli", reason=reason)
 
 

@@ -26,7 +26,7 @@ def read_settings() -> Settings:
 
 
 def settings_with_demo() -> Settings:
-    """Return the settings; without ``DATABASE_URL`` a demo that runs in this folder is what is meant."""
+    """Return the settings; without ``DATABASE_URL`` those of a demo that runs in this folder."""
     settings = read_settings()
     if "database_url" in settings.model_fields_set:
         return settings

@@ -1,4 +1,4 @@
-"""What a command that fails says, and the exit code it leaves with."""
+"""What a command that fails prints, and its exit code."""
 
 import sys
 from collections.abc import Mapping

@@ -50,7 +50,7 @@ def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def state_words(row: Evidence) -> Text:
-    """Return what a check says; one that is worse by its whole interval never passes, whoever stored it."""
+    """Return what a check says; one whose whole interval is worse never passes, whatever was stored."""
     is_unproven = row.state is CheckState.OK and row.is_beyond_limit
     return _STATES[CheckState.UNPROVEN if is_unproven else row.state]
 

@@ -1,4 +1,4 @@
-"""What to type after the database has refused a change: it advises in SQL, for whoever is at its prompt."""
+"""Commands to type after the database has refused a change; its own hints are SQL, for users of its prompt."""
 
 import re
 from shlex import quote
@@ -16,7 +16,7 @@ _COMMANDS = {
     r"(?P<model>.+) needs a champion: champion_version is NULL": (
         "understudy model set {model} --champion VERSION --reason '…' names one of understudy version list {model}"
     ),
-    # Which of both roles was meant, only a person knows: ending the other might end a test that is under way.
+    # Only the operator knows which of both roles was meant: ending the other might end a test that is under way.
     r"version .+ of (?P<model>.+) cannot be (challenger|shadow) and (champion|challenger) at once": (
         "understudy model show {model} shows which version has which role; name another one, or give the role that it "
         "has to another, or to none, in the same command"
@@ -58,7 +58,7 @@ _COMMANDS = {
         "understudy model list shows the models there are"
     ),
 }
-"""By the database's message, whole. What has no command here keeps the advice in SQL."""
+"""By the database's whole message. A message without a command here keeps its hint in SQL."""
 
 
 def next_command(message: str) -> str | None:

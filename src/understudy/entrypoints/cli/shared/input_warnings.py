@@ -1,4 +1,4 @@
-"""What the command line says of a version whose inputs differ from the champion's."""
+"""The warning about a version whose inputs differ from the champion's."""
 
 from rich.text import Text
 

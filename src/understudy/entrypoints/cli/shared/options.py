@@ -20,7 +20,7 @@ def required_reason(reason: str | None, *, dry_run: bool) -> str | None:
     """Return the reason; a program has to give one.
 
     Raises:
-        CommandRefused: There is none, and nobody sits before a terminal.
+        CommandRefused: There is none, and the command has no terminal to ask at.
     """
     if reason or dry_run or is_interactive():
         return reason
@@ -36,7 +36,7 @@ def confirm_traffic_move(model_name: str, what: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
-        raise CommandRefused(ExitCode.USAGE, f"{what}, and nobody is there to confirm it", "Add --yes.")
+        raise CommandRefused(ExitCode.USAGE, f"{what}, and there is no terminal to confirm it at", "Add --yes.")
     typer.echo(what, err=True)
     typed = typer.prompt("Type the model's name to go on, or pass --yes", err=True, default="", show_default=False)
     if typed != model_name:

@@ -1,4 +1,4 @@
-"""Whether the ports that a process is to have are free: said before it starts, in the words of its settings."""
+"""Whether a process's ports are free, checked before it starts; a refusal names the setting."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.settings import Settings
 
 PATIENCE_SECONDS = 5.0
-"""How long several workers wait for a port, as gunicorn does: the processes before them may be about to leave."""
+"""How long several workers wait for a port, as gunicorn does: the processes before them may be about to end."""
 _LOOK_SECONDS = 0.1
 Options = tuple[tuple[int, int], ...]
 """Of a socket, by level and name; each is switched on."""
@@ -68,7 +68,7 @@ def _require(wanted: _Wanted, patience: float) -> None:
 
 
 def _bind_problem(host: str, port: int, options: Options) -> OSError | None:
-    """Bind as the process will, and let go again; without listening, or a caller of a neighbour might be accepted."""
+    """Bind as the process will, and let go again; without listening, or a call to another process might be accepted."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as tried:

@@ -40,7 +40,7 @@ class Column(NamedTuple):
 
 
 class PlainConsole(Console):
-    """Writes no character of a text that a terminal would obey: names come from whoever may register one."""
+    """Writes no character of a text that a terminal would obey: names come from any caller that may register one."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield what is shown, with a mark in place of each control character."""

@@ -286,7 +286,7 @@ def status_facts(record: VersionRecord) -> list[tuple[str, str]]:
         return []
     try:
         when = ago(datetime.fromisoformat(noted.at))
-    except (ValueError, TypeError):  # somebody else has written it
+    except (ValueError, TypeError):  # SQL wrote it
         return []
     word = "retired" if noted.status == RETIRED else "restored"
     return [(word, f"{when} by {noted.by}" + (f": {noted.reason}" if noted.reason else ""))]

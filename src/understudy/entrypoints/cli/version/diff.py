@@ -64,7 +64,7 @@ async def _champion_of(registry: Registry, model: str, version: str) -> str:
     """Return the champion's label, to compare another version with.
 
     Raises:
-        NotRegistered: There is no such model, or nobody answers its calls yet.
+        NotRegistered: There is no such model, or it has no champion yet.
         CommandRefused: It is this very version.
     """
     policy = (await registry.show_model(model)).policy

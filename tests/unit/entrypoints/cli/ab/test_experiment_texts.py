@@ -242,7 +242,7 @@ def test_a_plan_without_figures_says_what_it_takes_for_granted():
     shown = screen(sizes_texts(sizes, PlanQuestion("churn", None, Wanted(0.05), WEEK, 1, NOW)), 80)
 
     assert "Each of two versions needs 6,281 entities." in shown
-    assert "no traffic: nobody can say how long it takes" in shown
+    assert "no traffic, so no duration can be computed" in shown
     said_at_once = " ".join(shown.split())
     assert "0 %: there is nothing to compare until both versions have a share" in said_at_once
     assert "unknown, no metric was named" in said_at_once
