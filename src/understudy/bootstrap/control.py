@@ -13,13 +13,11 @@ from understudy.settings import Settings
 ANSWER_SECONDS = 25.0
 """Longest time that Postgres has for one question to the log."""
 
-ControlParts = Session
-
 
 class Control(NamedTuple):
     """Opens what calls work with. Nothing is open between two calls, and nothing is shared by them."""
 
-    parts: Callable[[], AbstractAsyncContextManager[ControlParts]]
+    parts: Callable[[], AbstractAsyncContextManager[Session]]
     probe: Callable[[], AbstractAsyncContextManager[WarmUpProbe]]
 
 

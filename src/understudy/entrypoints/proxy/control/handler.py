@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from understudy.bootstrap.control import Control, ControlParts
+from understudy.bootstrap.control import Control
+from understudy.bootstrap.session import Session
 from understudy.core.routing.access import key_id_of
 from understudy.entrypoints.documents.experiments import Label
 from understudy.entrypoints.documents.json_text import json_text
@@ -77,7 +78,7 @@ class Call(NamedTuple):
         """Return whose change it is, for the audit."""
         return Actor(self.key_id, VIA, reason)
 
-    async def run(self, kind: Kind, work: Callable[[ControlParts], Awaitable[T]], seconds: float) -> T:
+    async def run(self, kind: Kind, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:
         """Return what the work returned, which may take ``seconds`` at most.
 
         Raises:
@@ -100,12 +101,12 @@ def answer(document: Mapping[str, Any], status: int = 200, *headers: tuple[bytes
     return Reply(status, [JSON, *headers], json_text(document))
 
 
-async def labels_of(parts: ControlParts, model_name: str | None) -> dict[int, str]:
+async def labels_of(parts: Session, model_name: str | None) -> dict[int, str]:
     """Return the labels of a model's versions, or of all versions, by their ids."""
     return {version.id: version.version for version in await parts.registry.list_versions(model_name)}
 
 
-async def label_of(parts: ControlParts, model_name: str) -> Label:
+async def label_of(parts: Session, model_name: str) -> Label:
     """Return what gives a version's label by its id.
 
     Raises:

@@ -3,7 +3,7 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
-from understudy.bootstrap.control import ControlParts
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.policies import audit_document, policy_document
 from understudy.entrypoints.proxy.control.bodies import PolicyChange
 from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Call, Kind, answer, labels_of
@@ -20,7 +20,7 @@ async def show_policy(call: Call) -> Reply:
         NotRegistered: There is no such model, or it has no policy.
     """
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         policy = (await parts.registry.show_model(call.model_name)).policy
         if policy is None:
             raise NotRegistered("the model has no serving policy", hint='PATCH one with a champion and If-Match: "0".')
@@ -40,7 +40,7 @@ async def change_policy(call: Call, body: bytes, *, generation: int, dry_run: bo
     """
     asked = PolicyChange.read(body)
 
-    async def change(parts: ControlParts) -> Reply:
+    async def change(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
         try:
             policy = await set_policy(
@@ -64,14 +64,14 @@ async def list_audit(call: Call, limit: int) -> Reply:
     """Return the latest changes of a model's policy, or of all where the call names no model, latest first."""
     model_name = call.model_name or None
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         labels = await labels_of(parts, model_name)
         return answer(audit_document(await parts.registry.list_audit(model_name, limit), labels))
 
     return await call.run(Kind.READ, read, READ_SECONDS)
 
 
-async def _explained(parts: ControlParts, model_name: str, problem: GenerationMoved) -> GenerationMoved:
+async def _explained(parts: Session, model_name: str, problem: GenerationMoved) -> GenerationMoved:
     """Return the problem with the change that came first: its generation, its time and its actor."""
     policy = (await parts.registry.show_model(model_name)).policy
     if policy is None:

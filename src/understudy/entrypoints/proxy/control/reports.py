@@ -3,7 +3,7 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
-from understudy.bootstrap.control import ControlParts
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import ab_document, shadow_document
 from understudy.entrypoints.proxy.control.handler import REPORT_SECONDS, Call, Kind, answer, label_of, labels_of
@@ -22,7 +22,7 @@ async def report_ab(call: Call, question: AbQuestion, version: str | None) -> Re
         ValueError: ``version`` is the champion.
     """
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         model, asked = call.model_name, question
         label = await label_of(parts, model)
         if version is not None:
@@ -41,7 +41,7 @@ async def report_shadow(call: Call, question: ShadowQuestion) -> Reply:
         NotRegistered: There is no such model, or it never had a shadow.
     """
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         label = await label_of(parts, call.model_name)
         found = await shadow_report.report_shadow(parts.experiment_log, question)
         return answer(shadow_document(found, call.model_name, label))
@@ -56,7 +56,7 @@ async def report_drift(call: Call, question: DriftQuestion) -> Reply:
         NotRegistered: There is no such model or version.
     """
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         return answer({"report": drift_document(await view_drift(parts.metrics, parts.registry, question))})
 
     return await call.run(Kind.READ, read, REPORT_SECONDS)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from secrets import token_hex
 from urllib.parse import quote
 
-from understudy.bootstrap.control import ControlParts
+from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
@@ -61,7 +61,7 @@ async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
         async with call.handler.probe() as probe:
             await require_ready(probe, call.model_name, asked.version)
 
-    async def start(parts: ControlParts) -> Reply:
+    async def start(parts: Session) -> Reply:
         prepared = await prepare(
             parts.registry, parts.windows, call.model_name, asked.version, asked.plan, now=time.time()
         )
@@ -84,7 +84,7 @@ async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
 async def list_rollouts(call: Call, limit: int) -> Reply:
     """Return a model's newest rollouts, newest first."""
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
         return answer(listing_document(await parts.rollouts.list(call.model_name, limit)))
 
@@ -99,7 +99,7 @@ async def show_rollout(call: Call, rollout_id: str) -> Reply:
     """
     number = _id_of(rollout_id)
 
-    async def read(parts: ControlParts) -> Reply:
+    async def read(parts: Session) -> Reply:
         reader = StatusReader(parts.rollouts, parts.windows, parts.measure_outcome, call.model_name, number)
         status = await reader.read()
         return answer(status_document(status, judged_again(status.events)))
@@ -118,7 +118,7 @@ async def command_rollout(call: Call, rollout_id: str, kind: CommandKind, body: 
     number = _id_of(rollout_id)
     command = Command(kind, call.key_id, Remark.read(body).reason or "")
 
-    async def give(parts: ControlParts) -> Reply:
+    async def give(parts: Session) -> Reply:
         return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))
 
     return await call.run(Kind.WRITE, give, WRITE_SECONDS)
@@ -134,7 +134,7 @@ async def roll_back(call: Call, body: bytes) -> Reply:
     """
     actor = call.actor(Remark.read(body).reason)
 
-    async def take_back(parts: ControlParts) -> RollbackRecord:
+    async def take_back(parts: Session) -> RollbackRecord:
         await parts.registry.show_model(call.model_name)
         return await parts.rollouts.roll_back(call.model_name, actor)
 
@@ -149,7 +149,7 @@ async def _propagation(call: Call, generation: int) -> tuple[Propagation | None,
     ``None`` where that cannot be read: the rollback is done all the same.
     """
 
-    async def wait(parts: ControlParts) -> tuple[Propagation, dict[str, int] | None]:
+    async def wait(parts: Session) -> tuple[Propagation, dict[str, int] | None]:
         confirmed, reach = await wait_for_propagation(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
         if not confirmed.proxies:
             return confirmed, None
