@@ -989,7 +989,7 @@ async def test_a_replica_that_says_unavailable_is_replaced_by_the_other_for_that
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-async def test_while_nobody_answers_retries_end_and_answers_earn_them_again(replicas: int):
+async def test_while_no_replica_answers_retries_end_and_answers_earn_them_again(replicas: int):
     async with (
         running(*(Behaviour() for _ in range(replicas))) as servers,
         connected(a_version(*(server.endpoint for server in servers))) as backend,
@@ -1034,7 +1034,7 @@ async def test_a_replica_that_cannot_serve_the_version_is_replaced_by_the_other_
 
 
 @pytest.mark.parametrize("code", CANNOT_SERVE)
-async def test_the_only_replica_that_cannot_serve_the_version_is_asked_once_and_unavailable(code: str):
+async def test_the_only_replica_that_cannot_serve_the_version_is_called_once_and_unavailable(code: str):
     async with serving("oip") as (backend, server):
         server.behaviour.code = grpc.StatusCode[code]
         for _ in range(6):

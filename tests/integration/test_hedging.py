@@ -45,7 +45,7 @@ def a_row(value: float) -> Row:
 class Client:
     """A backend of some servers, and what became of its hedges."""
 
-    def __init__(self, servers: Sequence[ModelServer], ratio: float, most_calls: int, **columns: Any) -> None:
+    def __init__(self, servers: Sequence[ModelServer], ratio: float, max_calls: int, **columns: Any) -> None:
         row = {
             "id": 1,
             "version": "1",
@@ -64,7 +64,7 @@ class Client:
             **columns,
         }
         self.hedges: Counter[str] = Counter()
-        hedging = Hedging(ratio, most_calls, lambda outcome: self.hedges.update([outcome]))
+        hedging = Hedging(ratio, max_calls, lambda outcome: self.hedges.update([outcome]))
         self.backend: Any = connect(version_from_row(MODEL_NAME, row), hedging=hedging)
 
     @property
@@ -104,10 +104,10 @@ class Client:
 
 @asynccontextmanager
 async def a_client(
-    *behaviours: Behaviour, ratio: float = RATIO, most_calls: int = 128, **columns: Any
+    *behaviours: Behaviour, ratio: float = RATIO, max_calls: int = 128, **columns: Any
 ) -> AsyncIterator[tuple[Client, list[ModelServer]]]:
     async with running(*behaviours) as servers:
-        client = Client(servers, ratio, most_calls, **columns)
+        client = Client(servers, ratio, max_calls, **columns)
         try:
             yield client, servers
         finally:
@@ -171,9 +171,9 @@ async def ask_until_it_is_asked(client: Client, slow: ModelServer) -> None:
     raise AssertionError("the replica was never asked")
 
 
-async def slow_call_with(*, ratio: float = RATIO, most_calls: int = 128, **columns: Any) -> Client:
+async def slow_call_with(*, ratio: float = RATIO, max_calls: int = 128, **columns: Any) -> Client:
     """Return a client whose last call met a replica that had become slow."""
-    async with a_client(Behaviour(), Behaviour(), ratio=ratio, most_calls=most_calls, **columns) as (client, servers):
+    async with a_client(Behaviour(), Behaviour(), ratio=ratio, max_calls=max_calls, **columns) as (client, servers):
         await client.learn()
         client.hedges.clear()
         servers[0].behaviour.delay_seconds = SLOW_ENOUGH_SECONDS
@@ -193,7 +193,7 @@ NEVER: dict[str, dict[str, Any]] = {
     "turned off for the version": {"backend": {"hedge": False}},
     "may answer differently each time": {"deterministic": False},
     "torchserve": {"protocol": "torchserve", "backend": {"hedge": True}},
-    "as many calls in flight as may be": {"most_calls": 1},
+    "as many calls in flight as may be": {"max_calls": 1},
 }
 
 
@@ -276,7 +276,7 @@ async def test_the_slower_of_both_calls_is_cancelled_at_once():
         assert await nothing_is_in_flight(client)
 
 
-async def test_the_only_replica_is_asked_once():
+async def test_the_only_replica_is_called_once():
     async with a_client(Behaviour()) as (client, (server,)):
         await client.learn()
         before = server.calls
@@ -332,7 +332,7 @@ async def no_name_found() -> AsyncIterator[None]:
         await asyncio.gather(*waiting)
 
 
-async def test_a_hedges_answer_is_not_lost_while_the_first_replica_is_looked_for():
+async def test_a_hedges_answer_is_not_lost_while_the_first_endpoint_is_being_resolved():
     method = oip_method(OIP_SERVICE, OIP_MODEL_INFER)
     outcomes: list[str] = []
     async with running(Behaviour(answer=b"ok"), Behaviour(answer=b"ok")) as (moves, stays):
@@ -361,7 +361,7 @@ async def test_a_hedges_answer_is_not_lost_while_the_first_replica_is_looked_for
     assert again == b"ok"
 
 
-async def test_a_replica_that_hangs_is_left_out_before_any_caller_meets_a_deadline():
+async def test_a_replica_that_hangs_is_ejected_before_any_caller_meets_a_deadline():
     async with a_client(Behaviour(), Behaviour()) as (client, (hangs, _)):
         await client.learn()
         hangs.behaviour.delay_seconds, hangs.behaviour.probes_hang = 3_600, True

@@ -15,24 +15,24 @@ MESSAGE_LIMIT_BYTES: Final = 16 * 1_048_576
 CALL_LIMIT: Final = 1_024
 """Calls at once; more are refused with RESOURCE_EXHAUSTED."""
 GRACE_SECONDS: Final = 0.4
-"""Given to calls in flight when the server stops."""
+"""Graceful shutdown: what calls in flight get when the server stops."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
-    # Two servers on one port would share its calls without a word.
+    # Two servers on one port would silently share its calls.
     ("grpc.so_reuseport", 0),
 )
 
 
 class InferenceServer:
-    """A gRPC server over a catalog; enter it to listen, leave it to stop. Answers for each of both protocols.
+    """A gRPC server over a catalog; enter it to listen, leave it to stop. It speaks both protocols.
 
     The Open Inference Protocol is offered under its own service path and under the one that TorchServe uses.
     """
 
     def __init__(self, catalog: ModelCatalog, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Name the place to listen; port 0 takes a free one."""
+        """Take the address to listen at; port 0 takes a free one."""
         self.port = port
         self._catalog = catalog
         self._host = host

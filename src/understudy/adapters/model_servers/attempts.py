@@ -156,7 +156,7 @@ class Attempts:
 
     def _record_late(self, replica: Replica, method: str, given_seconds: float) -> None:
         """Hold a call that timed out against its replica; if it had too little time for that, probe the replica."""
-        if had_time(given_seconds, self._usual_seconds, replica.times(method).patience_seconds):
+        if had_time(given_seconds, self._usual_seconds, replica.times(method).p95_seconds):
             self._health.record(replica, CallResult.LATE)
         elif not replica.is_closed and not replica.health.ejected:
             self._prober.probe(replica)

@@ -18,7 +18,7 @@ class Hedging(NamedTuple):
 
     ratio: float
     """Hedges for each call, at most; 0: none."""
-    most_calls: int
+    max_calls: int
     """Calls of the version in flight at which there are no more hedges."""
     on_hedge: Callable[[str], None]
     """Called with what became of a late call's hedge: ``won``, ``lost``, or ``refused`` by the budget."""

@@ -37,10 +37,10 @@ class Hedger:
         self.budget = self.budget.after_call()
         times = replica.times(rpc.method)
         hedged = HedgedCall(replica, rpc)
-        patience = times.patience_seconds
-        if patience is not None and started + 2 * patience < rpc.deadline:
+        p95 = times.p95_seconds
+        if p95 is not None and started + 2 * p95 < rpc.deadline:
             # Nearly always cancelled. A wait with a time-out costs several times as much.
-            hedged.timer = asyncio.get_running_loop().call_later(patience, self._hedge, hedged, patience)
+            hedged.timer = asyncio.get_running_loop().call_later(p95, self._hedge, hedged, p95)
         try:
             answer = await self._attempts.exchange(replica, rpc, rpc.deadline - started, hedged)
         except asyncio.CancelledError:
@@ -63,12 +63,12 @@ class Hedger:
     def _hedge(self, hedged: HedgedCall, waited: float) -> None:
         """Send the call to a second replica, if one is well and likely to answer in time, and the budget allows it."""
         replica = choose_hedge(self._health.replicas, hedged.replica)
-        if replica is None or replica.is_closed or self._health.in_flight >= self._hedging.most_calls:
+        if replica is None or replica.is_closed or self._health.in_flight >= self._hedging.max_calls:
             return
         rpc = hedged.rpc
         remaining = rpc.deadline - self._now()
-        patience = replica.times(rpc.method).patience_seconds
-        if patience is None or patience > remaining or not replica.is_connected:
+        p95 = replica.times(rpc.method).p95_seconds
+        if p95 is None or p95 > remaining or not replica.is_connected:
             return
         if not self.budget.allows(urgent=hedged.is_refused):
             # A call that still waits when as much time again is over needs a hedge most.

@@ -93,7 +93,7 @@ class Prober:
         return False
 
     async def ask(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
-        """Return what the replica answers; raises what gRPC, the search for the replica or the reading raises."""
+        """Return what the replica answers; raises what gRPC, the name resolution or the reading raises."""
         if not replica.is_open:
             async with asyncio.timeout(timeout_seconds):
                 await replica.open()

@@ -26,7 +26,7 @@ DRAIN_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # A connection of its own for each replica of each version: no shared back-off, no shared failure.
+    # A connection of its own for each replica of each version (bulkhead): no shared back-off, no shared failure.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

@@ -18,8 +18,8 @@ WINDOW_CALLS = 100
 """Calls that a replica's percentile is of: five of them were slower."""
 MIN_CALLS = 20
 """Calls before there is a percentile: of fewer, the 95th is the slowest one, which says nothing."""
-PATIENCE_RANK = 0.95
-MIN_PATIENCE_SECONDS = 0.001
+P95_RANK = 0.95
+MIN_P95_SECONDS = 0.001
 """uvloop's timers have whole milliseconds: half of one would be none, and a hedge for each call."""
 HEDGE_BURST = 10.0
 """Hedges that may be saved up: calls that wait for a replica when it begins to stall."""
@@ -45,15 +45,15 @@ class RecentTimes:
         insort(self._in_order, seconds)
 
     @property
-    def patience_seconds(self) -> float | None:
-        """How long to wait before a hedge: the 95th percentile (nearest rank), at least ``MIN_PATIENCE_SECONDS``.
+    def p95_seconds(self) -> float | None:
+        """How long to wait before a hedge: the 95th percentile (nearest rank), at least ``MIN_P95_SECONDS``.
 
         ``None`` while fewer than ``MIN_CALLS`` are known.
         """
         count = len(self._in_order)
         if count < MIN_CALLS:
             return None
-        return max(self._in_order[ceil(PATIENCE_RANK * count) - 1], MIN_PATIENCE_SECONDS)
+        return max(self._in_order[ceil(P95_RANK * count) - 1], MIN_P95_SECONDS)
 
 
 class HedgeBudget(NamedTuple):

@@ -1,4 +1,4 @@
-"""Load balancing over replicas (the less busy of two), outlier ejection, and the retry budget.
+"""Load balancing over replicas (power of two choices), outlier ejection, and the retry budget.
 
 A replica is *ejected* after failures in a row, after calls in a row that a hedge overtook, or after refusals in a row
 while the others answer, and is *due* for a probe when its ejection is over. A good probe makes it *half-open*: one more
@@ -139,15 +139,15 @@ def choose_unsuspected(replicas: Sequence[AnyReplica], avoid: AnyReplica | None 
     return min(sure, key=attrgetter("in_flight"), default=None)
 
 
-def had_time(given_seconds: float, usual_seconds: float, patience_seconds: float | None) -> bool:
+def had_time(given_seconds: float, usual_seconds: float, p95_seconds: float | None) -> bool:
     """Return whether a call that ran out had enough time for that to count against its replica.
 
     Args:
         given_seconds: What the call had at the replica.
         usual_seconds: The version's own time limit.
-        patience_seconds: The 95th percentile of the replica's last calls; ``None`` where it is not known.
+        p95_seconds: The 95th percentile of the replica's last calls; ``None`` where it is not known.
     """
-    return given_seconds >= (LATE_BUDGET_RATIO * usual_seconds if patience_seconds is None else patience_seconds)
+    return given_seconds >= (LATE_BUDGET_RATIO * usual_seconds if p95_seconds is None else p95_seconds)
 
 
 def _pair(count: int, draw: float) -> tuple[int, int]:

@@ -35,7 +35,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("address", FORBIDDEN)
 @pytest.mark.parametrize("rules", ["", "0.0.0.0/0,::/0,*"])
-def test_some_addresses_are_nobodys_whatever_the_operators_list_says(address, rules):
+def test_some_addresses_are_forbidden_whatever_the_operators_list_says(address, rules):
     assert judge_address("models.example.org", ip_address(address), parse_rules(rules)) is not None
 
 
@@ -72,7 +72,7 @@ def test_an_entry_that_is_no_network_address_or_name_is_named(text):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_an_ipv4_address_is_judged_alike_in_every_clothing(number):
+def test_an_ipv4_address_is_judged_alike_in_every_notation(number):
     plain = ip_address(number)
     mapped, nat64 = ip_address((0xFFFF << 32) + number), ip_address(int(ip_address("64:ff9b::")) + number)
 

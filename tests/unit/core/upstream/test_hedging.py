@@ -9,7 +9,7 @@ from understudy.core.upstream.hedging import (
     HEDGE_BURST,
     HEDGE_RESERVE,
     MIN_CALLS,
-    MIN_PATIENCE_SECONDS,
+    MIN_P95_SECONDS,
     WINDOW_CALLS,
     HedgeBudget,
     RecentTimes,
@@ -41,23 +41,23 @@ def times_of(seconds: list[float]) -> RecentTimes:
 
 
 @given(durations)
-def test_the_patience_is_the_95th_percentile_of_the_latest_calls_and_nothing_of_a_few(seconds):
-    patience = times_of(seconds).patience_seconds
+def test_the_delay_of_a_hedge_is_the_95th_percentile_of_the_latest_calls_and_nothing_of_a_few(seconds):
+    p95 = times_of(seconds).p95_seconds
 
     latest = sorted(seconds[-WINDOW_CALLS:])
-    assert patience == (latest[ceil(0.95 * len(latest)) - 1] if len(latest) >= MIN_CALLS else None)
+    assert p95 == (latest[ceil(0.95 * len(latest)) - 1] if len(latest) >= MIN_CALLS else None)
 
 
 @given(st.lists(st.floats(0.001, 0.01), min_size=WINDOW_CALLS, max_size=WINDOW_CALLS), st.integers(0, 4))
-def test_a_few_outliers_do_not_move_the_patience_beyond_the_usual(seconds, outliers):
-    patience = times_of([*seconds, *[60.0] * outliers]).patience_seconds
+def test_a_few_outliers_do_not_move_the_delay_beyond_the_usual(seconds, outliers):
+    p95 = times_of([*seconds, *[60.0] * outliers]).p95_seconds
 
-    assert patience is not None
-    assert patience <= max(seconds)
+    assert p95 is not None
+    assert p95 <= max(seconds)
 
 
-def test_the_patience_is_no_shorter_than_a_timer_can_be():
-    assert times_of([0.0001] * WINDOW_CALLS).patience_seconds == MIN_PATIENCE_SECONDS
+def test_the_delay_of_a_hedge_is_no_shorter_than_a_timer_can_be():
+    assert times_of([0.0001] * WINDOW_CALLS).p95_seconds == MIN_P95_SECONDS
 
 
 @given(ratios, st.lists(st.sampled_from([None, False, True]), max_size=2_000))

@@ -275,7 +275,7 @@ def test_a_suspect_replica_is_half_open_after_a_good_probe_until_one_call_is_lat
 
 
 @pytest.mark.parametrize(
-    ("given_seconds", "patience_seconds", "counts"),
+    ("given_seconds", "p95_seconds", "counts"),
     [
         (0.0249, None, False),
         (0.025, None, True),  # a twentieth of the version's own limit
@@ -284,5 +284,5 @@ def test_a_suspect_replica_is_half_open_after_a_good_probe_until_one_call_is_lat
         (0.002, 0.001, True),  # shorter than a twentieth, and yet twice what it takes
     ],
 )
-def test_a_call_that_ran_out_counts_if_it_had_the_time_that_its_replica_takes(given_seconds, patience_seconds, counts):
-    assert had_time(given_seconds, 0.5, patience_seconds) == counts
+def test_a_call_that_ran_out_counts_if_it_had_the_time_that_its_replica_takes(given_seconds, p95_seconds, counts):
+    assert had_time(given_seconds, 0.5, p95_seconds) == counts
