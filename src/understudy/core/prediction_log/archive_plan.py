@@ -145,11 +145,6 @@ def next_step(state: ArchiveState, *, is_read_back: bool) -> Step | None:
     return Step.DETACH if state is ArchiveState.VERIFIED else Step.DROP
 
 
-def is_in_files(state: ArchiveState) -> bool:
-    """Whether readers find the month's rows in its files, and not in ``PredictionLog``."""
-    return state in (ArchiveState.DETACHED, ArchiveState.ARCHIVED)
-
-
 def escaped(value: str) -> str:
     """Return a value as Hive writes it in a folder's name: ``a/b`` is ``a%2Fb``."""
     return _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", value)

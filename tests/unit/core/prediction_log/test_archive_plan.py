@@ -13,7 +13,6 @@ from understudy.core.prediction_log.archive_plan import (
     due,
     escaped,
     file_key,
-    is_in_files,
     next_step,
     together,
 )
@@ -65,10 +64,6 @@ def test_a_way_without_accidents_is_export_verify_detach_drop():
 @pytest.mark.parametrize("state", [ArchiveState.EXPORTED, ArchiveState.VERIFIED, ArchiveState.DETACHED])
 def test_a_run_that_has_not_read_the_files_itself_neither_detaches_nor_drops(state):
     assert next_step(state, is_read_back=False) is Step.VERIFY
-
-
-def test_readers_go_to_the_files_once_a_month_is_detached_and_not_before():
-    assert [state for state in ArchiveState if is_in_files(state)] == [ArchiveState.DETACHED, ArchiveState.ARCHIVED]
 
 
 numbers = st.integers(0, 2**62)
