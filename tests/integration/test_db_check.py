@@ -43,7 +43,7 @@ FAULTS = {
         "problem",
         "understudy_guard_policy() (pg_database_owner)",
     ),
-    "GRANT CREATE ON SCHEMA public TO PUBLIC": ("ownership", "warning", "anybody may make objects"),
+    "GRANT CREATE ON SCHEMA public TO PUBLIC": ("ownership", "warning", "any login may make objects"),
     "REVOKE SELECT ON ServingPolicy FROM understudy_proxy": (
         "roles",
         "problem",

@@ -153,7 +153,7 @@ async def test_a_command_swallows_no_page_for_a_change_that_was_not_alerted_yet(
     await monitor.tick()
 
     assert said.event.startswith(
-        "not carried out, the monitor acts first: somebody else changed the policy: generation"
+        "not carried out, the monitor acts first: the policy was changed outside the rollout: generation"
     )
     assert said.event.endswith("; give the command again after its next tick, or abort")
     assert (after.record.revision, after.record.state) == (before.record.revision, before.record.state)
@@ -225,7 +225,7 @@ async def test_an_end_that_no_live_proxy_can_confirm_is_written_down_as_that_at_
 
     assert await monitor.store.open_ids() == []
     told = (await monitor.store.events(churn))[-1]
-    assert told.reason == "no live proxy: nobody has confirmed the end"
+    assert told.reason == "no live proxy: the end is unconfirmed"
     assert (told.inputs["proxies"], told.inputs["in_flight"]) == (0, None)
 
 

@@ -29,7 +29,7 @@ class PlanQuestion(NamedTuple):
 
     model_name: str
     metric: str | None
-    """``None``: nobody knows the metric yet; its standard deviation is taken to be its mean, as seed 003 does."""
+    """``None``: the metric has no data yet; its standard deviation is taken to be its mean, as seed 003 does."""
     wanted: Wanted
     choice: MetricChoice
     looks: int
@@ -147,7 +147,7 @@ async def _baseline(log: ExperimentLog, question: PlanQuestion, allocations: Seq
     champion_id = allocations[-1].champion_id if allocations else None
     if champion_id is None:
         raise NotRegistered(
-            f"{question.model_name} has no policy, so nobody meets its versions",
+            f"{question.model_name} has no policy, so its versions get no traffic",
             hint="understudy model list shows the models that are served.",
         )
     metric, within = question.metric or "", question.choice.within_seconds

@@ -51,7 +51,7 @@ _ATTEMPTS = 3
 _ANY_SIZE = 1_000
 """Of a plan that is only asked what is missing before anything can be said."""
 _NO_SHARE = "No traffic: B had no share of the calls in this time, or A had none."
-_NO_TRAFFIC = "No traffic: nobody met either version in this time while both had a share."
+_NO_TRAFFIC = "No traffic: no entity met either version in this time while both had a share."
 _UNDECLARED = (
     "Not decided: no test of {metric} was declared, so the interval holds however often one looks, and decides nothing."
 )
@@ -136,7 +136,7 @@ async def report_ab(
         after = with_interim_analysis(test, verdict, question.now)
         if await store.record(test.record, result_of(after), ends=not after.is_open):
             return report._replace(found=found._replace(test=after))
-        # Somebody else took a look meanwhile: what is left to say is said after theirs.
+        # Another report took an interim analysis meanwhile: judge again, after that one.
     raise RegistryUnavailable(f"the test changed during each of {_ATTEMPTS} looks", hint="Ask again.")
 
 

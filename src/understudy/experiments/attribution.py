@@ -1,7 +1,7 @@
 """Who is compared with whom: periods of one split, and the entities of both arms.
 
 An entity belongs to the arm that its first exposure was assigned to. In a ramp, a period at 5 % and one at 50 % have
-different entities (whoever comes every day came in the first), so those of B were met at other times than those of A.
+different entities (one that comes every day came in the first), so those of B were met at other times than those of A.
 Each entity therefore weighs as much as the *other* arm's share was when it came: then a period weighs the same in both
 arms, and most where both are well filled. With one weight all the time that changes nothing.
 
@@ -55,7 +55,7 @@ class ArmCounts(NamedTuple):
 def periods(allocations: Iterable[Allocation], champion_id: int, challenger_id: int) -> list[Period]:
     """Return the times in which both versions had a share, oldest first as the ``allocations`` are.
 
-    B is whoever is named, the challenger or a further arm; what other arms have is no part of the comparison.
+    B is the version that is named, the challenger or a further arm; what other arms have is no part of the comparison.
     """
     found: list[Period] = []
     before: Allocation | None = None
@@ -177,7 +177,7 @@ def _arm(groups: Sequence[EntityGroup], split: Sequence[Period], mean_past: floa
     denominator = weights * _spread(groups, [group.denominator for group in groups])
     if mean_past is None or not len(weights):
         return ArmEntities(numerator, denominator)
-    # Who has no past gets everybody's mean. The covariate weighs as its entity does, so that a ramp does not tilt it.
+    # Without a covariate an entity gets the mean. It weighs as its entity does, so that a ramp does not tilt it.
     past = [0.0 if group.covariate is None else group.covariate - mean_past for group in groups]
     return ArmEntities(numerator, denominator, weights / weights.mean() * _spread(groups, past))
 

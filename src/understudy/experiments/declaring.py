@@ -114,7 +114,7 @@ async def declare_test(
 
     Raises:
         ValueError: If nothing is known of the metric yet, so that no size can be computed.
-        NotRegistered: As :func:`plan_ab`; also if somebody else declares one at this moment.
+        NotRegistered: As :func:`plan_ab`; also if another one is declared at this moment.
     """
     model_name, metric, wanted, choice = question.model_name, question.metric, question.wanted, question.choice
     asked = PlanQuestion(model_name, metric, wanted, choice, looks, question.now, found.challenger_id)

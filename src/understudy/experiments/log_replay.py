@@ -36,7 +36,7 @@ _MAX_NAMED = 5
 
 
 class ReplayWanted(NamedTuple):
-    """What somebody asks for. Times are seconds since the epoch."""
+    """What a caller asks for. Times are seconds since the epoch."""
 
     model_name: str
     version: str
@@ -215,7 +215,7 @@ class _Asking:
 
 
 class _Preparing:
-    """Makes tensors of logged inputs; remembers which inputs the version does not take, and which nobody sent."""
+    """Makes tensors of logged inputs; remembers which inputs the version does not take, and which were missing."""
 
     def __init__(self, question: ReplayQuestion) -> None:
         self._version = question.version

@@ -149,7 +149,7 @@ _ONLY = {
     "timezone": _Only(
         ("utc", "etc/utc", "gmt", "etc/gmt", "universal", "zulu", "etc/universal", "etc/zulu"),
         State.WARNING,
-        "people's date_trunc cuts other days than Understudy, which cuts them in UTC",
+        "date_trunc in a session cuts other days than Understudy, which cuts them in UTC",
         "ALTER DATABASE … SET timezone = 'UTC'.",
     ),
 }
@@ -210,7 +210,7 @@ def _judge_owners(snapshot: DatabaseSnapshot) -> Finding:
         return Finding("ownership", State.PROBLEM, f"not of {snapshot.owner}: {_named(sorted(strangers))}", advice)
     if snapshot.is_open_to_all:
         advice = f"REVOKE CREATE ON SCHEMA {snapshot.schema} FROM PUBLIC"
-        return Finding("ownership", State.WARNING, f"anybody may make objects in schema {snapshot.schema}", advice)
+        return Finding("ownership", State.WARNING, f"any login may make objects in schema {snapshot.schema}", advice)
     return Finding("ownership", State.GOOD, f"all is of {snapshot.owner}")
 
 

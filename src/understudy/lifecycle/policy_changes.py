@@ -9,7 +9,7 @@ from understudy.errors import PolicyRefused
 from understudy.ports.registry import PolicyRecord
 
 _MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles", "arms"})
-"""Fields whose change sends somebody's calls elsewhere."""
+"""Fields whose change sends calls elsewhere."""
 _ABOUT_THE_RECORD = frozenset(
     {"model_name", "generation", "updated_at", "updated_by", "proxies", "proxies_on_generation", "previous_champion"}
 )
@@ -34,7 +34,7 @@ def differences(before: PolicyRecord | None, after: PolicyRecord) -> dict[str, t
 
 
 def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
-    """Whether somebody's calls go elsewhere; a challenger without weight and a shadow move none."""
+    """Whether calls go elsewhere; a challenger without weight and a shadow move none."""
     changed = differences(before, after).keys() & _MOVING
     if before.challenger_weight == after.challenger_weight == 0:
         changed -= {"challenger"} if before.arms or after.arms else {"challenger", "salt", "category_roles"}
@@ -50,7 +50,7 @@ def with_arms(before: PolicyRecord | None, changes: Mapping[str, Any], weights: 
         weights: Percent of the entities by the version's text; none at all ends every arm.
 
     Raises:
-        PolicyRefused: Not everybody can have that much, or an arm is champion or challenger.
+        PolicyRefused: The arms cannot have that much together, or an arm is champion or challenger.
     """
     complete = complete_changes(changes)
     old = before.split if before is not None else Split(complete.get("champion", ""))

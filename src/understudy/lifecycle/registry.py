@@ -38,7 +38,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "arms": (tuple,),
 }
 POLICY_FIELDS = tuple(_TYPES)
-"""What :func:`set_policy` can change; a role is the version's text, or ``None`` for nobody; ``arms`` are ranges."""
+"""What :func:`set_policy` can change; a role is the version's text, or ``None`` for no version; ``arms`` are ranges."""
 
 
 class NewKey(NamedTuple):

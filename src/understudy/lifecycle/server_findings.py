@@ -14,12 +14,12 @@ CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 SLOW_SECONDS = 0.05
 MONTHS_AHEAD = 2
 ARCHIVE_LATE_DAYS = 3
-"""Runs that may fail, one a day, before somebody has to look."""
+"""Runs that may fail, one a day, before doctor warns."""
 DAY_SECONDS = 86_400.0
 MAX_SERVERS = 8
 """Model servers that a finding names of those that serve, and of those that do not."""
 ROLES_ADVICE = (
-    "As somebody who may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
+    "As a login that may make roles: CREATE ROLE understudy_proxy NOLOGIN, and so on; then: understudy db upgrade."
 )
 
 
@@ -43,17 +43,17 @@ class Finding(NamedTuple):
 NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
 MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
-    "the log are not made ahead, and nobody is paged."
+    "the log are not made ahead, and no alert is sent."
 )
 NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
 NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
 
 
 def judge_config(settings_count: int, host: str, *, needs_key: bool, is_local: bool) -> Finding:
-    """Judge a proxy's settings, so many of which the environment gives: may anybody on the network call it?"""
+    """Judge a proxy's settings, so many of which the environment gives: may any client on the network call it?"""
     what = f"{_count(settings_count, 'setting')} from the environment"
     if not needs_key and not is_local:
-        return Finding("config", State.WARNING, f"{what}; anybody may call {host}", "Unset UNDERSTUDY_AUTH.")
+        return Finding("config", State.WARNING, f"{what}; any client may call {host}", "Unset UNDERSTUDY_AUTH.")
     return Finding("config", State.GOOD, what)
 
 
@@ -94,12 +94,12 @@ def judge_clock(ahead_seconds: float, round_trip_seconds: float) -> Finding:
 
 
 def judge_wire(name: str, url: str) -> list[Finding]:
-    """Judge whether somebody between us and a server can read along, or answer in its place; the URL is not shown."""
+    """Judge whether a man in the middle can read along, or answer for the server; the URL is not shown."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        return []  # whoever connects says what is wrong with it
+        return []  # connecting says what is wrong with it
     if not host or host == "localhost" or host.startswith("127.") or host == "::1":
         return []
     asked = dict(parse_qsl(parts.query))
@@ -110,7 +110,14 @@ def judge_wire(name: str, url: str) -> list[Finding]:
         advice = "Add sslmode=verify-full and sslrootcert to DATABASE_URL."
     if is_good:
         return [Finding(f"{name} tls", State.GOOD, f"{host} must show a certificate of its own name")]
-    return [Finding(f"{name} tls", State.WARNING, f"{host} may be anybody, or be read along with", advice)]
+    return [
+        Finding(
+            f"{name} tls",
+            State.WARNING,
+            f"{host} is not verified: a man in the middle can answer for it or read along",
+            advice,
+        )
+    ]
 
 
 def judge_roles(without_rights: Sequence[str]) -> Finding:
@@ -144,7 +151,7 @@ def judge_archive(
         oldest_days: How long ago the oldest month ended that has rows in Postgres.
         succeeded_seconds: How long ago a run of the archiver came to its end.
         after_days: How long after its end a month has to go.
-        is_set: Whether somebody has said where to.
+        is_set: Whether ``UNDERSTUDY_ARCHIVE_URL`` is set.
     """
     if not is_set and succeeded_seconds is None:
         return Finding("archive", State.GOOD, "not used: UNDERSTUDY_ARCHIVE_URL is not set, months stay in Postgres")
@@ -160,7 +167,7 @@ def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str
     name = f"proxy {instance}"
     seen = f"seen {age_seconds:.0f} s ago"
     if not is_live(age_seconds):
-        what = f"silent, {seen}: killed, frozen or cut off from Postgres; if it runs, by an old policy"
+        what = f"stale, {seen}: killed, frozen or cut off from Postgres; if it runs, by an old policy"
         advice = "End it if it runs. Once it is gone, delete its row of ProxyInstance; after a day it is forgotten."
         return Finding(name, State.WARNING, what, advice)
     behind = [
@@ -235,7 +242,7 @@ def _listed(words: Sequence[str], between: str = ", ") -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return how long an answer took, for people: ``3 ms``, ``2.0 s``."""
+    """Return how long an answer took: ``3 ms``, ``2.0 s``."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 

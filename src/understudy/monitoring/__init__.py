@@ -1,1 +1,1 @@
-"""Seeing what each version does, and saying so to people."""
+"""Measures what each version does: metrics, drift, alerts."""

@@ -1,7 +1,7 @@
-"""From the outbox to people: each event at least once to each channel, in order, and one incident for each fault.
+"""Delivers the outbox: at least once to each channel, in order, with an idempotency key that makes one incident of it.
 
-The order is: take, send, mark. When somebody dies between sending and marking, the event is sent once more a minute
-later, and its key makes that the same incident. What a channel does not take now is tried again later and later, and an
+The order is: take, send, mark. When a monitor dies between sending and marking, the event is sent once more a minute
+later, and its key makes that the same incident. What a channel refuses is tried again with exponential backoff, and an
 event waits for those before it with the same key, so that the end of an incident is never told before its beginning.
 """
 
@@ -37,7 +37,7 @@ async def deliver_due(
         now: The wall clock, in seconds since the epoch.
         budget_seconds: After this long no more are taken. The whole call takes at most a send longer, and the rest
             is for the next tick.
-        runbooks_url: Where people read ``docs/runbooks``; each event is sent with a link to its page there.
+        runbooks_url: Where ``docs/runbooks`` is served; each event is sent with a link to its page there.
 
     Raises:
         RegistryUnavailable: The outbox did; events that were taken are due again after a minute.

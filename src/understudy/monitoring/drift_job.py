@@ -68,7 +68,7 @@ class _Judgement:
 
 
 class DriftJob:
-    """Judges some subjects of a version in a tick, and tells people once all versions of its model are judged.
+    """Judges some subjects of a version in a tick, and alerts once all versions of its model are judged.
 
     Args:
         store: Which versions are active, their hours, and where the verdicts go.
@@ -251,7 +251,7 @@ class DriftJob:
             self._telemetry.forget("drift_threshold", *labels)
 
     async def _end_gone(self, versions: Sequence[ActiveVersion], now: float, epoch: Epoch) -> None:
-        """End the incidents of models that nobody is asked for any more: nobody would judge them again."""
+        """End the incidents of models without an active version: no round would judge them again."""
         told = set(self._told)
         if self._asked_in != epoch:
             told |= set(await self._store.open_incidents(AlertKind.DRIFT, self._environment))
@@ -286,7 +286,7 @@ def _kept_apart(model_name: str, failures: list[Exception]) -> Iterator[None]:
 def metric_values(version_id: int, drifts: Sequence[Drift], until: float) -> list[MetricValue]:
     """Return the rows of ``PredictionMetric`` of a version's drift.
 
-    ``drift_state`` is 1 for a drift and 0 for none, and is not there while nobody can tell; each measure is
+    ``drift_state`` is 1 for a drift and 0 for none, and is missing while neither is proven; each measure is
     ``drift_mean``, ``drift_psi`` and so on. Those of an input end in its name: ``drift_psi/country``.
     """
     values = []
@@ -304,7 +304,7 @@ def metric_values(version_id: int, drifts: Sequence[Drift], until: float) -> lis
 def drift_event(versions: Sequence[ActiveVersion], found: ModelDrift, environment: str, now: float) -> AlertEvent:
     """Return what is to be told of a model: a drift of a version that answers, or that there is none.
 
-    A shadow that drifts is in the report and pages nobody: no caller gets its answers.
+    A shadow that drifts is in the report and causes no alert: no caller gets its answers.
     """
     model_name = versions[0].model_name
     drifting = found.drifting(one.version for one in versions if one.role not in (Role.SHADOW, None))

@@ -1,4 +1,4 @@
-"""A model's drift for somebody who asks, judged from the same hours and by the same rules as by the monitor."""
+"""A model's drift for reports, judged from the same hours and by the same rules as by the monitor."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class DriftView(NamedTuple):
     def sentence(self) -> str:
         """The verdict in words, such as "v7: country drifts; no drift in v6"."""
         if not self.versions:
-            return f"No version of {self.model_name} is active: nobody is judged."
+            return f"No version of {self.model_name} is active: there is nothing to judge."
         drifting = [f"v{one.version}: {_drifting_words(one)}" for one in self.versions if _drifting(one)]
         said = [
             f"{words} {_listed(same)}"
@@ -123,7 +123,7 @@ class _Asked(NamedTuple):
 
 
 def judged_seconds_since(since: float, now: float) -> float:
-    """Return how much of the time before now may be called a drift, when people ask from a moment on: an hour at least.
+    """Return how much of the time before now may be called a drift, for a report from a moment on: an hour at least.
 
     Raises:
         ValueError: The hours of then are deleted; the message says how long they are kept.

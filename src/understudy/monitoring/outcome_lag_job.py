@@ -1,4 +1,4 @@
-"""How long ago the last outcome of each model came: an outcome that is not sent any more judges nobody."""
+"""How long ago the last outcome of each model came: an outcome that is not sent any more judges no version."""
 
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import MetricStore
@@ -20,7 +20,7 @@ class OutcomeLagJob:
         """When the newest outcome came, of each model that ever had one while this monitor led."""
 
     async def tick(self, _epoch: Epoch) -> None:
-        """Look once; a model that nobody serves any more loses its gauge."""
+        """Look once; a model without an active version loses its gauge."""
         newest = await self._store.newest_outcomes()
         active = await self._store.active()
         served = {version.model_name for version in active.versions}

@@ -18,7 +18,7 @@ class PartitionsJob:
         self._telemetry = telemetry
 
     async def tick(self, _epoch: Epoch) -> None:
-        """Make what is missing. Without a fence: whoever makes a month, it is made once."""
+        """Make what is missing. Without a fencing token: making a month is idempotent."""
         seen = await self._keeper.ensure()
         self._telemetry.set("partitions_ahead", seen.months_ahead)
         if seen.archived_at is not None:

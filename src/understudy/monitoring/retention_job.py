@@ -1,4 +1,4 @@
-"""Deletes what is older than anybody looks at, or may, a bounded number of rows at a time."""
+"""Deletes rows past their retention, a bounded number at a time."""
 
 import time
 from collections.abc import Callable, Mapping

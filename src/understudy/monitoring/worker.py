@@ -1,4 +1,4 @@
-"""The monitor's loop: lead while the lease can be had, and run the jobs that are due, one after another."""
+"""The monitor's loop: leader election by a lease, and the leader runs the jobs that are due, one after another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,15 +39,15 @@ class Job:
     timeout_seconds: float
     run: Callable[[Epoch], Awaitable[None]]
     is_vital: bool = False
-    """Whether somebody is paged when nothing is known of its successes: then nothing is said of it before the first, or
-    a process that ends again and again before that would look alive."""
+    """Whether an alert fires without its success metric: then it is set at the first success only, or a process that
+    crashes again and again before that would look alive."""
 
 
 class MonitorWorker:
     """Runs jobs while it leads.
 
     Args:
-        lease: Who may lead; closed by whoever opened it.
+        lease: Elects the leader; its opener closes it.
         jobs: All of them are due when leadership begins, in this order.
         telemetry: Gets who leads, and of each job the last success (before the first: when this process began to lead),
             durations and failures.
@@ -77,7 +77,7 @@ class MonitorWorker:
         self._unix = unix
         self._stopping = asyncio.Event()
         self._held_until = -inf
-        """Until when nobody else can have the lease; by the monotonic clock."""
+        """Until when no other monitor can have the lease; by the monotonic clock."""
         self._limit: asyncio.Timeout | None = None
         """Of the job under way."""
         self._has_led = False

@@ -17,14 +17,14 @@ class QueuedAlert(NamedTuple):
 
 
 class AlertOutbox(Protocol):
-    """Alerts that somebody is still to be told, each once for every channel. Raises as :class:`Lease` does."""
+    """Alerts that are still to be delivered, each once for every channel. Raises as :class:`Lease` does."""
 
     async def add(self, event: AlertEvent) -> None:
-        """Keep an event for every channel; one that resolves an incident that nobody was told of is dropped."""
+        """Keep an event for every channel; one that resolves an incident that was never delivered is dropped."""
         ...
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
-        """Take events that are due, oldest first, so that nobody else takes them for a minute.
+        """Take events that are due, oldest first, so that no other monitor takes them for a minute.
 
         Of those with one key and one channel only the oldest is ever taken: the next one waits until that is delivered
         or given up.
@@ -40,7 +40,7 @@ class AlertOutbox(Protocol):
         ...
 
     async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
-        """Keep an event until a later time, or (``None``) for people to look at; one that was delivered stays so."""
+        """Keep an event until a later time, or (``None``) as a dead letter; one that was delivered stays so."""
         ...
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ class ArchiveStore(Protocol):
     async def put(self, key: str, source: Path) -> None:
         """Store a file under ``key``, replacing what is there.
 
-        Nobody sees a part of it, whatever happens meanwhile; once this returns, it outlives a power cut.
+        Atomic: no reader sees a part of it, whatever happens meanwhile; once this returns, it outlives a power cut.
         """
         ...
 
@@ -37,5 +37,5 @@ class ArchiveStore(Protocol):
         ...
 
     async def keys(self) -> Sequence[str]:
-        """Return every key, in order. For tests and for people who look after an archive: it lists all of it."""
+        """Return every key, in order. For tests and for operators of an archive: it lists all of it."""
         ...

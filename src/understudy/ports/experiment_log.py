@@ -66,7 +66,7 @@ class EntityQuery(NamedTuple):
 class EntityGroup(NamedTuple):
     """Entities of one arm that are alike in all that is compared; the counts are of all of them together.
 
-    The arm is the one that an entity's first exposure was assigned to, whoever answered.
+    The arm is the one that an entity's first exposure was assigned to, whichever version answered.
     """
 
     is_b: bool

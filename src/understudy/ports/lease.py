@@ -16,7 +16,7 @@ class Lease(Protocol):
     async def take_or_renew(self, holder: str) -> Epoch | None:
         """Return the epoch while ``holder`` leads, as it does for ``LEASE_SECONDS`` from now; ``None``: another may.
 
-        A new holder gets a new epoch. One that is late keeps its own if nobody else was there meanwhile.
+        A new holder gets a new epoch. One that is late keeps its own if no other held the lease meanwhile.
 
         Args:
             holder: A name that no other process has, nor had before.

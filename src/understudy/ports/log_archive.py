@@ -110,10 +110,10 @@ class ArchiveLedger(Protocol):
     """
 
     def alone(self) -> AbstractAsyncContextManager[None]:
-        """Let nobody else archive meanwhile.
+        """Hold the archive's lock: one run at a time.
 
         Raises:
-            ArchiveBusy: Somebody else does, and did not end within ten seconds.
+            ArchiveBusy: Another run holds it, and did not end within ten seconds.
         """
         ...
 
@@ -164,7 +164,7 @@ class ArchiveLedger(Protocol):
     async def detach(self, archive: Archive) -> Archive | None:
         """Take the month out of PredictionLog and say so, in one transaction; ``None`` when its rows have changed.
 
-        Waits for readers of the log for a while, and holds nobody else up for more than 1.5 s at a time.
+        Waits for readers of the log for a while, and blocks other sessions for at most 1.5 s at a time.
 
         Raises:
             ArchiveBusy: They did not end.

@@ -94,7 +94,7 @@ class MetricStore(Protocol):
         ...
 
     async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
-        """Write metrics, and the event if it changes what people were told: a trigger of an open incident does not.
+        """Write metrics, and the event if it changes what was alerted: a trigger of an open incident does not.
 
         Returns:
             Whether the event was written.
@@ -102,7 +102,7 @@ class MetricStore(Protocol):
         ...
 
     async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
-        """Return the models that people were last told of with anything but a resolve: the outbox knows it of all."""
+        """Return the models whose last alert was anything but a resolve: the outbox knows it of all."""
         ...
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:

@@ -56,7 +56,7 @@ class LoggedFailures(NamedTuple):
 
 
 class PredictionHistory(Protocol):
-    """What a version was asked and answered, for somebody who waits.
+    """What a version was asked and answered, for an operator's command.
 
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
     """
@@ -64,7 +64,7 @@ class PredictionHistory(Protocol):
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
         """Return the scores that drift is judged by: of a version's own answers in all roles.
 
-        What the cache answered repeats a score that was counted, and a forced call is somebody's wish: neither is one.
+        What the cache answered repeats a score that was counted, and a forced call is no traffic: neither is one.
 
         Args:
             version_id: The version.
@@ -94,7 +94,7 @@ class CallHistory(Protocol):
 
 
 class FailureHistory(Protocol):
-    """What a challenger's calls failed with, for somebody who waits.
+    """What a challenger's calls failed with, for an operator's command.
 
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
     """

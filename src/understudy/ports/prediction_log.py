@@ -59,7 +59,7 @@ class SpoolReader(Protocol):
 
     @property
     def unshipped_bytes(self) -> int:
-        """Bytes on disk that nobody has called :meth:`forget` for."""
+        """Bytes on disk without a :meth:`forget` so far."""
         ...
 
 
@@ -84,7 +84,7 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     OFFSET_MOVED = "offset_moved"
-    """The spool's committed offset is not where the batch starts: somebody else shipped these rows."""
+    """The spool's committed offset is not where the batch starts: another shipper has shipped these rows."""
     REJECTED = "rejected"
     """The database refuses the content of at least one row."""
 

@@ -1,4 +1,4 @@
-"""Models, versions, policies, keys and the audit, as people and commands change them."""
+"""Models, versions, policies, keys and the audit, as operators and commands change them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -117,7 +117,7 @@ class AuditEntry(NamedTuple):
 
 
 class KeyRecord(NamedTuple):
-    """A caller's key, without its secret, which nobody keeps."""
+    """A caller's key, without its secret, which is not stored."""
 
     id: str
     scopes: tuple[str, ...]
@@ -153,7 +153,7 @@ class Actor(NamedTuple):
 
 
 class Registry(Protocol):
-    """Versions, policies, keys and the audit, for people and programs that change them; no request waits for it.
+    """Versions, policies, keys and the audit, for commands and control calls; no predict call waits for it.
 
     Every method raises ``RegistryUnavailable`` when Postgres does not answer in time, and every write ``PolicyRefused``
     with the database's own words and advice when it refuses. With ``dry_run`` a write is tried and taken back.
@@ -214,7 +214,7 @@ class Registry(Protocol):
             version: The version's text.
             baselines: The new ones.
             actor: Kept beside them.
-            source: What they were made from, for people; kept beside them.
+            source: What they were made from, as text; kept beside them.
             dry_run: Return what the version would be, and change nothing.
 
         Raises:

@@ -21,7 +21,7 @@ class GrowingTable(StrEnum):
     DEAD_LETTERS = "PredictionDeadLetter"
     """Beside the age a number of rows is a bound."""
     SPOOL_OFFSETS = "SpoolOffset"
-    """Of spools that nobody has had on disk for that long."""
+    """Of spools that no proxy has had on disk for that long."""
     POLICY_CHANGES = "PolicyChange"
     """Of versions; a policy's own row holds its generation and stays."""
 

@@ -21,7 +21,7 @@ class NewRollout(NamedTuple):
     plan: RolloutPlan
     salt: str | None
     slow_us: int | None
-    """The champion's 95th percentile of late, in microseconds; ``None`` when nobody knows yet."""
+    """The champion's 95th percentile of late, in microseconds; ``None`` while it is not known."""
 
 
 class RolloutRecord(NamedTuple):

@@ -27,7 +27,7 @@ class Span(Protocol):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether anybody will see it."""
+        """Whether it is recorded."""
         ...
 
     @property

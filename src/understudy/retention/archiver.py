@@ -74,7 +74,7 @@ class Moved(NamedTuple):
     files: int
     size_bytes: int
     attempts: int
-    """How often its files were written: again when rows came meanwhile, or somebody was killed."""
+    """How often its files were written: again when rows came meanwhile, or a run was killed."""
 
 
 class Archiver:
@@ -125,7 +125,7 @@ class Archiver:
         """Move every month that is due, and those that an earlier run left on their way.
 
         Raises:
-            ArchiveBusy: Somebody else archives, or holds the log.
+            ArchiveBusy: Another run archives, or a session holds the log.
             ArchiveDiffers: Files cannot be read back as they were written; the month is where it was.
             ArchiveUnavailable, RegistryUnavailable, MigrationNeeded: A side of it is away. Everything that was done
                 stays done, and the next run goes on from there.
@@ -182,7 +182,7 @@ class Archiver:
 
     async def _export(self, archive: Archive) -> Archive:
         """Write all files of a month anew."""
-        # First the objects, then what is known of them: whoever dies in between finds them again.
+        # First the objects, then what is known of them: after a crash in between the next run finds them again.
         await self._store.delete(name.key for name in await self._ledger.names(archive))
         archive = await self._ledger.begin_export(archive)
         source = RowSource(archive.detached_as or LOG_TABLE, archive.start, archive.end)

@@ -1,4 +1,4 @@
-"""A rollout's alerts with everything that people on call are told."""
+"""A rollout's alerts with everything that the operator on call is told."""
 
 from collections.abc import Iterable
 
@@ -43,8 +43,8 @@ def alert_events(
 
 
 def _summary(alert: Alert, view: RolloutView) -> str:
-    """Return what happened; of a rollback also who may not hear of it."""
+    """Return what happened; of a rollback also which proxies may not hear of it."""
     if alert.action is not AlertAction.TRIGGER or alert.kind not in ROLLED_BACK:
         return alert.summary
-    nobody = "" if view.proxies else "no live proxy hears of it"
-    return "; ".join(filter(None, [alert.summary, nobody, stale_words(view.all_stale)]))
+    unheard = "" if view.proxies else "no live proxy hears of it"
+    return "; ".join(filter(None, [alert.summary, unheard, stale_words(view.all_stale)]))

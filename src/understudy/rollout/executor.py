@@ -149,7 +149,7 @@ class RolloutExecutor:
         return None
 
     async def _resolve_others(self, view: RolloutView, epoch: Epoch) -> None:
-        """End the incidents that an order ended: whoever gives one cannot know under which environment they began."""
+        """End the incidents that a command ended, in the environment of their alerts, which a command does not know."""
         record = view.record
         if self._left_at.get(record.id) != record.revision:
             alerts = alert_events(others_resolved(record.state), view, self._environment)
@@ -230,7 +230,7 @@ class RolloutExecutor:
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
         """Write down when the end had reached every live proxy and nothing was in flight any more, or that it had not.
 
-        Without any live proxy it is written down at once that nobody has confirmed the end.
+        Without any live proxy it is written down at once that the end is unconfirmed.
         """
         record = view.record
         seconds = view.read_at - (record.finished_at or view.read_at)
@@ -269,7 +269,7 @@ def _kept_apart(rollout_id: int, failures: list[Exception]) -> Iterator[None]:
         yield
     except LeadershipLost:
         raise
-    except Exception as problem:  # noqa: BLE001 - a row that cannot be read, or numbers that nobody can judge
+    except Exception as problem:  # noqa: BLE001 - a row that cannot be read, or numbers that cannot be judged
         said = f"{type(problem).__name__}: {problem}"
         _log.warning("rollout.not_looked_at", rollout_id=rollout_id, problem=said)
         failures.append(problem)
@@ -315,7 +315,7 @@ def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
         f"{view.proxies_on_generation} of {view.proxies} live proxies have confirmed the end after {seconds:.1f} s"
     )
     in_flight = "" if left is None else f"{left} calls in flight at version {view.record.state.challenger}"
-    said = [confirmed, in_flight] if view.proxies else ["no live proxy: nobody has confirmed the end"]
+    said = [confirmed, in_flight] if view.proxies else ["no live proxy: the end is unconfirmed"]
     return "; ".join(filter(None, [*said, stale_words(view.stale)]))
 
 

@@ -1,4 +1,4 @@
-"""A rollout's past for people: what the analysis said over time, and the scores that both sides gave."""
+"""A rollout's history: what the analysis said over time, and the scores that both sides gave."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -87,7 +87,7 @@ def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] |
     for event in reversed(events):
         moment = _looked_at(event)
         if moment is not None and "strata" in event.inputs:
-            with suppress(ValueError):  # damaged, which whoever judges it again says
+            with suppress(ValueError):  # damaged, which the replay of that verdict says
                 return moment, strata_from_text(event.inputs["strata"])
     return None
 

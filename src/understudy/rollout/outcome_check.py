@@ -1,4 +1,4 @@
-"""Outcomes of open rollouts that declared one, measured now and then: counting them takes longer than a look may."""
+"""Outcomes of open rollouts that declared one, measured now and then: counting them takes longer than a tick may."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -30,7 +30,7 @@ class OutcomeGuard:
         """The model of each rollout that has a gauge."""
         self._latest: dict[int, Difference] = {}
         self._turns: list[int] = []
-        """The open rollouts, whoever waited longest first."""
+        """The open rollouts, the one that waited longest first."""
 
     def latest(self, rollout_id: int) -> Difference | None:
         """Return the latest measurement; ``None`` while there is none."""
@@ -40,11 +40,11 @@ class OutcomeGuard:
         """Measure every rollout that wants it once; what there is no time for comes first in the next tick.
 
         Raises:
-            Exception: The last failure, once all were asked for; who failed keeps the measurement before.
+            Exception: The last failure, once all were asked for; a rollout that failed keeps the measurement before.
         """
         failure: Exception | None = None
         turns = self._in_turn(await self._store.open_ids())
-        # Whoever is first has the whole tick. When that is not enough, the others come before it next time.
+        # The first one has the whole tick. When that is not enough, the others come before it in the next.
         self._turns = [*turns[1:], *turns[:1]]
         for rollout_id in turns:
             try:
@@ -57,7 +57,7 @@ class OutcomeGuard:
             raise failure
 
     def _in_turn(self, open_ids: Sequence[int]) -> list[int]:
-        """Return the open rollouts, whoever waited longest first, and forget all others."""
+        """Return the open rollouts, the one that waited longest first, and forget all others."""
         for rollout_id in self._shown.keys() - set(open_ids):
             self._show(rollout_id, None)
         self._latest = {rollout_id: found for rollout_id, found in self._latest.items() if rollout_id in open_ids}

@@ -17,7 +17,7 @@ class Propagation(NamedTuple):
     """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
     seconds: float | None
-    """Until all that were live had confirmed it; ``None`` when some did not in time, or when nobody was there to."""
+    """Until all that were live had confirmed it; ``None`` when some did not in time, or without a live proxy."""
     stale: StaleProxies = NONE_STALE
     """Those that had not confirmed it before they turned stale."""
 

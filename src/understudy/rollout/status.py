@@ -46,7 +46,7 @@ class RolloutStatus(NamedTuple):
     requests: Sequence[int] = ()
     """The challenger's calls in each step that began."""
     calls_per_second: Mapping[Role, float] | None = None
-    """Of the last two minutes; ``None`` while nobody can tell."""
+    """Of the last two minutes; ``None`` while it is not known."""
     monitor_seconds: float | None = None
     """Since the monitor that leads last said so; ``None`` if none ever did."""
 

@@ -1,4 +1,4 @@
-"""Calls to a version that nobody waits for, before callers depend on it."""
+"""Warm-up: example calls to a version before it gets traffic."""
 
 import asyncio
 
@@ -67,6 +67,6 @@ async def warm_up(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:
         said = f'; it says: "{problem.said}"' if problem.said else ""
         return WarmUpResult(passed=False, detail=f"{problem}{said}")
     except UnderstudyError as problem:
-        # Its schema permits no example that can be made up: it is ready, and nobody can say more.
+        # Its schema permits no example that can be made up: it is ready, and nothing more can be checked.
         return WarmUpResult(passed=True, detail=f"ready; no example request can be made: {problem}")
     return WarmUpResult(passed=True, detail=f"{CALLS} example calls answered")

@@ -1,4 +1,4 @@
-"""What is told to people on call: events as values, their JSON, and what a receiver's answer means."""
+"""Alerts: events as values, their JSON, and what a receiver's answer means."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -109,7 +109,7 @@ class AlertEvent:
 
 
 def with_runbook(event: AlertEvent, runbooks_url: str | None) -> AlertEvent:
-    """Return the event with a link to its page first, if somebody said where the pages are."""
+    """Return the event with a link to its page first, if the settings say where the pages are."""
     page = RUNBOOKS.get(event.kind)
     if page is None or runbooks_url is None:
         return event
@@ -203,7 +203,7 @@ class Delivery(NamedTuple):
     def outcome(self) -> Outcome:
         """What the status means: 2xx took it; 400, 413 and 422 never will; anything else may pass.
 
-        Wrong addresses and keys (401, 403, 404) are among what passes: somebody mends them, and then the event is sent.
+        Wrong addresses and keys (401, 403, 404) may pass, too: once an operator has mended them, the event is sent.
 
         Source:
             PagerDuty, "Events API v2 Overview", "Response Codes & Retry Logic": 202 and 400 are final, 429, 5xx and

@@ -1,4 +1,4 @@
-"""What a rollout may do, as values; whoever carries one out asks it whether it still applies, and what it makes.
+"""What a rollout may do, as values, which tell their executor whether they still apply, and with what result.
 
 An executor that reads the policy under a lock, asks :meth:`applies_to`, writes :meth:`result` and stores the new state
 in the same transaction applies each action once. One that dies between two of these finds out by the next tick.
@@ -39,7 +39,7 @@ class SetWeight(NamedTuple):
     expected_generation: int
 
     def applies_to(self, policy: PolicySeen) -> bool:
-        """Whether nobody changed the policy since it was looked at."""
+        """Whether the policy is unchanged since the decision."""
         return policy.generation == self.expected_generation
 
     def result(self, policy: PolicySeen) -> PolicySeen:
@@ -56,7 +56,7 @@ class Promote(NamedTuple):
     expected_generation: int
 
     def applies_to(self, policy: PolicySeen) -> bool:
-        """Whether nobody changed the policy since it was looked at."""
+        """Whether the policy is unchanged since the decision."""
         return policy.generation == self.expected_generation
 
     def result(self, policy: PolicySeen) -> PolicySeen:
@@ -92,19 +92,19 @@ PolicyAction = SetWeight | Promote | RollBack
 
 
 class RetireOld(NamedTuple):
-    """Retire a version that nobody calls any more."""
+    """Retire a version that gets no calls any more."""
 
     version: str
 
 
 class WarmUp(NamedTuple):
-    """Send a version a few calls that nobody waits for; the next observation says what became of them."""
+    """Send a version a few calls of the monitor's own; the next observation has their result."""
 
     version: str
 
 
 class Alert(NamedTuple):
-    """Tell people."""
+    """Alert the operators on call, or tell them that it is over."""
 
     kind: AlertKind
     action: AlertAction

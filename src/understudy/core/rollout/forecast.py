@@ -12,7 +12,7 @@ class Traffic(NamedTuple):
 
     requests_per_second: float
     entities: int | None = None
-    """Different entities of a day; ``None`` when nobody counted them."""
+    """Different entities of a day; ``None`` where they are not counted."""
 
 
 class Needs(NamedTuple):

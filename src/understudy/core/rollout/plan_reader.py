@@ -1,4 +1,4 @@
-"""Plans as people write them.
+"""Plans as operators write them.
 
 As JSON; everything may be left out, and a step may be only its weight::
 

@@ -35,7 +35,7 @@ class WaitingFor(StrEnum):
     PAUSE = "pause"
     """An operator paused it."""
     CONFLICT = "conflict"
-    """Somebody else changed the policy."""
+    """The policy was changed outside the rollout."""
     TIME = "time"
     """A step took longer than the plan allows."""
     SPLIT = "split"
@@ -155,7 +155,7 @@ class RolloutState:
         """Whether the policy is as this state's actions leave it.
 
         When an action is refused because the policy's generation moved, this tells an action that was applied before
-        (by whoever died before storing the state) from another person's change.
+        (by a monitor that died before storing the state) from a change of an operator's.
         """
         return seen == self.policy
 

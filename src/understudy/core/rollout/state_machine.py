@@ -5,7 +5,7 @@ observation give the same answer whenever and wherever they are asked. Its rules
 which they are asked; the first one that answers decides, so that one tick is at most one step.
 
 What holds whatever comes: a step is never skipped; the weight only goes to the next step's, back to its own step's, or
-to 0; a policy that somebody else changed is not touched before a person has said what is to be done, except to roll the
+to 0; a policy changed outside the rollout is not touched before an operator has decided, except to roll the
 challenger back while the roles are still the rollout's own; a final phase is never left.
 """
 
@@ -62,7 +62,7 @@ def _aborted(state: RolloutState, observation: Observation) -> Transition | None
 
 
 def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition | None:
-    """Weight 0, or the old champion in its place again, set by somebody else: that person has decided."""
+    """Weight 0, or the old champion in its place again, set outside the rollout: an operator has decided."""
     seen = observation.policy
     if seen is None or seen.generation < state.policy.generation or seen.champion != state.champion:
         return None
@@ -77,7 +77,7 @@ def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition
 
 
 def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> Transition | None:
-    """The guardrail, which also watches while a person is waited for."""
+    """The guardrail, which also watches while the rollout waits for an operator."""
     seen, is_promoted = observation.policy, state.promoted_at is not None
     decision = observation.decision_after_promotion if is_promoted else observation.decision
     if decision is None or decision.verdict is not Verdict.ROLL_BACK or not state.step_starts:
@@ -110,7 +110,7 @@ def _repeated(state: RolloutState, observation: Observation) -> Transition | Non
 
 
 def _conflicting(state: RolloutState, observation: Observation) -> Transition | None:
-    """Somebody else changed the policy: touch nothing, ask a person."""
+    """The policy was changed outside the rollout: touch nothing, wait for an operator."""
     seen = observation.policy
     if seen is not None and not is_news(state, seen):
         return None

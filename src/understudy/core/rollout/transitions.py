@@ -32,7 +32,7 @@ def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Tran
 
 
 def waiting(state: RolloutState, why: WaitingFor, reason: str) -> Transition:
-    """Stay at this share until a person says how to go on; people are told unless it was one of them."""
+    """Stay at this share until an operator says how to go on; alert, unless an operator has paused it."""
     kind = WAITING_ALERTS.get(why)
     alerts = [alert for alert in resolved(state) if alert.kind is not kind]
     if kind is not None:
@@ -42,7 +42,7 @@ def waiting(state: RolloutState, why: WaitingFor, reason: str) -> Transition:
 
 
 def resolved(state: RolloutState) -> tuple[Alert, ...]:
-    """Return what tells people that the rollout no longer waits, if they were told that it does."""
+    """Return the resolve of the alert that the rollout waits, if there was one."""
     kind = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
     summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait any more"
     return () if kind is None else (Alert(kind, AlertAction.RESOLVE, summary),)
@@ -57,19 +57,19 @@ def others_resolved(state: RolloutState) -> tuple[Alert, ...]:
 
 
 def _earlier_resolved(state: RolloutState) -> tuple[Alert, ...]:
-    """Return what ends the incidents of earlier rollouts: whoever starts the next one has seen to them."""
+    """Return the resolves of earlier rollouts' incidents: starting the next rollout answers them."""
     summary = f"{state.model_name}: a rollout of version {state.challenger} has begun"
     kinds = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
     return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds)
 
 
 def moved(state: RolloutState, event: str) -> Alert:
-    """Return the note that a rollout changed something, for whoever looks for the cause of an incident."""
+    """Return the note that a rollout changed something: a change event for the search of an incident's cause."""
     return Alert(AlertKind.ROLLOUT_MOVED, AlertAction.CHANGE, f"{state.model_name}: {event}")
 
 
 def abreast(state: RolloutState, seen: PolicySeen | None) -> RolloutState:
-    """Return the state at the policy's own generation when others changed only what is none of the rollout's business.
+    """Return the state at the policy's own generation when only fields changed that send no call elsewhere.
 
     It need not be stored: the next tick comes to the same.
     """
@@ -93,7 +93,7 @@ def is_unapplied(state: RolloutState, seen: PolicySeen) -> bool:
 
 
 def is_news(state: RolloutState, seen: PolicySeen) -> bool:
-    """Whether somebody else changed the policy, and nobody was told."""
+    """Whether the policy was changed outside the rollout, and no alert has said so."""
     known = state.is_in_place(seen) or is_unapplied(state, seen)
     return not known and state.waiting_for is not WaitingFor.CONFLICT
 
@@ -111,7 +111,7 @@ def taken_back(state: RolloutState, seen: PolicySeen | None, reason: str, *alert
     failed = replace(state, phase=Phase.FAILED, waiting_for=None, reason=reason)
     told = (*alerts, *resolved(state), moved(state, reason))
     if seen is None or not are_ours(state, seen):
-        return Transition(failed, told, f"{reason}; the policy is somebody else's and stays as it is")
+        return Transition(failed, told, f"{reason}; the policy is no longer the rollout's and stays as it is")
     if seen.champion == state.champion and seen.weight_percent == 0:
         return Transition(replace(failed, policy=seen), told, reason)
     roll_back = RollBack(state.champion, state.challenger, reason, seen)
@@ -119,11 +119,13 @@ def taken_back(state: RolloutState, seen: PolicySeen | None, reason: str, *alert
 
 
 def difference(ours: PolicySeen, seen: PolicySeen | None) -> str:
-    """Say what somebody else did to the policy."""
+    """Return what was changed in the policy outside the rollout."""
     if seen is None:
         return "the model has no policy any more"
     if seen.is_as(ours._replace(salt=seen.salt)):
-        return f"somebody else changed the salt: under generation {seen.generation} other entities meet the challenger"
+        other_entities = f"under generation {seen.generation} other entities meet the challenger"
+        return f"the salt was changed outside the rollout: {other_entities}"
     is_now = f"champion {seen.champion}, challenger {seen.challenger or 'none'} at {seen.weight_percent} %"
     was = f"champion {ours.champion}, challenger {ours.challenger or 'none'} at {ours.weight_percent} %"
-    return f"somebody else changed the policy: generation {seen.generation} has {is_now}; this rollout left {was}"
+    changed = f"generation {seen.generation} has {is_now}; this rollout left {was}"
+    return f"the policy was changed outside the rollout: {changed}"

@@ -55,7 +55,7 @@ class TokenBucket(NamedTuple):
             rate: What flows in, in that unit a second, above 0.
             now: The clock, in seconds; when it went back nothing flows in.
             needed: What must be there; one token, or what a smaller call costs, unless said otherwise. Of the rest of a
-                call that was let in already that is 0, so that only somebody else's debt stops it.
+                call that was let in already that is 0, so that only the debt of other calls stops it.
         """
         held = min(self.tokens + max(now - self.at, 0.0) * rate, most_of(rate))
         if needed is None:

@@ -58,7 +58,7 @@ def choose_route(
 ) -> Route:
     """Return who answers this entity: a forced version, else the category's role, else the bucket's.
 
-    A challenger with weight 0 answers nobody, whatever a category says: taking the weight to 0 is the rollback. A
+    A challenger with weight 0 answers no entity, whatever a category says: taking the weight to 0 is the rollback. A
     further arm is a challenger too, but a category never means it.
     """
     bucket = bucket_of(policy.bucket_key, entity_id)

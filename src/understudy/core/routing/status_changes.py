@@ -8,7 +8,7 @@ KEY = "status_changed"
 
 
 class StatusChange(NamedTuple):
-    """The last change of a version's status that somebody made by a command; SQL leaves none."""
+    """The last change of a version's status by a command; SQL leaves none."""
 
     status: str
     """What the version became."""
@@ -30,7 +30,7 @@ def with_status_change(metrics: Any, change: StatusChange) -> dict[str, Any]:
 
 
 def status_change_of(metrics: Any) -> StatusChange | None:
-    """Return the change that the metrics note; ``None`` where there is none, or one that nobody can read."""
+    """Return the change that the metrics note; ``None`` where there is none that can be read."""
     noted = metrics.get(KEY) if isinstance(metrics, Mapping) else None
     if not isinstance(noted, Mapping):
         return None

@@ -483,7 +483,7 @@ def test_another_persons_change_stops_the_rollout_which_touches_nothing_and_tell
     assert stopped.state.waiting_for is WaitingFor.CONFLICT
     assert policy_actions(stopped) == []
     assert kinds_of(stopped, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
-    assert "somebody else changed the" in stopped.event
+    assert "was changed outside the rollout" in stopped.event
     assert later.actions == ()
 
 

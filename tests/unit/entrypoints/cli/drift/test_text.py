@@ -166,7 +166,12 @@ NO_HOUR = a_version("7", too_early("prediction", 0, ""), summed_until=None)
 @pytest.mark.parametrize(
     ("view", "verdict", "sentence", "command"),
     [
-        (a_view(), DriftVerdict.NOT_ACTIVE, "No version of churn is active: nobody is judged.", "model show churn"),
+        (
+            a_view(),
+            DriftVerdict.NOT_ACTIVE,
+            "No version of churn is active: there is nothing to judge.",
+            "model show churn",
+        ),
         (a_view(NO_HOUR), DriftVerdict.TOO_EARLY, "Too early to say anything of v7.", "serve monitor"),
         (
             a_view(a_version("6", fine()), a_version("7", no_baseline("prediction"))),
