@@ -73,9 +73,9 @@ BEGIN
                                   'For the formula without a salt: UPDATE ServingPolicy SET salt = NULL' || here);
     END IF;
 
-    -- Locked in one order, so that two policies cannot deadlock, and before their status is read, so that nobody can
-    -- retire a version in the moment in which it gets a role. A version that keeps its role is not locked: whoever has
-    -- a transaction open on it must not be able to keep the weight from going to 0.
+    -- Locked in one order, so that two policies cannot deadlock, and before their status is read, so that no other
+    -- session can retire a version in the moment in which it gets a role. A version that keeps its role is not locked:
+    -- a session with a transaction open on it must not be able to keep the weight from going to 0.
     IF TG_OP = 'UPDATE' THEN
         had := ARRAY[OLD.champion_version, OLD.challenger_version, OLD.shadow_version];
     END IF;
@@ -317,7 +317,7 @@ CREATE TRIGGER modelendpoint_touch AFTER INSERT OR UPDATE OR DELETE ON ModelEndp
 CREATE TRIGGER apikey_touch AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON ApiKey
     FOR EACH STATEMENT EXECUTE FUNCTION understudy_touch_keys();
 
--- -- what nobody writes by hand ---------------------------------------------------------------------------------------
+-- -- what only triggers write -------------------------------------------------------------------------------------------
 
 CREATE FUNCTION understudy_guard_audit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN

@@ -20,7 +20,7 @@ BEGIN
         did := CASE WHEN policy.arms = '[]' THEN 'weight 0' ELSE 'weight 0 and the end of all further arms' END;
         UPDATE ServingPolicy SET challenger_weight = 0, arms = '[]' WHERE model_name = model RETURNING * INTO policy;
     ELSIF policy.champion_version = current.challenger_version AND policy.rollout_id = current.id THEN
-        -- A shadow must not keep its version from answering: whoever gave it that role did not mean the rollback.
+        -- A shadow must not keep its version from answering: the operator who gave it that role did not mean the rollback.
         UPDATE ServingPolicy SET champion_version = current.champion_version, challenger_version = current.challenger_version,
             shadow_version = nullif(shadow_version, current.champion_version)
         WHERE model_name = model RETURNING * INTO policy;

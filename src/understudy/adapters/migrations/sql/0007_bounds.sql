@@ -1,6 +1,6 @@
 -- Everything that the control loop writes has a bound, and a rollout's row stays readable. The three indexes read their
--- tables once, and writers wait meanwhile: the outbox and the audit are small; outcome events are taken again by whoever
--- sent them, and on a table that is too large to be read within a minute the migration gives up and changes nothing.
+-- tables once, and writers wait meanwhile: the outbox and the audit are small; their sender
+-- sends outcome events again, and on a table that is too large to be read within a minute the migration gives up and changes nothing.
 
 -- Whether an incident is open is the word of its newest row but for changes, and each alert asks for it.
 CREATE INDEX alertoutbox_of_incident ON AlertOutbox (dedup_key, id) WHERE action <> 'change';
@@ -9,7 +9,7 @@ CREATE INDEX policyaudit_changed_at ON PolicyAudit (changed_at);
 
 -- -- what age lets go ---------------------------------------------------------------------------------------------------
 
--- The guards themselves know the age, so whoever deletes, by whatever way, deletes nothing that is younger.
+-- The guards themselves know the age, so no session deletes a younger row, by whatever way.
 CREATE FUNCTION understudy_guard_age() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_TABLE_NAME = 'policyaudit' THEN
@@ -177,7 +177,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Other columns are nobody's way to damage it.
+-- No other column can damage it.
 CREATE TRIGGER rollout_guard BEFORE INSERT OR DELETE OR UPDATE OF id, model_name, champion_version, challenger_version,
         plan, state, phase, step, finished_at, announced_at ON Rollout
     FOR EACH ROW EXECUTE FUNCTION understudy_guard_rollout();

@@ -1,7 +1,7 @@
 -- Roles to be granted to the logins of people and processes, with the least that each needs. They belong to the whole
 -- server and their rights to this database, so that several installations on one server share the names and nothing else.
 
--- Every right of every role. A table that is not named here is nobody's but its owner's.
+-- Every right of every role. A table that is not named here belongs to its owner alone.
 CREATE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
     -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
@@ -82,7 +82,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Makes the roles that are missing, when whoever calls may, and gives each exactly its rights in this database. Returns
+-- Makes the roles that are missing, when the calling role may, and gives each exactly its rights in this database. Returns
 -- the roles that are still missing. For the owner of the tables; doing it again changes nothing.
 CREATE FUNCTION understudy_grant_roles() RETURNS TEXT[] LANGUAGE plpgsql AS $$
 DECLARE

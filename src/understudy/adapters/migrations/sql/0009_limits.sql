@@ -1,7 +1,7 @@
 -- What a version may weigh, that it is not deleted while a proxy still has rows of it, and that a role keeps an endpoint.
 
 -- Each proxy compiles a version's documents in the process that answers calls: 500,000 features took it 3 s. Existing rows
--- stay as they are until somebody writes them.
+-- stay as they are until a session writes them.
 CREATE FUNCTION understudy_guard_size() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
     label TEXT := format('version %s of %s', NEW.version, NEW.model_name);

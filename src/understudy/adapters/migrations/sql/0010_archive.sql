@@ -64,7 +64,7 @@ BEGIN
 END $$;
 
 -- Takes a month out of PredictionLog, and has readers go to its files in the same moment. Late rows wait while it looks:
--- FALSE when there are any that the files do not have. Nobody queues longer than 1.5 s behind the lock on the whole log: less
+-- FALSE when there are any that the files do not have. No session queues longer than 1.5 s behind the lock on the whole log: less
 -- than a shipper's patience (2 s), and more than the second after which Postgres ends an autovacuum that is in the way.
 CREATE FUNCTION understudy_detach_archived(archive BIGINT) RETURNS BOOLEAN
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
@@ -79,7 +79,7 @@ BEGIN
             format('archive %s is %s: a month is taken out of PredictionLog once its files were read back',
                    coalesce(archive::TEXT, 'NULL'), coalesce(month.state, 'not there')), 'Leave it to: understudy db archive');
     END IF;
-    -- By its name, which says what was made; the columns are whoever's who wrote the row.
+    -- By its name, which says what was made; the row's writer owns the columns.
     IF to_date(right(month.partition_name, 7), 'YYYY_MM') + INTERVAL '1 month 1 day' > now() AT TIME ZONE 'UTC' THEN
         PERFORM understudy_refuse(format('%s is not over, or was not a day ago', month.partition_name),
                                   'Its rows may still be on their way: archive it later');

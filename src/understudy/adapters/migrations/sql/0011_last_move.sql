@@ -83,7 +83,7 @@ BEGIN
         WHERE model_name = model RETURNING * INTO policy;
     ELSIF policy.champion_version = current.challenger_version AND policy.rollout_id = current.id
           AND newest.was = current.champion_version AND newest.is_now = current.challenger_version THEN
-        -- A shadow must not keep its version from answering: whoever gave it that role did not mean the rollback.
+        -- A shadow must not keep its version from answering: the operator who gave it that role did not mean the rollback.
         UPDATE ServingPolicy SET champion_version = current.champion_version, challenger_version = current.challenger_version,
             shadow_version = nullif(shadow_version, current.champion_version)
         WHERE model_name = model RETURNING * INTO policy;
@@ -114,5 +114,5 @@ BEGIN
     EXECUTE format('ALTER FUNCTION understudy_newest_move(TEXT) SET search_path = %I, pg_temp', current_schema());
 END $$;
 
--- Whoever may roll back may look: defaults of the database may have taken that from functions that are made later.
+-- A role that may roll back may look: defaults of the database may have taken that from functions that are made later.
 GRANT EXECUTE ON FUNCTION understudy_newest_move(TEXT) TO PUBLIC;

@@ -1,10 +1,7 @@
 """The first design's four tables, what is added to them, the triggers and the monthly partitions."""
 
-from pathlib import Path
-
-from alembic import op
-
 from understudy.adapters.migrations.losses import Loss
+from understudy.adapters.migrations.script import run_script
 
 revision = "0001"
 down_revision = None
@@ -26,24 +23,13 @@ LOSES = (
     ),
 )
 
-_SQL = Path(__file__).parent.parent / "sql"
-
 
 def upgrade() -> None:
     """Create everything."""
     for part in ("tables", "policy", "partitions", "views", "seal"):
-        _run_script(f"0001_{part}.sql")
+        run_script(f"0001_{part}.sql")
 
 
 def downgrade() -> None:
     """Drop everything, with all data."""
-    _run_script("0001_down.sql")
-
-
-def _run_script(name: str) -> None:
-    script = (_SQL / name).read_text(encoding="utf-8")
-    adapted = op.get_bind().connection.dbapi_connection
-    if adapted is None:
-        raise RuntimeError("the migration has lost its connection")
-    # Several statements at once go only through the driver's simple protocol; connection and transaction are the same.
-    adapted.run_async(lambda driver: driver.execute(script))
+    run_script("0001_down.sql")
