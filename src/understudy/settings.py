@@ -265,7 +265,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_archive(cls, url: str | None) -> str | None:
         if url is not None and "://" in url and ("@" in url or not url.startswith(("s3://", "file:///"))):
-            raise ValueError("name s3://bucket/prefix, without credentials, or a folder")
+            raise ValueError("expected s3://bucket/prefix without credentials, or a folder")
         return url
 
     @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")

@@ -69,7 +69,7 @@ def _fault(name: str, value: str) -> dict[str, Any]:
         return {name: _switch(name, value)}
     if name == "error_code" and value in ("internal", "unavailable"):
         return {"unavailable": value == "unavailable"}
-    raise ValueError(f"{name}={value} is no flag; use {SERVE_HELP}")
+    raise ValueError(f"{name}={value} is not a flag; use {SERVE_HELP}")
 
 
 def _bounded(name: str, value: str) -> float:

@@ -38,11 +38,11 @@ def test_a_serve_text_names_a_version_and_its_faults(text, spec):
         ("visits:1,latency_ms=nan", "latency_ms=nan must be a number"),
         ("visits:1,latency_ms=-1", "latency_ms=-1 must be a number"),
         ("visits:1,error_percent=101", "error_percent=101 must be a number from 0 to 100"),
-        ("visits:1,error_code=teapot", "error_code=teapot is no flag"),
+        ("visits:1,error_code=teapot", "error_code=teapot is not a flag"),
         ("visits:1,hang=maybe", "hang=maybe must be true or false"),
-        ("visits:1,latency=5", "latency=5 is no flag; use MODEL:VERSION"),
-        ("visits:1,file=", "file= is no flag"),
-        ("visits:1,", "= is no flag"),
+        ("visits:1,latency=5", "latency=5 is not a flag; use MODEL:VERSION"),
+        ("visits:1,file=", "file= is not a flag"),
+        ("visits:1,", "= is not a flag"),
     ],
 )
 def test_a_serve_text_that_cannot_be_used_says_which_part_and_what_can(text, message):

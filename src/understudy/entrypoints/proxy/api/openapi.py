@@ -33,7 +33,7 @@ _DESCRIPTIONS: dict[int | str, str] = {
     403: "The key lacks the scope.",
     404: "No such model or version.",
     408: "The body did not arrive in time; the connection is closed.",
-    409: "It cannot be done as things are; the detail says why.",
+    409: "The current state does not permit it; the detail says why.",
     412: "Another caller changed the policy first.",
     413: "The body is too large.",
     422: "Fields of the body cannot be used; errors[] names every place.",
@@ -283,14 +283,16 @@ def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str,
 
 
 READ: dict[str, dict[str, Any]] = {
-    "list_models": _get("listModels", "Models that are served", "registry", 400, 401, 403, 503),
+    "list_models": _get("listModels", "The served models", "registry", 400, 401, 403, 503),
     "get_model": _get("getModel", "One model, with an example request", "registry", 400, 401, 403, 404, 503),
-    "get_assignment": _get("getAssignment", "Who answers an entity, and why", "registry", 400, 401, 403, 404, 422, 503),
+    "get_assignment": _get(
+        "getAssignment", "Which version answers an entity, and why", "registry", 400, 401, 403, 404, 422, 503
+    ),
     "get_problem": _get("getProblem", "What an error code means", "registry", 400, 401, 403, 404, 503),
-    "livez": _get("livez", "The event loop turns", "health"),
-    "readyz": _get("readyz", "Calls can be answered", "health"),
+    "livez": _get("livez", "The event loop runs", "health"),
+    "readyz": _get("readyz", "The proxy can answer calls", "health"),
 }
 READ["readyz"]["responses"][503] = {
-    "description": "Calls cannot be answered; the body says why.",
+    "description": "The proxy cannot answer calls; the body says why.",
     "content": {"application/json": {"schema": {"type": "object"}}},
 }

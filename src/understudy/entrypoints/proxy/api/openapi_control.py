@@ -17,11 +17,11 @@ _READ = (400, 401, 403, 503, 504)
 _WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)
 
 
-def _document(*members: str, typed: Mapping[str, Any] = MappingProxyType({}), **example: Any) -> dict[str, Any]:
-    """Return the schema of an answer with these members, some of them typed; ``example`` shows some of their fields."""
+def _document(typed: Mapping[str, Any] = MappingProxyType({}), /, **example: Any) -> dict[str, Any]:
+    """Return the schema of an answer with the example's members, some of them typed."""
     return {
         "type": "object",
-        "required": ["schema", *members],
+        "required": ["schema", *example],
         "properties": {"schema": {"const": SCHEMA}, **typed},
         "examples": [{"schema": SCHEMA, **example}],
     }
@@ -39,40 +39,18 @@ def _typed(record: type, *left_out: str, **fields: Any) -> dict[str, Any]:
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
 _LIVENESS = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
-_FOUND = _document(
-    "rollout",
-    "presence",
-    "decision",
-    "events",
-    rollout=_STATE,
-    presence=_LIVENESS,
-    decision=None,
-    events=[{"reason": "begins"}],
-)
-_STARTED = _document("plan", "rollout", "dry_run", plan={"risk": "medium"}, rollout=_STATE, dry_run=False)
-_COMMANDED = _document(
-    "rollout",
-    "presence",
-    "changed",
-    "event",
-    rollout=_STATE,
-    presence=_LIVENESS,
-    changed=True,
-    event="paused by 9f2c01aa77de",
-)
-_Object = dict[str, Any]
+_FOUND = _document(rollout=_STATE, presence=_LIVENESS, decision=None, events=[{"reason": "begins"}])
+_STARTED = _document(plan={"risk": "medium"}, rollout=_STATE, dry_run=False)
+_COMMANDED = _document(rollout=_STATE, presence=_LIVENESS, changed=True, event="paused by 9f2c01aa77de")
 _POLICY = _document(
-    "policy",
-    typed={"policy": _typed(PolicyRecord, arms=list[_Object])},
+    {"policy": _typed(PolicyRecord, arms=list[dict[str, Any]])},
     policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10},
 )
+_ROLLBACK = _typed(
+    RollbackRecord, "without_calls", changed=bool, confirmed=dict[str, Any] | None, in_flight=dict[str, int] | None
+)
 _ROLLED_BACK = _document(
-    "rollback",
-    typed={
-        "rollback": _typed(
-            RollbackRecord, "without_calls", changed=bool, confirmed=_Object | None, in_flight=dict[str, int] | None
-        )
-    },
+    {"rollback": _ROLLBACK},
     rollback={
         "did": "weight 0",
         "generation": 42,
@@ -86,8 +64,7 @@ _ROLLED_BACK = _document(
     },
 )
 _AUDIT = _document(
-    "audit",
-    typed={"audit": {"type": "array", "items": _typed(AuditEntry, changes=dict[str, list[Any]])}},
+    {"audit": {"type": "array", "items": _typed(AuditEntry, changes=dict[str, list[Any]])}},
     audit=[{"actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
 )
 
@@ -119,39 +96,37 @@ CONTROL: dict[str, dict[str, Any]] = {
     "start_rollout": _call(
         "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), RolloutStart
     ),
-    "list_rollouts": _call(
-        "listRollouts", "A model's newest rollouts", _document("rollouts", rollouts=[_STATE]), (*_READ, 404)
-    ),
+    "list_rollouts": _call("listRollouts", "A model's newest rollouts", _document(rollouts=[_STATE]), (*_READ, 404)),
     "get_rollout": _call("getRollout", "A rollout with its evidence and its events", _FOUND, (*_READ, 404)),
-    CommandKind.PAUSE: _command(CommandKind.PAUSE, "Stop a rollout where it is"),
-    CommandKind.RESUME: _command(CommandKind.RESUME, "Let a rollout that waits go on"),
-    CommandKind.PROMOTE: _command(CommandKind.PROMOTE, "Take the next step now, without its proof"),
+    CommandKind.PAUSE: _command(CommandKind.PAUSE, "Pause a rollout at its current weight"),
+    CommandKind.RESUME: _command(CommandKind.RESUME, "Resume a waiting rollout"),
+    CommandKind.PROMOTE: _command(CommandKind.PROMOTE, "Take the next step now, without waiting for its evidence"),
     CommandKind.ABORT: _command(CommandKind.ABORT, "End a rollout with weight 0 and the old champion"),
     "roll_back": _call(
         "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
     ),
-    "get_policy": _call("getPolicy", "Who answers a model's calls; ETag is the generation", _POLICY, (*_READ, 404)),
+    "get_policy": _call(
+        "getPolicy", "Which versions answer a model's calls; ETag is the generation", _POLICY, (*_READ, 404)
+    ),
     "change_policy": _call(
         "changePolicy",
-        "Change who answers a model's calls (scope operate)",
+        "Change which versions answer a model's calls (scope operate)",
         _POLICY,
         (*_WRITE, 409, 412, 428),
         PolicyChange,
     ),
-    "list_audit": _call("listAudit", "Who changed which policy, latest first", _AUDIT, _READ),
+    "list_audit": _call("listAudit", "Changes of policies with their actors, latest first", _AUDIT, _READ),
     "report_ab": _call(
         "reportAb",
         "Whether the challenger is better",
-        _document("report", report={"state": "undecided", "sentence": "Not decided."}),
+        _document(report={"state": "undecided", "sentence": "Not decided."}),
         (*_READ, 404),
     ),
-    "report_shadow": _call(
-        "reportShadow", "How the shadow compares", _document("report", report={"calls": 1200}), (*_READ, 404)
-    ),
+    "report_shadow": _call("reportShadow", "How the shadow compares", _document(report={"calls": 1200}), (*_READ, 404)),
     "report_drift": _call(
         "reportDrift",
         "What has drifted from its baseline",
-        _document("report", report={"verdict": "none", "sentence": "No drift in v6."}),
+        _document(report={"verdict": "none", "sentence": "No drift in v6."}),
         (*_READ, 404),
     ),
 }

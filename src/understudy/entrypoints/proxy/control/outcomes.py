@@ -13,7 +13,7 @@ from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
 
 _log = structlog.get_logger(__name__)
-_NOT_STORED = "the outcomes cannot be stored just now"
+_NOT_STORED = "the outcomes cannot be stored now"
 _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 

@@ -13,7 +13,7 @@ MAX_NAMED = 20
 """Most rejected models that `/readyz` names."""
 MAX_REASON = 255
 """Most characters of the reason of each."""
-DRAINING_DETAIL = {"status": "draining", "detail": "this proxy is about to end; ask another one"}
+DRAINING_DETAIL = {"status": "draining", "detail": "this proxy shuts down gracefully; send calls to another one"}
 
 
 def model_summary(policy: ServingPolicy) -> dict[str, Any]:
@@ -106,7 +106,9 @@ def readiness(
     if not found.is_reachable:
         detail["detail"] = "no champion's model server answers"
         if found.asked < models:
-            detail["detail"] = f"{found.asked} of {models} champions were asked in time and none answers; others follow"
+            detail["detail"] = (
+                f"{found.asked} of {models} champions were checked in time and none answers; the next check goes on"
+            )
     if snapshot.rejected:
         named = islice(snapshot.rejected.items(), MAX_NAMED)
         detail["rejected"] = {name: why[:MAX_REASON] for name, why in named}

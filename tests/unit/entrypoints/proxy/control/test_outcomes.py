@@ -79,7 +79,7 @@ async def test_without_postgres_nothing_is_promised_and_no_address_is_told(up):
 
     problem = orjson.loads(answer.body)
     assert (answer.status, answer.headers[b"retry-after"], problem["code"]) == (503, b"1", "E510")
-    assert problem["detail"] == "the outcomes cannot be stored just now"
+    assert problem["detail"] == "the outcomes cannot be stored now"
     assert "each event counts once" in problem["next"]
 
 

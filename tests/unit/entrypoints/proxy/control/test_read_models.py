@@ -30,5 +30,5 @@ def test_without_an_answer_it_says_how_many_were_asked_in_time():
         for asked in (2, 3)
     )
 
-    assert some == "2 of 3 champions were asked in time and none answers; others follow"
+    assert some == "2 of 3 champions were checked in time and none answers; the next check goes on"
     assert every == "no champion's model server answers"
