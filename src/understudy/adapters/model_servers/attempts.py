@@ -9,7 +9,7 @@ import grpc.aio
 
 from understudy.adapters.model_servers.hedged_call import HedgedCall
 from understudy.adapters.model_servers.probes import Prober
-from understudy.adapters.model_servers.replica import Replica, Rpc
+from understudy.adapters.model_servers.replica import Replica, Rpc, retrieve_exception
 from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled, result_of, translated
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, had_time
@@ -133,7 +133,7 @@ class Attempts:
         """
         began_at = self._now()
         opening = asyncio.ensure_future(replica.open())
-        opening.add_done_callback(_retrieve_exception)
+        opening.add_done_callback(retrieve_exception)
         if hedged is not None:
             hedged.first = opening
         try:
@@ -152,7 +152,7 @@ class Attempts:
     def _abandon(self, running: "asyncio.Task[bytes]") -> None:
         self.abandoned.add(running)
         running.add_done_callback(self.abandoned.discard)
-        running.add_done_callback(_retrieve_exception)
+        running.add_done_callback(retrieve_exception)
 
     def _record_late(self, replica: Replica, method: str, given_seconds: float) -> None:
         """Hold a call that timed out against its replica; if it had too little time for that, probe the replica."""
@@ -176,9 +176,3 @@ async def _traced(step: Span, call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> 
         step.tell({"rpc.grpc.status_code": code.value[0]})
         step.end()
     return answer
-
-
-def _retrieve_exception(task: "asyncio.Task[bytes] | asyncio.Task[None]") -> None:
-    """Keep asyncio from reporting the failure of a call whose caller has gone."""
-    if not task.cancelled():
-        task.exception()

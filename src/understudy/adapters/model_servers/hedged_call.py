@@ -7,6 +7,7 @@ from typing import NamedTuple
 import grpc.aio
 
 from understudy.adapters.model_servers.replica import Replica, Rpc
+from understudy.adapters.model_servers.status import closed, is_cancelled
 
 WON = "won"
 LOST = "lost"
@@ -62,13 +63,14 @@ class HedgedCall:
         hedge.add_done_callback(self._hedge_ended)
 
     async def rest_on_hedge(self) -> bytes:
-        """Return the answer of the hedge, after the first call failed.
-
-        Raises:
-            Exception: As the hedge.
-        """
+        """Return the answer of the hedge, after the first call failed; raises as the hedge."""
         assert self._hedge is not None
-        self.answer = await self._hedge
+        try:
+            self.answer = await self._hedge
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise closed() from None  # closing cancelled the hedge, not its caller
         return self.answer
 
     def end(self) -> str | None:

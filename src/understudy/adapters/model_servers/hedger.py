@@ -6,7 +6,7 @@ from collections.abc import Callable
 from understudy.adapters.model_servers.attempts import Attempts
 from understudy.adapters.model_servers.hedged_call import HedgedCall, Hedging
 from understudy.adapters.model_servers.replica import Replica, Rpc
-from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled
+from understudy.adapters.model_servers.status import NotTaken, is_cancelled
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.hedging import HedgeBudget, choose_hedge
 from understudy.core.upstream.replicas import CallResult
@@ -51,7 +51,7 @@ class Hedger:
         except NotTaken:
             if not hedged.is_hedged:
                 raise
-            return await _rest_on_hedge(hedged)
+            return await hedged.rest_on_hedge()
         finally:
             outcome = hedged.end()
             if outcome is not None:
@@ -80,12 +80,3 @@ class Hedger:
         self.tasks.add(hedge)
         hedge.add_done_callback(self.tasks.discard)
         hedged.start_hedge(hedge)
-
-
-async def _rest_on_hedge(hedged: HedgedCall) -> bytes:
-    try:
-        return await hedged.rest_on_hedge()
-    except asyncio.CancelledError:
-        if is_cancelled():
-            raise
-        raise closed() from None  # closing cancelled the hedge, not its caller

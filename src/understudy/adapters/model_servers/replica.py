@@ -115,7 +115,7 @@ class Replica(ReplicaState):
             raise self._failure
         if self._resolving is None:
             self._resolving = asyncio.ensure_future(self._resolve())
-            self._resolving.add_done_callback(_retrieve_exception)
+            self._resolving.add_done_callback(retrieve_exception)
         # Shielded: a caller that goes away must not end the name resolution for the others.
         await asyncio.shield(self._resolving)
 
@@ -193,7 +193,7 @@ class Replica(ReplicaState):
         return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
 
 
-def _retrieve_exception(task: "asyncio.Task[None]") -> None:
-    """Keep asyncio from reporting a name resolution whose callers have gone."""
+def retrieve_exception(task: "asyncio.Task[None] | asyncio.Task[bytes]") -> None:
+    """Keep asyncio from reporting the failure of a task whose callers have gone."""
     if not task.cancelled():
         task.exception()
