@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.history import Past
+from understudy.rollout.history import RolloutHistory
 from understudy.rollout.replay import replayed
 from understudy.rollout.status import StatusReader
 
@@ -141,7 +141,7 @@ async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(databas
     ).read()
     screen = StringIO()
     Console(width=100, file=screen).print(*status_view(status), sep="\n")
-    page = rollout_page(status, Past((), (), None, windows_are_gone=False))
+    page = rollout_page(status, RolloutHistory((), (), None, windows_are_gone=False))
 
     shown = screen.getvalue()
     assert status.decision is not None

@@ -21,7 +21,7 @@ from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutView
 from understudy.rollout.commands import apply_command
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.outcome_check import OutcomeGuard
+from understudy.rollout.outcome_check import OutcomeCheck
 
 ACTOR = Actor("dana", "cli")
 ENOUGH_SECONDS = 60.0
@@ -289,7 +289,7 @@ async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its
             await asyncio.Event().wait()
         return same
 
-    guard = OutcomeGuard(monitor.store, measure)
+    guard = OutcomeCheck(monitor.store, measure)
     for _ in range(2):
         hangs.clear()
         ticking = asyncio.create_task(guard.tick(monitor.epoch))
@@ -313,7 +313,7 @@ async def test_outcomes_that_cannot_be_counted_keep_the_last_measurement(monitor
             raise answer
         return answer
 
-    guard = OutcomeGuard(monitor.store, measure)
+    guard = OutcomeCheck(monitor.store, measure)
     await guard.tick(monitor.epoch)
     for error in (RegistryUnavailable, OverflowError):
         with pytest.raises(error):

@@ -31,7 +31,7 @@ from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
-from understudy.rollout.outcome_check import OutcomeGuard
+from understudy.rollout.outcome_check import OutcomeCheck
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -94,7 +94,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
     stack.push_async_callback(policies.close)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds)
-    outcomes = OutcomeGuard(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
+    outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds),

@@ -19,7 +19,7 @@ DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)
 
 
-def look_at(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:
+def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:
     """Return the verdict on a rollout that has begun to get traffic.
 
     Args:
@@ -44,7 +44,7 @@ async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window
     return [*before, *await log.of_rollout(record.id, promoted_at)]
 
 
-def look_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Decision | None:
+def analyse_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Decision | None:
     """Return what the old champion's last hour says about the new champion; ``None`` without such an hour.
 
     Args:

@@ -27,7 +27,7 @@ from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, Rollou
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
-from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
+from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.start import slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
@@ -38,8 +38,8 @@ _log = structlog.get_logger(__name__)
 ACTOR = "monitor"
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""
-WARM_UP_LOOK_SECONDS = 10.0
-"""Longest warm-up of one tick: while a version hangs, the other rollouts are looked at this much later at most."""
+WARM_UP_TICK_SECONDS = 10.0
+"""Longest warm-up of one tick: while a version hangs, the other rollouts wait this much longer at most."""
 
 READ_SECONDS = 5.0
 """How long a tick reads windows of one rollout: after a restart of the monitor a long one takes several ticks."""
@@ -49,7 +49,7 @@ PACK_SECONDS = 5.0
 """Longest time in which a decision waits for what is stored with it."""
 
 
-class _Seen(NamedTuple):
+class _Analysis(NamedTuple):
     """What a tick made of a rollout's windows."""
 
     decision: Decision | None = None
@@ -74,7 +74,7 @@ class RoundRobin:
 
 
 class RolloutExecutor:
-    """Looks at each rollout, asks what comes next, and does it in one transaction.
+    """Analyses each rollout, asks the state machine what comes next, and does it in one transaction.
 
     Args:
         store: Rollouts and the policies they change.
@@ -165,21 +165,21 @@ class RolloutExecutor:
                 if isinstance(result, BaseException):
                     raise result
                 transition = next_step(view.record.state, replace(observation, warm_up=result))
-                await self._carry_out(view, transition, _Seen(), epoch)
+                await self._carry_out(view, transition, _Analysis(), epoch)
 
     async def _warmed_up(self, view: RolloutView) -> WarmUpResult:
         state = view.record.state
         try:
-            async with asyncio.timeout(WARM_UP_LOOK_SECONDS):
+            async with asyncio.timeout(WARM_UP_TICK_SECONDS):
                 return await self._warm_up.probe(state.model_name, state.challenger)
         except TimeoutError:
-            return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_LOOK_SECONDS:g} s")
+            return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
 
-    async def _carry_out(self, view: RolloutView, transition: Transition, seen: _Seen, epoch: Epoch) -> None:
+    async def _carry_out(self, view: RolloutView, transition: Transition, seen: _Analysis, epoch: Epoch) -> None:
         if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
-    async def _see(self, view: RolloutView, epoch: Epoch) -> _Seen | None:
+    async def _see(self, view: RolloutView, epoch: Epoch) -> _Analysis | None:
         """Read as many windows as it takes and judge them: a processor's work, so not on the event loop.
 
         ``None`` while there are more than can be read in a tick; what was read is kept.
@@ -187,7 +187,7 @@ class RolloutExecutor:
         record = view.record
         state = record.state
         if not state.step_starts:
-            return _Seen()
+            return _Analysis()
         if state.promoted_at is not None:
             since_promotion = await read_after_promotion(self._windows, view)
             return await asyncio.to_thread(_after_promotion, view, since_promotion)
@@ -208,7 +208,7 @@ class RolloutExecutor:
         if slow_us is not None:
             await self._store.set_slow_us(view.record.id, slow_us, epoch=epoch)
 
-    async def _apply(self, view: RolloutView, transition: Transition, seen: _Seen, epoch: Epoch) -> None:
+    async def _apply(self, view: RolloutView, transition: Transition, seen: _Analysis, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         if seen.decision is not None and seen.strata is not None:
@@ -275,20 +275,20 @@ def _kept_apart(rollout_id: int, failures: list[Exception]) -> Iterator[None]:
         failures.append(problem)
 
 
-def _seen_in_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> _Seen:
+def _seen_in_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> _Analysis:
     strata = stratify(windows, view.record.id)
-    decision = look_at(view, windows, view.read_at, outcome)
-    return _Seen(decision, None, _requests(view, strata), strata, outcome)
+    decision = analyse(view, windows, view.read_at, outcome)
+    return _Analysis(decision, None, _requests(view, strata), strata, outcome)
 
 
-def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> _Seen:
+def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
     decision = judge(strata, policy_of(view), stage_of(view), view.read_at, outcome)
-    return _Seen(decision, None, _requests(view, strata), strata, outcome)
+    return _Analysis(decision, None, _requests(view, strata), strata, outcome)
 
 
-def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Seen:
-    after = look_after_promotion(view, windows)
-    return _Seen(None, after, _requests(view, stratify(windows, view.record.id)))
+def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Analysis:
+    after = analyse_after_promotion(view, windows)
+    return _Analysis(None, after, _requests(view, stratify(windows, view.record.id)))
 
 
 def _requests(view: RolloutView, strata: Strata) -> int:
@@ -297,7 +297,7 @@ def _requests(view: RolloutView, strata: Strata) -> int:
     return int(strata.challenger["calls"][first:].sum())
 
 
-def _observation(view: RolloutView, seen: _Seen) -> Observation:
+def _observation(view: RolloutView, seen: _Analysis) -> Observation:
     return Observation(
         now=view.read_at,
         policy=view.policy,

@@ -9,11 +9,11 @@ import numpy as np
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.history import (
-    MAX_LOOKS,
+    MAX_DECISIONS,
     Course,
-    Looked,
+    DecisionAt,
     ScoreDistributions,
-    look_back,
+    decisions_at,
     moments_between,
     requests_by_stage,
     score_distributions,
@@ -25,22 +25,22 @@ from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.analysis import limits_of, stage_of
 
 
-class Past(NamedTuple):
-    """What is known of a rollout's past."""
+class RolloutHistory(NamedTuple):
+    """What is known of a rollout's earlier decisions."""
 
-    looks: Sequence[Looked]
+    decisions: Sequence[DecisionAt]
     """Oldest first; none before the first traffic, and none of the reference rule, which has no evidence."""
     requests: Sequence[int]
     """The challenger's calls in each step that began."""
     scores: ScoreDistributions | None
     windows_are_gone: bool
-    """The looks rest on what the last verdict stored, because windows were deleted since."""
+    """The decisions rest on what the last verdict stored, because windows were deleted since."""
 
 
-def past_of(view: RolloutView, windows: Sequence[Window], events: Sequence[RolloutEventRecord]) -> Past:
-    """Return a rollout's past, from its windows, or from its last verdict's when they are there no more.
+def history_of(view: RolloutView, windows: Sequence[Window], events: Sequence[RolloutEventRecord]) -> RolloutHistory:
+    """Return a rollout's history, from its windows, or from its last verdict's when they are there no more.
 
-    It takes 60 looks at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
+    It makes 60 decisions at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
 
     Args:
         view: The rollout.
@@ -51,17 +51,17 @@ def past_of(view: RolloutView, windows: Sequence[Window], events: Sequence[Rollo
     strata, last = stratify(windows, view.record.id), end_of(view, events)
     if not state.step_starts or state.plan.canary_policy == SEED:
         requests = requests_by_stage(strata, state.step_starts)
-        return Past((), requests, score_distributions(windows), windows_are_gone=False)
+        return RolloutHistory((), requests, score_distributions(windows), windows_are_gone=False)
     stored = _last_stored(events)
     windows_are_gone = stored is not None and not np.isin(stored[1].starts, strata.starts).all()
     if windows_are_gone and stored is not None:
         last, strata = stored
     course = course_of(view)
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
-    moments = moments_between(first, last, MAX_LOOKS) if last >= first and len(strata.starts) else []
+    moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(windows)
     requests = requests_by_stage(strata, state.step_starts)
-    return Past(look_back(strata, course, moments), requests, scores, windows_are_gone)
+    return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone)
 
 
 def course_of(view: RolloutView) -> Course:

@@ -13,7 +13,7 @@ Measure = Callable[[RolloutView], Awaitable[Difference | None]]
 """Returns challenger less champion of the outcome that the rollout's policy names."""
 
 
-class OutcomeGuard:
+class OutcomeCheck:
     """Keeps each rollout's latest measurement.
 
     Args:

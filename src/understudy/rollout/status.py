@@ -7,7 +7,13 @@ from typing import NamedTuple
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.rollout.history import Looked, calls_per_second, latest_moments, look_back, requests_by_stage
+from understudy.core.rollout.history import (
+    DecisionAt,
+    calls_per_second,
+    decisions_at,
+    latest_moments,
+    requests_by_stage,
+)
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
@@ -16,12 +22,12 @@ from understudy.errors import NotRegistered
 from understudy.ports.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.analysis import look_after_promotion, look_at, policy_of, read_after_promotion, stage_of
+from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.history import course_of
 from understudy.rollout.outcome_check import Measure, wants_outcome
 from understudy.rollout.window_cache import WindowCache
 
-LAST_LOOKS = 30
+LAST_DECISIONS = 30
 MEASURED_SECONDS = 60.0
 """How often outcomes are counted anew, as by the monitor."""
 RATE_SECONDS = 8 * WINDOW_SECONDS
@@ -41,8 +47,8 @@ class RolloutStatus(NamedTuple):
     events: Sequence[RolloutEventRecord]
     decision: Decision | None
     """What the analysis says at this moment; ``None`` when there is nothing to analyse."""
-    looks: Sequence[Looked] = ()
-    """The same at the last looks, oldest first."""
+    decisions: Sequence[DecisionAt] = ()
+    """Its last decisions, oldest first."""
     requests: Sequence[int] = ()
     """The challenger's calls in each step that began."""
     calls_per_second: Mapping[Role, float] | None = None
@@ -51,21 +57,21 @@ class RolloutStatus(NamedTuple):
     """Since the monitor that leads last said so; ``None`` if none ever did."""
 
 
-class _Seen(NamedTuple):
+class _Analysis(NamedTuple):
     decision: Decision | None = None
-    looks: Sequence[Looked] = ()
+    decisions: Sequence[DecisionAt] = ()
     requests: Sequence[int] = ()
 
 
 class StatusReader:
-    """Looks at one rollout.
+    """Reads one rollout's status again and again.
 
     Args:
         rollouts: Where it is.
         windows: What the versions did.
         measure_outcome: Asks for the outcome that it is judged by, where its plan names one.
         model_name: Its model.
-        rollout_id: By default the model's newest one at the first look.
+        rollout_id: By default the model's newest one at the first read.
     """
 
     def __init__(
@@ -84,8 +90,8 @@ class StatusReader:
         self._window_cache = WindowCache(windows)
         self._events: tuple[object, Sequence[RolloutEventRecord]] = (None, ())
         """With what they were read at."""
-        self._known: dict[float, Looked] = {}
-        """The last looks but the very last, by their moments."""
+        self._known: dict[float, DecisionAt] = {}
+        """The last decisions but the newest, by their moments."""
         self._rates: tuple[object, Mapping[Role, float] | None] = (None, None)
         self._after: tuple[object, Decision | None] = (None, None)
         self._outcome: tuple[object, Difference | None] = (None, None)
@@ -114,18 +120,18 @@ class StatusReader:
             self._events = read_at, tuple(await self._rollouts.events(view.record.id))
         return self._events[1]
 
-    async def _see(self, view: RolloutView) -> _Seen:
+    async def _see(self, view: RolloutView) -> _Analysis:
         state = view.record.state
         if not state.step_starts:
-            return _Seen()
+            return _Analysis()
         if state.promoted_at is not None:
-            return _Seen(await self._after_promotion(view))
+            return _Analysis(await self._after_promotion(view))
         if state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(view.record.id)
-            return _Seen(await asyncio.to_thread(look_at, view, windows, view.read_at))
+            return _Analysis(await asyncio.to_thread(analyse, view, windows, view.read_at))
         strata = await self._window_cache.strata(view.record.id, view.read_at)
         if strata is None:
-            return _Seen()
+            return _Analysis()
         return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))
 
     async def _outcome_of(self, view: RolloutView) -> Difference | None:
@@ -139,20 +145,20 @@ class StatusReader:
         looked_at = (state.promoted_at, view.read_at // WINDOW_SECONDS)
         if self._after[0] != looked_at:
             windows = await read_after_promotion(self._windows, view)
-            self._after = looked_at, await asyncio.to_thread(look_after_promotion, view, windows)
+            self._after = looked_at, await asyncio.to_thread(analyse_after_promotion, view, windows)
         return self._after[1]
 
-    def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Seen:
+    def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
         now, course = view.read_at, course_of(view)
         # A window counts when its rows are in: the moments are those at which one more does.
         lag = course.limits[-1].watermark_seconds
-        *past, _ = (moment + lag for moment in latest_moments(now - lag, LAST_LOOKS, course.stage.starts[0]))
-        news = look_back(strata, course, [moment for moment in past if moment not in self._known])
-        known = self._known | {look.at: look for look in news}
-        self._known = {moment: known[moment] for moment in past}
+        *earlier, _ = (moment + lag for moment in latest_moments(now - lag, LAST_DECISIONS, course.stage.starts[0]))
+        news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
+        known = self._known | {one.at: one for one in news}
+        self._known = {moment: known[moment] for moment in earlier}
         decision = judge(strata, policy_of(view), stage_of(view), now, outcome)
         requests = requests_by_stage(strata, course.stage.starts)
-        return _Seen(decision, [*self._known.values(), Looked(now, decision)], requests)
+        return _Analysis(decision, [*self._known.values(), DecisionAt(now, decision)], requests)
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS

@@ -4,7 +4,7 @@ A rollout of a day has thousands of windows for each proxy, and reading one take
 once exceeds every deadline. So what is older than a few minutes is kept as strata, by blocks of a quarter of an
 hour, each as long as Postgres says that nothing of it was written since: a proxy that had lost Postgres ships late, and
 then its block is read again and no other. Blocks are read one at a time, and those that were read stay when time is
-over: the next look goes on from there.
+over: the next tick goes on from there.
 """
 
 import asyncio

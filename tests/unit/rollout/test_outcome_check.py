@@ -16,7 +16,7 @@ from understudy.core.rollout.state import begin
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
-from understudy.rollout.outcome_check import OutcomeGuard
+from understudy.rollout.outcome_check import OutcomeCheck
 
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"outcome": "converted"})
 TICK_SECONDS = 10.0
@@ -66,11 +66,11 @@ class Outcomes:
         return FOUND
 
 
-def a_guard(store: OpenRollouts, outcomes: Outcomes) -> OutcomeGuard:
-    return OutcomeGuard(cast("RolloutStore", store), outcomes.measure)
+def a_guard(store: OpenRollouts, outcomes: Outcomes) -> OutcomeCheck:
+    return OutcomeCheck(cast("RolloutStore", store), outcomes.measure)
 
 
-async def ticks(guard: OutcomeGuard, count: int) -> None:
+async def ticks(guard: OutcomeCheck, count: int) -> None:
     """Let the monitor's job run, which is broken off when its time is over."""
     for _ in range(count):
         try:
@@ -127,7 +127,7 @@ async def test_who_cannot_be_measured_now_keeps_the_measurement_before_until_the
 
 async def test_the_share_of_entities_with_an_outcome_is_a_gauge_that_goes_with_its_rollout():
     store, telemetry = OpenRollouts([1]), MemoryTelemetry()
-    guard = OutcomeGuard(cast("RolloutStore", store), Outcomes({1: 0.0}).measure, telemetry)
+    guard = OutcomeCheck(cast("RolloutStore", store), Outcomes({1: 0.0}).measure, telemetry)
 
     await guard.tick(1)
     shown = dict(telemetry.gauges)

@@ -1,6 +1,6 @@
 """What the analysis said of a rollout at moments of its past, judged again from prefixes of its windows.
 
-A verdict is a function of the windows that had ended, so every look of the past can be taken once more: the pictures of
+A verdict is a function of the windows that had ended, so every past decision can be made once more: the pictures of
 a rollout show what the monitor saw, and not what a second way of counting would have made of it.
 """
 
@@ -19,11 +19,11 @@ from understudy.core.windows.histogram import Histogram, merged, value_of
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 
-MAX_LOOKS = 60
-"""Points of a picture: more are not told apart, and each costs a look."""
+MAX_DECISIONS = 60
+"""Points of a chart: more cannot be told apart, and each costs an analysis."""
 SCORE_CELLS = 40
 OUTER_RATIO = 0.001
-"""Share of the scores on either side that the picture's outer cells hold, wherever they are."""
+"""Share of the scores on either side that the chart's outer cells hold, wherever they are."""
 
 
 class Course(NamedTuple):
@@ -37,7 +37,7 @@ class Course(NamedTuple):
     """Of each stage that began."""
 
 
-class Looked(NamedTuple):
+class DecisionAt(NamedTuple):
     """A decision, and when it was (or would have been) made, in seconds since the epoch."""
 
     at: float
@@ -52,7 +52,7 @@ class ScoreDistributions(NamedTuple):
     challenger: Sequence[int]
 
 
-def moments_between(first: float, last: float, most: int = MAX_LOOKS) -> list[float]:
+def moments_between(first: float, last: float, most: int = MAX_DECISIONS) -> list[float]:
     """Return at most so many moments at equal distances, a window apart at least; ``last`` is always one."""
     count = min(most - 1, int((last - first) // WINDOW_SECONDS))
     return [*(first + (last - first) * number / (count or 1) for number in range(count)), last]
@@ -69,20 +69,20 @@ def latest_moments(now: float, count: int, since: float) -> list[float]:
 
 
 def stage_at(course: Course, moment: float) -> tuple[CanaryPolicy, Stage]:
-    """Return the limits and the stage of a look at a moment; a stage begins after its own first moment."""
+    """Return the limits and the stage of a decision at a moment; a stage begins after its own first moment."""
     begun = max(1, sum(start < moment for start in course.stage.starts))
     stage = replace(course.stage, starts=course.stage.starts[:begun], weight_percent=course.weights_percent[begun - 1])
     return course.limits[begun - 1], stage
 
 
-def look_back(strata: Strata, course: Course, moments: Sequence[float]) -> list[Looked]:
+def decisions_at(strata: Strata, course: Course, moments: Sequence[float]) -> list[DecisionAt]:
     """Return what the analysis says at each moment, of the windows that had ended by then."""
-    return [Looked(moment, judge(strata, *stage_at(course, moment), moment)) for moment in moments]
+    return [DecisionAt(moment, judge(strata, *stage_at(course, moment), moment)) for moment in moments]
 
 
-def rows_of(looks: Sequence[Looked], check: Check) -> list[tuple[float, Evidence]]:
-    """Return one check over time; looks that do not have it are left out."""
-    return [(look.at, row) for look in looks for row in look.decision.evidence if row.check is check]
+def rows_of(decisions: Sequence[DecisionAt], check: Check) -> list[tuple[float, Evidence]]:
+    """Return one check over time; decisions without it are left out."""
+    return [(one.at, row) for one in decisions for row in one.decision.evidence if row.check is check]
 
 
 def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:

@@ -12,12 +12,12 @@ from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.rollout.history import (
-    MAX_LOOKS,
+    MAX_DECISIONS,
     SCORE_CELLS,
     Course,
     calls_per_second,
+    decisions_at,
     latest_moments,
-    look_back,
     moments_between,
     requests_by_stage,
     rows_of,
@@ -44,7 +44,7 @@ def test_moments_are_few_in_order_a_window_apart_and_end_with_the_last(first, le
 
     found = moments_between(first, last)
 
-    assert 1 <= len(found) <= MAX_LOOKS
+    assert 1 <= len(found) <= MAX_DECISIONS
     assert found[-1] == last
     assert all(later - earlier >= WINDOW_SECONDS * 0.99 for earlier, later in pairwise(found))
 
@@ -62,13 +62,13 @@ def test_the_latest_moments_are_ends_of_windows_and_now(now, since):
 def test_each_look_of_the_past_is_what_was_seen_then():
     moments = moments_between(20.0, 605.0, 10)
 
-    looks = look_back(STRATA, COURSE, moments)
+    decisions = decisions_at(STRATA, COURSE, moments)
 
-    for look in looks:
-        had_ended = [w for w in WINDOWS if w.key.start + WINDOW_SECONDS <= look.at - LIMITS[0].watermark_seconds]
-        limits, stage = stage_at(COURSE, look.at)
-        assert look.decision == evaluate(had_ended, limits, stage, look.at)
-    assert looks[-1].decision.verdict is Verdict.ROLL_BACK
+    for one in decisions:
+        had_ended = [w for w in WINDOWS if w.key.start + WINDOW_SECONDS <= one.at - LIMITS[0].watermark_seconds]
+        limits, stage = stage_at(COURSE, one.at)
+        assert one.decision == evaluate(had_ended, limits, stage, one.at)
+    assert decisions[-1].decision.verdict is Verdict.ROLL_BACK
 
 
 def test_a_look_at_the_moment_of_a_step_is_still_of_the_step_before():
@@ -80,13 +80,13 @@ def test_a_look_at_the_moment_of_a_step_is_still_of_the_step_before():
 
 
 def test_a_check_over_time_has_one_row_a_look_and_an_absent_one_none():
-    looks = look_back(STRATA, COURSE, [100.0, 200.0])
+    decisions = decisions_at(STRATA, COURSE, [100.0, 200.0])
 
-    rows = rows_of(looks, ERROR_RATE)
+    rows = rows_of(decisions, ERROR_RATE)
 
     assert [at for at, _ in rows] == [100.0, 200.0]
     assert rows[1][1] in judge(STRATA, *stage_at(COURSE, 200.0), 200.0).evidence
-    assert rows_of(looks, SCORE_SHIFT) == []
+    assert rows_of(decisions, SCORE_SHIFT) == []
 
 
 def test_requests_are_counted_in_the_stage_that_they_came_in():

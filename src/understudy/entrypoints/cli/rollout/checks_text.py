@@ -9,7 +9,7 @@ from rich.text import Text
 from understudy.core.canary.decision import Evidence
 from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.rollout.history import Looked, rows_of
+from understudy.core.rollout.history import DecisionAt, rows_of
 from understudy.entrypoints.cli.shared.event_text import evidence_words, state_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 
@@ -24,7 +24,7 @@ _SPARKS = 6
 
 def checks_table(
     rows: Sequence[Evidence],
-    looks: Sequence[Looked],
+    decisions: Sequence[DecisionAt],
     width: int | None = None,
     *,
     sides: tuple[str, str] = ("champion", "challenger"),
@@ -33,7 +33,7 @@ def checks_table(
 
     Args:
         rows: What the analysis says now.
-        looks: What it said at the last looks, oldest first; may be none.
+        decisions: The last ones, oldest first; may be none.
         width: Of the table; by default the terminal's.
         sides: What the compared sides are called.
     """
@@ -43,14 +43,14 @@ def checks_table(
         Column("change (95 %)", right=True),
         Column("limit", right=True),
         Column("evidence", drop=1, right=True),
-        Column(f"last {len(looks)}", drop=2),
+        Column(f"last {len(decisions)}", drop=2),
         Column("verdict"),
     ]
     cells: list[tuple[str | Text, ...]] = [
-        (*check_cells(row), sparkline([past for _, past in rows_of(looks, row.check)]), state_words(row))
+        (*check_cells(row), sparkline([past for _, past in rows_of(decisions, row.check)]), state_words(row))
         for row in rows
     ]
-    if not looks:
+    if not decisions:
         columns.pop(_SPARKS)
         cells = [(*row[:_SPARKS], *row[_SPARKS + 1 :]) for row in cells]
     return a_table(columns, cells, width)

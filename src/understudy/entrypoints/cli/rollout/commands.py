@@ -48,7 +48,7 @@ from understudy.entrypoints.documents.rollouts import (
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
-from understudy.rollout.history import Past, past_of
+from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
@@ -116,18 +116,18 @@ def show_rollout(
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
-    async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], Past | None]:
+    async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
         status = await status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
         notes = [] if as_json else await _failures(session, status)
         if html is None:
             return status, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
-        return status, notes, past_of(status.view, windows, status.events)
+        return status, notes, history_of(status.view, windows, status.events)
 
-    status, notes, past = with_session(look)
-    if html is not None and past is not None:
-        write_page(html, rollout_page(status, past))
+    status, notes, history = with_session(look)
+    if html is not None and history is not None:
+        write_page(html, rollout_page(status, history))
     replays = judged_again(status.events)
     document = status_document(status, replays)
     began_at = status.view.record.state.started_at

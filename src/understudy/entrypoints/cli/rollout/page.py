@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.shared.event_text import state_words
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
-from understudy.rollout.history import Past
+from understudy.rollout.history import RolloutHistory
 from understudy.rollout.status import RolloutStatus
 
 _DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)
@@ -26,7 +26,7 @@ _RATIO_SPAN = (0.5, 2.0)
 _WIDEST_RATIO_SPAN = (0.02, 1_000.0)
 _EVIDENCE_SPAN = (1e-3, 1e5)
 _TELLING_RATIO = 1 / 3
-"""Share of the looks, the youngest ones, whose whole interval is shown: the first ones know nothing yet."""
+"""Share of the decisions, the newest ones, whose whole interval is shown: the first ones know nothing yet."""
 _MARKS_OF_PHASES: Mapping[str, str] = {
     Phase.FAILED: "✖",
     Phase.WAITING: "!",
@@ -35,21 +35,21 @@ _MARKS_OF_PHASES: Mapping[str, str] = {
 }
 
 
-def rollout_page(status: RolloutStatus, past: Past) -> str:
+def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
     """Return the whole page; what is not known is left out, and said."""
     view, state = status.view, status.view.record.state
-    shown = status._replace(requests=past.requests)
+    shown = status._replace(requests=history.requests)
     title = f"{state.model_name}: {state.champion} → {state.challenger} · {state.phase}"
     parts = []
     if rows := evidence_of(status):
         parts.append(_checks(rows, state))
-    parts += [_pictures(past, check, state) for check in _DRAWN if rows_of(past.looks, check)]
-    if past.scores is not None:
+    parts += [_pictures(history, check, state) for check in _DRAWN if rows_of(history.decisions, check)]
+    if history.scores is not None:
         arms = [
-            Distribution(f"champion {state.champion}", Tone.CHAMPION, past.scores.champion),
-            Distribution(f"challenger {state.challenger}", Tone.CHALLENGER, past.scores.challenger),
+            Distribution(f"champion {state.champion}", Tone.CHAMPION, history.scores.champion),
+            Distribution(f"challenger {state.challenger}", Tone.CHALLENGER, history.scores.challenger),
         ]
-        parts.append(charts.distributions("scores of the calls", arms, past.scores.edges))
+        parts.append(charts.distributions("scores of the calls", arms, history.scores.edges))
     steps = [(share.strip(), f"{mark} {words}") for share, mark, words in ladder_cells(shown)]
     parts.append(charts.story("Steps", steps))
     parts.append(charts.story("What happened", _told(status.events)))
@@ -61,14 +61,14 @@ def rollout_page(status: RolloutStatus, past: Past) -> str:
         "and the challenger's above 1.2 times that. "
         f"Understudy {__version__}, {written:%Y-%m-%d %H:%M}; times are in UTC."
     )
-    return charts.page(title, [sentence_of(status), *_reservations(past, state)], parts, note)
+    return charts.page(title, [sentence_of(status), *_reservations(history, state)], parts, note)
 
 
-def _reservations(past: Past, state: RolloutState) -> list[str]:
+def _reservations(history: RolloutHistory, state: RolloutState) -> list[str]:
     """Say what the pictures rest on where it is not the windows, and why there are none."""
-    if past.windows_are_gone:
+    if history.windows_are_gone:
         return ["Its windows were deleted since: the pictures show what the last stored verdict rested on."]
-    if past.looks or not state.step_starts:
+    if history.decisions or not state.step_starts:
         return []
     why = "nothing was compared, the plan's rule knows no evidence, or what it rested on was deleted for its age"
     return [f"There are no pictures of the checks: {why}."]
@@ -84,9 +84,9 @@ def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
     return charts.table(head, cells)
 
 
-def _pictures(past: Past, check: Check, state: RolloutState) -> str:
+def _pictures(history: RolloutHistory, check: Check, state: RolloutState) -> str:
     """Return a check's change over time above its evidence."""
-    rows = rows_of(past.looks, check)
+    rows = rows_of(history.decisions, check)
     times = marks_between(rows[0][0], rows[-1][0])
     moments = [*_steps(state, rows[0][0], rows[-1][0]), *_end(state, rows[-1][0])]
     drawn = [_change_picture(check, rows, times, moments), _evidence_picture(check, rows, times, moments)]

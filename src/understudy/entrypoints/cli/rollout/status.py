@@ -49,7 +49,7 @@ def status_view(
     if split := split_lines(status, width):
         parts += ["", *split]
     if rows := evidence_of(status):
-        parts += ["", checks_table(rows, status.looks, width, sides=sides_of(state))]
+        parts += ["", checks_table(rows, status.decisions, width, sides=sides_of(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-most_events:], state), ""]
     return [*parts, *(Text(line) for line in next_commands(state))]
 

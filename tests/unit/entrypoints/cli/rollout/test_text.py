@@ -20,7 +20,7 @@ from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.rollout.actions import PolicySeen
-from understudy.core.rollout.history import Looked
+from understudy.core.rollout.history import DecisionAt
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor, begin
 from understudy.core.routing.policy import Role
@@ -33,7 +33,7 @@ from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import replay_lines
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
-from understudy.rollout.history import Past, past_of
+from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.status import RolloutStatus
 
@@ -93,9 +93,9 @@ def a_status(state: RolloutState = STATE, policy: PolicySeen | None = POLICY, **
     finished_at = NOW if state.phase.is_final else None
     record = RolloutRecord(1, state, 3, 1, 2, "salt", 9_000, "weekly retrain", "dana@laptop", finished_at, None)
     view = RolloutView(record, policy, {3: 10, 4: 50}, 6, 6, {}, NOW)
-    looks = [Looked(NOW, DECISION)] * 30
+    decisions = [DecisionAt(NOW, DECISION)] * 30
     rates = {Role.CHAMPION: 1_061.4, Role.CHALLENGER: 95.26}
-    return RolloutStatus(view, EVENTS, DECISION, looks, (1_226, 917), rates, 4.2)._replace(**changes)
+    return RolloutStatus(view, EVENTS, DECISION, decisions, (1_226, 917), rates, 4.2)._replace(**changes)
 
 
 def screen(texts: Sequence[Any], width: int) -> str:
@@ -211,7 +211,7 @@ PROMOTED = replace(
 
 
 def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
-    status = a_status(PROMOTED, PROMOTED.policy, looks=(), requests=())
+    status = a_status(PROMOTED, PROMOTED.policy, decisions=(), requests=())
 
     text = screen(status_view(status, 80), 80)
 
@@ -227,7 +227,9 @@ def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_wha
 
 
 def test_a_rollout_without_traffic_and_without_a_monitor_says_both():
-    text = screen(status_view(a_status(calls_per_second=None, monitor_seconds=None, looks=(), decision=None), 80), 80)
+    text = screen(
+        status_view(a_status(calls_per_second=None, monitor_seconds=None, decisions=(), decision=None), 80), 80
+    )
 
     assert "no monitor has ever led" in text
     assert text.count("set; not counted yet") == 2
@@ -242,7 +244,7 @@ def test_a_split_that_was_counted_and_saw_no_call_says_so():
 
 def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_noticed():
     warming_up = replace(STATE, step_starts=(), policy=POLICY._replace(weight_percent=0))
-    status = a_status(warming_up, monitor_seconds=340.0, decision=None, looks=(), requests=())
+    status = a_status(warming_up, monitor_seconds=340.0, decision=None, decisions=(), requests=())
 
     text = screen(status_view(status, 80), 80)
 
@@ -255,7 +257,7 @@ def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():
     reason = "version 7 rolled back at 50 %: error rate 0.34 % vs 0.21 %"
     state = replace(STATE, phase=Phase.FAILED, reason=reason, policy=POLICY._replace(weight_percent=0))
     stored = an_event(6, 480, Phase.FAILED, reason, verdict=Verdict.ROLL_BACK, evidence=[SLOW.to_json()])
-    status = a_status(state, None, decision=None, looks=(), events=(*EVENTS, stored))
+    status = a_status(state, None, decision=None, decisions=(), events=(*EVENTS, stored))
 
     text = screen(status_view(status, 80), 80)
 
@@ -340,34 +342,34 @@ def a_stored_verdict() -> RolloutEventRecord:
     return an_event(6, 480, Phase.FAILED, FAILED.reason, verdict=Verdict.ROLL_BACK, evidence=rows, inputs=inputs)
 
 
-def a_past(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[RolloutStatus, Past]:
-    status = a_status(state, decision=None, looks=(), events=(*EVENTS, a_stored_verdict()))
-    return status, past_of(status.view, windows, status.events)
+def a_history(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[RolloutStatus, RolloutHistory]:
+    status = a_status(state, decision=None, decisions=(), events=(*EVENTS, a_stored_verdict()))
+    return status, history_of(status.view, windows, status.events)
 
 
 def test_the_past_is_judged_again_at_few_moments_and_ends_with_the_verdict():
-    status, past = a_past(WINDOWS)
+    status, history = a_history(WINDOWS)
 
-    last = past.looks[-1]
-    assert not past.windows_are_gone
-    assert len(past.looks) <= 60
+    last = history.decisions[-1]
+    assert not history.windows_are_gone
+    assert len(history.decisions) <= 60
     assert last.at == NOW
     assert [row.to_json() for row in last.decision.evidence] == list(status.events[-1].evidence)
-    assert sum(past.requests) == sum(w.calls for w in WINDOWS if w.key.role is Role.CHALLENGER)
+    assert sum(history.requests) == sum(w.calls for w in WINDOWS if w.key.role is Role.CHALLENGER)
 
 
 @pytest.mark.parametrize("left", [[], WINDOWS[20:]], ids=["all", "some"])
 def test_a_past_whose_windows_were_deleted_is_the_one_that_the_last_verdict_stored(left):
-    whole, again = a_past(WINDOWS)[1], a_past(left)[1]
+    whole, again = a_history(WINDOWS)[1], a_history(left)[1]
 
     assert again.windows_are_gone
-    assert again.looks == whole.looks
+    assert again.decisions == whole.decisions
     assert again.requests == whole.requests
     assert again.scores is None
 
 
 def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidence():
-    document = rollout_page(*a_past(WINDOWS))
+    document = rollout_page(*a_history(WINDOWS))
 
     titles = re.findall(r'aria-label="([^"]+)"', document)
     assert [title.split(":")[0] for title in titles] == [
@@ -384,9 +386,9 @@ def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidenc
 
 
 def test_the_page_says_when_windows_are_gone_and_when_there_is_nothing_to_draw():
-    gone = rollout_page(*a_past([]))
+    gone = rollout_page(*a_history([]))
     seeds = replace(FAILED, plan=replace(PLAN, canary_policy="seed"))
-    nothing = rollout_page(*a_past(WINDOWS, seeds))
+    nothing = rollout_page(*a_history(WINDOWS, seeds))
 
     assert "Its windows were deleted since" in gone
     assert "<svg" in gone
