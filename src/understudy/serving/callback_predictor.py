@@ -39,7 +39,7 @@ class CallbackPredictor:
         self, predictor: Predictor, inference: CachedInference, log: GroupCommit, now: Callable[[], float]
     ) -> None:
         self._predictor = predictor
-        self._inference = inference
+        self.inference = inference
         self._log = log
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,20 +68,12 @@ class CallbackPredictor:
         began = self._now()
         may_fall_back = falls_back(call.policy, call.route)
         run = _Run(self, call, began, on_result, may_fall_back=may_fall_back)
-        if self._inference.looks_up(version):
+        if self.inference.looks_up(version):
             if not run.hit(version):
                 self._start(self._finish(call, on_result))
             return
         deadline = self._predictor.challengers_deadline(call, began) if may_fall_back else call.deadline
         run.start(version, deadline)
-
-    def cached(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
-        """Return what this process has in its cache."""
-        return self._inference.hit(version, assembled)
-
-    def submit(self, version: ModelVersion, assembled: Assembled, deadline: float, run: "_Run") -> None:
-        """Ask a version for a run's prediction."""
-        self._inference.submit(version, assembled, deadline, run.take)
 
     def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
         """Answer a run when its row is written."""
@@ -142,7 +134,7 @@ class _Run:
             return
         self._version, self._assembled = version, assembled
         try:
-            self._predictor.submit(version, assembled, deadline, self)
+            self._predictor.inference.submit(version, assembled, deadline, self.take)
         except ServingError as problem:
             self.take(problem)
 
@@ -151,7 +143,7 @@ class _Run:
         assembled = self._assemble(version)
         if assembled is None:
             return True
-        found = self._predictor.cached(version, assembled)
+        found = self._predictor.inference.hit(version, assembled)
         if found is None:
             return False
         self._decide(Served(version, assembled, found, None, CacheResult.HIT))
