@@ -13,7 +13,7 @@ from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
 from understudy.entrypoints.proxy.control import policies, reports, rollouts
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
-from understudy.entrypoints.proxy.control.handler import Call, ControlHandler
+from understudy.entrypoints.proxy.control.handler import ControlCall, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.errors import QueryInvalid, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
@@ -141,7 +141,7 @@ def _add_report_routes(api: FastAPI) -> None:
         return response_of(await reports.report_drift(_call(request, model), question))
 
 
-def _call(request: Request, model_name: str) -> Call:
+def _call(request: Request, model_name: str) -> ControlCall:
     control: ControlHandler = request.app.state.control
     return control.call(model_name, read_headers(request.scope["headers"]))
 

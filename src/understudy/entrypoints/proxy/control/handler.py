@@ -32,8 +32,8 @@ REPORT_SECONDS = 30.0
 """Longer than Postgres has for an answer, so that a slow question gets Postgres's advice and no E504."""
 
 
-class Kind(Enum):
-    """Kinds of calls, each with a bulkhead of its own: a rollback waits neither for a report nor for a confirmation."""
+class Bulkhead(Enum):
+    """Bulkheads by kind of call: a rollback waits neither for a report nor for a confirmation."""
 
     READ = "read"
     WRITE = "write"
@@ -41,8 +41,8 @@ class Kind(Enum):
     CONFIRMATION = "confirmation"
 
 
-PLACES: Mapping[Kind, int] = {Kind.READ: 2, Kind.WRITE: 4, Kind.ROLLBACK: 2, Kind.CONFIRMATION: 4}
-"""Calls of each kind at a time."""
+PLACES: Mapping[Bulkhead, int] = {Bulkhead.READ: 2, Bulkhead.WRITE: 4, Bulkhead.ROLLBACK: 2, Bulkhead.CONFIRMATION: 4}
+"""Calls at a time in each."""
 
 
 class ControlHandler:
@@ -54,11 +54,11 @@ class ControlHandler:
 
     def __init__(self, control: Control) -> None:
         self.probe = control.probe
-        self.pools = {kind: WorkerPool(control.parts, places) for kind, places in PLACES.items()}
+        self.pools = {bulkhead: WorkerPool(control.parts, places) for bulkhead, places in PLACES.items()}
 
-    def call(self, model_name: str, options: RequestOptions) -> "Call":
+    def call(self, model_name: str, options: RequestOptions) -> "ControlCall":
         """Return a call about a model by the caller that the request's headers name."""
-        return Call(self, model_name, key_id_of(options.authorization), options.timeout_seconds)
+        return ControlCall(self, model_name, key_id_of(options.authorization), options.timeout_seconds)
 
     def close(self) -> None:
         """Cancel the calls under way and release the threads."""
@@ -66,8 +66,8 @@ class ControlHandler:
             pool.close()
 
 
-class Call(NamedTuple):
-    """One call: ``timeout_seconds`` is the caller's deadline, ``None`` for as long as its kind of call may take."""
+class ControlCall(NamedTuple):
+    """One call: ``timeout_seconds`` is the caller's deadline, ``None`` for as long as such a call may take."""
 
     handler: ControlHandler
     model_name: str
@@ -78,7 +78,7 @@ class Call(NamedTuple):
         """Return whose change it is, for the audit."""
         return Actor(self.key_id, VIA, reason)
 
-    async def run(self, kind: Kind, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:
+    async def run(self, bulkhead: Bulkhead, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:
         """Return what the work returned, which may take ``seconds`` at most.
 
         Raises:
@@ -90,7 +90,7 @@ class Call(NamedTuple):
             raise NotRegistered("there is no such model", hint="GET /v1/models lists what is served.")
         limit = seconds if self.timeout_seconds is None else min(seconds, self.timeout_seconds)
         try:
-            return await self.handler.pools[kind].carry_out(work, limit)
+            return await self.handler.pools[bulkhead].carry_out(work, limit)
         except (RegistryUnavailable, MigrationNeeded) as problem:
             _log.warning("control.failed", code=problem.code, why=problem.detail)
             raise type(problem)(hint=problem.next_step) from problem

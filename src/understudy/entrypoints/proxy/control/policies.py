@@ -6,14 +6,21 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.policies import audit_document, policy_document
 from understudy.entrypoints.proxy.control.bodies import PolicyChange
-from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Call, Kind, answer, labels_of
+from understudy.entrypoints.proxy.control.handler import (
+    READ_SECONDS,
+    WRITE_SECONDS,
+    Bulkhead,
+    ControlCall,
+    answer,
+    labels_of,
+)
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, NotRegistered
 from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry import PolicyRecord
 
 
-async def show_policy(call: Call) -> Reply:
+async def show_policy(call: ControlCall) -> Reply:
     """Return a model's policy, with its generation as ``ETag``.
 
     Raises:
@@ -26,10 +33,10 @@ async def show_policy(call: Call) -> Reply:
             raise NotRegistered("the model has no serving policy", hint='PATCH one with a champion and If-Match: "0".')
         return answer({"policy": policy_document(policy)}, 200, _etag(policy))
 
-    return await call.run(Kind.READ, read, READ_SECONDS)
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def change_policy(call: Call, body: bytes, *, generation: int, dry_run: bool) -> Reply:
+async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_run: bool) -> Reply:
     """Change fields of a policy that is at this generation; 0 makes a model's first one.
 
     Raises:
@@ -57,10 +64,10 @@ async def change_policy(call: Call, body: bytes, *, generation: int, dry_run: bo
         document = {"policy": policy_document(policy), "changed": changed, "dry_run": dry_run}
         return answer(document, 200, *([] if dry_run else [_etag(policy)]))
 
-    return await call.run(Kind.WRITE, change, WRITE_SECONDS)
+    return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)
 
 
-async def list_audit(call: Call, limit: int) -> Reply:
+async def list_audit(call: ControlCall, limit: int) -> Reply:
     """Return the latest changes of a model's policy, or of all where the call names no model, latest first."""
     model_name = call.model_name or None
 
@@ -68,7 +75,7 @@ async def list_audit(call: Call, limit: int) -> Reply:
         labels = await labels_of(parts, model_name)
         return answer(audit_document(await parts.registry.list_audit(model_name, limit), labels))
 
-    return await call.run(Kind.READ, read, READ_SECONDS)
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
 async def _explained(parts: Session, model_name: str, problem: GenerationMoved) -> GenerationMoved:

@@ -6,7 +6,14 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import ab_document, shadow_document
-from understudy.entrypoints.proxy.control.handler import REPORT_SECONDS, Call, Kind, answer, label_of, labels_of
+from understudy.entrypoints.proxy.control.handler import (
+    REPORT_SECONDS,
+    Bulkhead,
+    ControlCall,
+    answer,
+    label_of,
+    labels_of,
+)
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.experiments import ab_report, shadow_report
 from understudy.experiments.declaring import AbQuestion, named_b
@@ -14,7 +21,7 @@ from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, view_drift
 
 
-async def report_ab(call: Call, question: AbQuestion, version: str | None) -> Reply:
+async def report_ab(call: ControlCall, question: AbQuestion, version: str | None) -> Reply:
     """Return whether the challenger, or the arm that ``version`` names, is better; an interim analysis due is done.
 
     Raises:
@@ -31,10 +38,10 @@ async def report_ab(call: Call, question: AbQuestion, version: str | None) -> Re
         found = await ab_report.report_ab(parts.experiment_log, parts.experiments, asked)
         return answer(ab_document(found, model, question.metric, label))
 
-    return await call.run(Kind.READ, read, REPORT_SECONDS)
+    return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 
 
-async def report_shadow(call: Call, question: ShadowQuestion) -> Reply:
+async def report_shadow(call: ControlCall, question: ShadowQuestion) -> Reply:
     """Return how the shadow compares with the champion.
 
     Raises:
@@ -46,10 +53,10 @@ async def report_shadow(call: Call, question: ShadowQuestion) -> Reply:
         found = await shadow_report.report_shadow(parts.experiment_log, question)
         return answer(shadow_document(found, call.model_name, label))
 
-    return await call.run(Kind.READ, read, REPORT_SECONDS)
+    return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 
 
-async def report_drift(call: Call, question: DriftQuestion) -> Reply:
+async def report_drift(call: ControlCall, question: DriftQuestion) -> Reply:
     """Return what has drifted from its baseline.
 
     Raises:
@@ -59,4 +66,4 @@ async def report_drift(call: Call, question: DriftQuestion) -> Reply:
     async def read(parts: Session) -> Reply:
         return answer({"report": drift_document(await view_drift(parts.metrics, parts.registry, question))})
 
-    return await call.run(Kind.READ, read, REPORT_SECONDS)
+    return await call.run(Bulkhead.READ, read, REPORT_SECONDS)

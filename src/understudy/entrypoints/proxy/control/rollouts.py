@@ -23,8 +23,8 @@ from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     REPORT_SECONDS,
     WRITE_SECONDS,
-    Call,
-    Kind,
+    Bulkhead,
+    ControlCall,
     answer,
     labels_of,
 )
@@ -44,7 +44,7 @@ CONFIRM_SECONDS = 2.0
 SALT_BYTES = 4
 
 
-async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
+async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
     """Start a rollout once the version has answered a warm-up; with ``dry_run`` only say what it would be.
 
     Raises:
@@ -78,20 +78,20 @@ async def start_rollout(call: Call, body: bytes, *, dry_run: bool) -> Reply:
         place = f"/v1/models/{quote(call.model_name, safe='')}/rollouts/{record.id}".encode()
         return answer(start_document(prepared, record), 201, (b"location", place))
 
-    return await call.run(Kind.WRITE, start, START_SECONDS)
+    return await call.run(Bulkhead.WRITE, start, START_SECONDS)
 
 
-async def list_rollouts(call: Call, limit: int) -> Reply:
+async def list_rollouts(call: ControlCall, limit: int) -> Reply:
     """Return a model's newest rollouts, newest first."""
 
     async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
         return answer(listing_document(await parts.rollouts.list(call.model_name, limit)))
 
-    return await call.run(Kind.READ, read, READ_SECONDS)
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def show_rollout(call: Call, rollout_id: str) -> Reply:
+async def show_rollout(call: ControlCall, rollout_id: str) -> Reply:
     """Return a rollout's status, its events, and what each stored verdict is when it is judged again.
 
     Raises:
@@ -104,10 +104,10 @@ async def show_rollout(call: Call, rollout_id: str) -> Reply:
         status = await reader.read()
         return answer(status_document(status, judged_again(status.events)))
 
-    return await call.run(Kind.READ, read, REPORT_SECONDS)
+    return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 
 
-async def command_rollout(call: Call, rollout_id: str, kind: CommandKind, body: bytes) -> Reply:
+async def command_rollout(call: ControlCall, rollout_id: str, kind: CommandKind, body: bytes) -> Reply:
     """Pause, resume, promote or abort a rollout; the answer says when the command changed nothing.
 
     Raises:
@@ -121,10 +121,10 @@ async def command_rollout(call: Call, rollout_id: str, kind: CommandKind, body: 
     async def give(parts: Session) -> Reply:
         return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))
 
-    return await call.run(Kind.WRITE, give, WRITE_SECONDS)
+    return await call.run(Bulkhead.WRITE, give, WRITE_SECONDS)
 
 
-async def roll_back(call: Call, body: bytes) -> Reply:
+async def roll_back(call: ControlCall, body: bytes) -> Reply:
     """Send all traffic back at once, and say how many proxies act on that; doing it again changes nothing.
 
     Raises:
@@ -138,12 +138,12 @@ async def roll_back(call: Call, body: bytes) -> Reply:
         await parts.registry.show_model(call.model_name)
         return await parts.rollouts.roll_back(call.model_name, actor)
 
-    done = await call.run(Kind.ROLLBACK, take_back, WRITE_SECONDS)
+    done = await call.run(Bulkhead.ROLLBACK, take_back, WRITE_SECONDS)
     confirmed, in_flight = await _propagation(call, done.generation)
     return answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
 
 
-async def _propagation(call: Call, generation: int) -> tuple[Propagation | None, dict[str, int] | None]:
+async def _propagation(call: ControlCall, generation: int) -> tuple[Propagation | None, dict[str, int] | None]:
     """Return how many proxies act on a rollback, and the calls under way by version as live proxies report them.
 
     ``None`` where that cannot be read: the rollback is done all the same.
@@ -157,7 +157,7 @@ async def _propagation(call: Call, generation: int) -> tuple[Propagation | None,
         return confirmed, {labels[number]: calls for number, calls in reach.in_flight.items() if number in labels}
 
     with suppress(RegistryError, Overloaded, DeadlineExceeded):
-        return await call.run(Kind.CONFIRMATION, wait, CONFIRM_SECONDS + 1)
+        return await call.run(Bulkhead.CONFIRMATION, wait, CONFIRM_SECONDS + 1)
     return None, None
 
 
