@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from understudy.adapters.files.outcomes import open_outcome_file
@@ -16,7 +15,8 @@ from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
-from understudy.entrypoints.cli.shared.rendering import advice_console, show
+from understudy.entrypoints.cli.shared.progress import progress_bar
+from understudy.entrypoints.cli.shared.rendering import show
 from understudy.errors import LoginNotAllowed, RegistryUnavailable
 from understudy.experiments.outcome_intake import BadRow, OutcomeImport, batches
 
@@ -78,15 +78,12 @@ def import_outcomes(
 
 async def _import(importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], session: Session) -> None:
     """Store all batches and close the session; ``bad_rows`` takes the first of those that cannot be used."""
-    console = advice_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     async with session:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("reading", total=file.size)
+        with progress_bar("reading", file.size) as draw:
             for batch in batches(file.rows()):
                 found = await importing.add(batch)
                 bad_rows.extend(found[: ROWS_KEPT - len(bad_rows)])
-                progress.update(task, completed=file.position, description=f"{importing.total.rows:,} rows")
+                draw(completed=file.position, description=f"{importing.total.rows:,} rows")
 
 
 def _listed(bad_rows: Sequence[BadRow], total: int) -> list[Text]:

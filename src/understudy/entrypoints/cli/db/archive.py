@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from understudy.bootstrap.archive import ages_of, open_archiver
 from understudy.core.prediction_log.archive_plan import Step
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, advice_console, show
+from understudy.entrypoints.cli.shared.progress import progress_bar
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.retention import archiver
 from understudy.retention.archiver import Moved, Planned
@@ -62,25 +61,15 @@ async def _archive(
     settings: Settings, to: str | None, after_seconds: float | None, *, dry_run: bool
 ) -> tuple[str, Sequence[Moved] | Sequence[Planned]]:
     ages, now = ages_of(settings, after_seconds), time.time()
-    with _progress_bar() as on_progress:
+    with progress_bar("looking") as draw:
+
+        def on_progress(done: archiver.Progress) -> None:
+            text = f"{done.partition_name}: {_DOING[done.step]}, {done.rows:,} rows"
+            draw(description=text, completed=done.rows, total=done.of_rows)
+
         async with open_archiver(settings, to, on_progress) as (mover, store):
             months = await mover.plan(now, ages) if dry_run else await mover.run(now, ages)
             return store.location, months
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[archiver.Progress], None]]:
-    """Yield what draws a step's progress on standard error, if that is a terminal."""
-    console = advice_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("looking", total=None)
-
-        def draw(done: archiver.Progress) -> None:
-            text = f"{done.partition_name}: {_DOING[done.step]}, {done.rows:,} rows"
-            progress.update(task, description=text, completed=done.rows, total=done.of_rows)
-
-        yield draw
 
 
 def _document(month: Moved | Planned) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
@@ -21,7 +20,8 @@ from understudy.entrypoints.cli.drift.text import change_rows, change_table, nam
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
-from understudy.entrypoints.cli.shared.rendering import advice_console, show
+from understudy.entrypoints.cli.shared.progress import progress_bar
+from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (
@@ -243,13 +243,10 @@ def _check_wanted(table: Table, name: str) -> None:
 
 def _with_progress(opened: TrainingFile, columns: Sequence[str]) -> Iterator[FileRow]:
     """Yield the rows of a file while a person sees how far it is read."""
-    console = advice_console()
-    shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading", total=opened.size)
+    with progress_bar("reading", opened.size) as draw:
         for number, row in enumerate(opened.rows(columns)):
             if number % _ROWS_A_STEP == 0:
-                progress.update(task, completed=opened.position, description=f"{number:,} rows")
+                draw(completed=opened.position, description=f"{number:,} rows")
             yield row
 
 

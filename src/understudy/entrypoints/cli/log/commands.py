@@ -5,21 +5,20 @@ import csv
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from understudy.bootstrap.archive import gather_log, load_log_query
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, advice_console, advise, nothing_as, show
+from understudy.entrypoints.cli.shared.progress import progress_bar
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, nothing_as, show
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
 from understudy.settings import Settings
@@ -113,19 +112,12 @@ def replay(
 
 
 async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFiles:
-    with _progress_bar() as on_rows:
+    with progress_bar("looking") as draw:
+
+        def on_rows(rows: int, of_rows: int) -> None:
+            draw(description=f"{rows:,} live rows", completed=rows, total=of_rows)
+
         return await gather_log(settings, folder, wanted, on_rows)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    console = advice_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("looking", total=None)
-        yield lambda rows, of_rows: progress.update(
-            task, description=f"{rows:,} live rows", completed=rows, total=of_rows
-        )
 
 
 def _print_csv(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
