@@ -124,15 +124,17 @@ async def test_a_reload_whose_workers_cannot_start_leaves_those_that_serve(
         port = await a_proxy(stack, database_url, model_port("visits:1"), workers=2, state_dir=tmp_path / "state")
         proxy = stack.processes["proxy"]
         await until(lambda: len(proxy.children()) == 2, "there are no two workers")
+        spool = tmp_path / "state" / "spool"
+        await until(lambda: len(list(spool.iterdir())) == 2, "there are no two workers that have a spool")
         old = proxy.children()
-        (tmp_path / "state" / "spool").rename(tmp_path / "moved")
-        (tmp_path / "state" / "spool").write_bytes(b"")  # where no folder can be made
+        spool.rename(tmp_path / "moved")
+        spool.write_bytes(b"")  # where no folder can be made
 
         proxy.signal(signal.SIGHUP)
         await until(lambda: "The others go on" in proxy.log.read_text(), "nobody says that the reload failed")
 
-        (tmp_path / "state" / "spool").unlink()
-        (tmp_path / "moved").rename(tmp_path / "state" / "spool")
+        spool.unlink()
+        (tmp_path / "moved").rename(spool)
         assert staying(stack, old) == old
         assert proxy.child.poll() is None
         assert get(f"http://127.0.0.1:{port}/readyz")[0] == 200
