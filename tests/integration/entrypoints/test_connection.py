@@ -123,7 +123,7 @@ async def test_a_body_that_does_not_come_is_answered_and_the_connection_closed(c
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])
-async def test_behind_the_proxys_edge_such_a_connection_is_closed_too(before):
+async def test_behind_the_request_id_middleware_such_a_connection_is_closed_too(before):
     no_handler: Any = SimpleNamespace(tracer=None)  # nothing fails here, so no problem is answered
 
     async with serving(RequestIdMiddleware(echo, lambda: no_handler, lambda: "0" * 32)) as server:
@@ -280,19 +280,19 @@ async def test_two_thousand_requests_in_one_write_leave_turns_to_others_and_few_
 async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_others():
     turns = Turns()
 
-    class Lane:
+    class AtOnce:
         """Answers every call where it stands."""
 
         def find_cached(self, _read: bytes) -> None:
             return None
 
-        def offer(self, _target: bytes, _headers: Any, body: bytes, place: Any, _read: bytes = b"") -> bool:
+        def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any, _read: bytes = b"") -> bool:
             turns.note()
-            place.answer(200, b"", body)
+            writer.answer(200, b"", body)
             return True
 
     async with serving(echo) as server:
-        server.lifespan.state[FAST_PATH] = Lane()
+        server.lifespan.state[FAST_PATH] = AtOnce()
         reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
         request = WHOLE.replace(b"POST / ", b"POST /v1/models/m/predict ")
         writer.write(request * TOGETHER + at(b"/", WHOLE, b"\r\nconnection: close"))
@@ -471,7 +471,7 @@ async def test_a_caller_who_reads_slowly_gets_all_of_its_answer(port):
     assert await asyncio.to_thread(read_slowly) > size
 
 
-async def test_an_answer_that_nobody_reads_does_not_keep_a_connection_that_is_over(server, port):
+async def test_an_answer_that_its_caller_does_not_read_does_not_keep_a_connection_that_is_over(server, port):
     with socket.socket() as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         caller.setblocking(False)

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from builders import KeptRows
 from contract.servers import Behaviour, running
-from integration.entrypoints.test_express import port_of, serving
-from integration.entrypoints.test_traced_calls import LANES, LIMITS, a_model
+from integration.entrypoints.test_fast_path import port_of, serving
+from integration.entrypoints.test_traced_calls import LIMITS, WAYS, a_model
 
 import understudy
 from understudy.adapters.model_servers.connect import connect
@@ -84,28 +84,28 @@ FAILED: dict[str, tuple[Behaviour, int]] = {
 }
 
 
-@LANES
-async def test_a_call_is_freed_as_soon_as_it_is_answered(start, lane):
-    async with running(Behaviour()) as servers, a_proxy(start, lane, a_model(servers)) as port:
+@WAYS
+async def test_a_call_is_freed_as_soon_as_it_is_answered(start, way):
+    async with running(Behaviour()) as servers, a_proxy(start, way, a_model(servers)) as port:
         left = {name: await left_by(port, *call) for name, call in ANSWERED.items()}
     assert {name: found for name, found in left.items() if found} == {}
 
 
-@LANES
+@WAYS
 @pytest.mark.parametrize("cache_seconds", [0, 60], ids=["asked", "looked up"])
 @pytest.mark.parametrize("failure", FAILED.values(), ids=FAILED)
-async def test_a_call_that_its_model_fails_is_freed(start, lane, failure, cache_seconds):
+async def test_a_call_that_its_model_fails_is_freed(start, way, failure, cache_seconds):
     behaviour, status = failure
     changes = {"cache_ttl_seconds": cache_seconds, "timeout_ms": 300 if behaviour.delay_seconds else 20_000}
-    async with running(behaviour) as servers, a_proxy(start, lane, a_model(servers, version=changes)) as port:
+    async with running(behaviour) as servers, a_proxy(start, way, a_model(servers, version=changes)) as port:
         assert await left_by(port, PREDICT, GOOD, status) == []
 
 
 @asynccontextmanager
-async def a_proxy(start: Any, lane: str, model: dict[str, Any]) -> AsyncIterator[int]:
-    """Serve with the express lane or without it; the port."""
+async def a_proxy(start: Any, way: str, model: dict[str, Any]) -> AsyncIterator[int]:
+    """Serve with the fast path or without it; the port."""
     proxy = await start(models={"linear": model}, connect=connect, limits=LIMITS, spool=KeptRows(), auth=True)
-    async with serving(proxy.app, {FAST_PATH: proxy.state[FAST_PATH]} if lane == "express" else {}) as server:
+    async with serving(proxy.app, {FAST_PATH: proxy.state[FAST_PATH]} if way == "fast" else {}) as server:
         yield port_of(server)
 
 

@@ -15,7 +15,7 @@ import structlog
 from builders import KeptRows, a_version_row, policy_rows
 from collector import Collector, Seen, collecting
 from contract.servers import Behaviour, ModelServer, running
-from integration.entrypoints.test_express import port_of, serving
+from integration.entrypoints.test_fast_path import port_of, serving
 from proxy_world import Running
 
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -42,7 +42,7 @@ PLANTED = 31337.25
 """Among the inputs; no figure of ours is this one."""
 BODY = {"entity_id": "canary-entity", "inputs": {"a": PLANTED, "b": 2, "c": 3}}
 LIMITS = Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30)
-LANES = pytest.mark.parametrize("lane", ["express", "ordinary"])
+WAYS = pytest.mark.parametrize("way", ["fast", "asgi"])
 SCHEMA: dict[str, Any] = {
     "features": [{"name": name, "dtype": "float32"} for name in "abc"],
     "tensors": [{"name": "x", "dtype": "float32", "features": ["a", "b", "c"]}],
@@ -102,7 +102,7 @@ def a_model(servers: Sequence[ModelServer], schema: Any = SCHEMA, **changes: Any
 @asynccontextmanager
 async def a_world(
     start: Any,
-    lane: str,
+    way: str,
     *behaviours: Behaviour,
     model: Callable[[list[ModelServer]], dict[str, Any]] = a_model,
     collector_url: str,
@@ -110,7 +110,7 @@ async def a_world(
     options: Any = None,
     traces: Any = None,
 ) -> AsyncIterator[World]:
-    """Serve with the express lane or without it."""
+    """Serve with the fast path or without it."""
     made: list[Tracer] = []
 
     def tracer_of(telemetry: Any) -> Tracer | None:
@@ -129,7 +129,7 @@ async def a_world(
             most_shadows=1_000,
             **{"spool": KeptRows(), **(options or {})},
         )
-        state = {FAST_PATH: proxy.state[FAST_PATH]} if lane == "express" else {}
+        state = {FAST_PATH: proxy.state[FAST_PATH]} if way == "fast" else {}
         async with serving(proxy.app, state) as server:
             yield World(proxy, port_of(server), servers, made)
         for tracer in made:
@@ -155,9 +155,9 @@ async def until(condition: Callable[[], object]) -> None:
 # -- what a trace is like ----------------------------------------------------------------------------------------------
 
 
-@LANES
-async def test_a_call_goes_on_in_its_callers_trace_and_the_model_server_in_ours(start, collector, lane):
-    async with a_world(start, lane, collector_url=collector.url) as world:
+@WAYS
+async def test_a_call_goes_on_in_its_callers_trace_and_the_model_server_in_ours(start, collector, way):
+    async with a_world(start, way, collector_url=collector.url) as world:
         said = await world.ask([*SAMPLED, (b"tracestate", b"vendor=7")])
         await world.sent()
         (server,), (client,) = of_kind(collector.spans, "server"), of_kind(collector.spans, "client")
@@ -187,14 +187,14 @@ async def test_a_call_goes_on_in_its_callers_trace_and_the_model_server_in_ours(
     assert server.resource["service.name"] == "understudy"
 
 
-@LANES
+@WAYS
 async def test_a_call_that_its_caller_does_not_sample_is_recorded_by_nobody_and_its_header_goes_on(
-    start, collector, lane
+    start, collector, way
 ):
     def shadowed(servers):
         return a_model(servers, shadow_version=3)
 
-    async with a_world(start, lane, Behaviour(), Behaviour(), collector_url=collector.url, model=shadowed) as world:
+    async with a_world(start, way, Behaviour(), Behaviour(), collector_url=collector.url, model=shadowed) as world:
         said = await world.ask([*NOT_SAMPLED, (b"tracestate", b"vendor=7")])
         await until(lambda: world.servers[1].calls)
         await world.sent()
@@ -208,12 +208,12 @@ async def test_a_call_that_its_caller_does_not_sample_is_recorded_by_nobody_and_
     assert said.headers["traceresponse"].endswith("-00")
 
 
-@LANES
-async def test_a_shadow_call_is_a_trace_of_its_own_that_is_linked_to_the_call(start, collector, lane):
+@WAYS
+async def test_a_shadow_call_is_a_trace_of_its_own_that_is_linked_to_the_call(start, collector, way):
     def shadowed(servers):
         return a_model(servers, shadow_version=3)
 
-    async with a_world(start, lane, Behaviour(), Behaviour(), collector_url=collector.url, model=shadowed) as world:
+    async with a_world(start, way, Behaviour(), Behaviour(), collector_url=collector.url, model=shadowed) as world:
         await world.ask(SAMPLED)
         await until(lambda: world.servers[1].completed)
         await until(lambda: len(world.proxy.spool.rows) == 2)
@@ -232,13 +232,13 @@ async def test_a_shadow_call_is_a_trace_of_its_own_that_is_linked_to_the_call(st
     assert len(clients) == 2
 
 
-@LANES
-async def test_a_call_that_another_replica_takes_has_a_span_for_each_attempt(start, collector, lane):
+@WAYS
+async def test_a_call_that_another_replica_takes_has_a_span_for_each_attempt(start, collector, way):
     def replicated(servers):
         return a_model(servers, version={"endpoints": [server.endpoint for server in servers]})
 
     refusing = Behaviour(code=grpc.StatusCode.UNAVAILABLE)
-    async with a_world(start, lane, refusing, Behaviour(), collector_url=collector.url, model=replicated) as world:
+    async with a_world(start, way, refusing, Behaviour(), collector_url=collector.url, model=replicated) as world:
         while not world.servers[0].calls:
             assert (await world.ask()).status == 200
         await world.sent()
@@ -252,13 +252,13 @@ async def test_a_call_that_another_replica_takes_has_a_span_for_each_attempt(sta
     assert not any(span.failed for span in of_kind(spans, "server"))
 
 
-@LANES
-async def test_a_fallback_is_an_event_with_what_failed_and_both_versions_are_asked_in_one_trace(start, collector, lane):
+@WAYS
+async def test_a_fallback_is_an_event_with_what_failed_and_both_versions_are_asked_in_one_trace(start, collector, way):
     def split(servers):
         return a_model(servers, challenger_version=2, challenger_weight=100)
 
     refusing = Behaviour(code=grpc.StatusCode.INVALID_ARGUMENT)
-    async with a_world(start, lane, Behaviour(), refusing, collector_url=collector.url, model=split) as world:
+    async with a_world(start, way, Behaviour(), refusing, collector_url=collector.url, model=split) as world:
         answers = await asyncio.gather(*(world.ask() for _ in range(6)))
         await world.sent()
         spans = collector.spans
@@ -280,12 +280,12 @@ async def test_a_fallback_is_an_event_with_what_failed_and_both_versions_are_ask
         assert {one.attributes["server.port"] for one in own} == {server.port for server in world.servers}
 
 
-@LANES
-async def test_what_is_in_the_cache_asks_nobody_and_says_so(start, collector, lane):
+@WAYS
+async def test_what_is_in_the_cache_asks_no_server_and_says_so(start, collector, way):
     def cached(servers):
         return a_model(servers, version={"cache_ttl_seconds": 60})
 
-    async with a_world(start, lane, collector_url=collector.url, model=cached) as world:
+    async with a_world(start, way, collector_url=collector.url, model=cached) as world:
         for _ in range(2):
             await world.ask()
         await world.sent()
@@ -297,15 +297,15 @@ async def test_what_is_in_the_cache_asks_nobody_and_says_so(start, collector, la
     assert client.parent_id == miss.place.span_id
 
 
-@LANES
-async def test_a_look_at_the_feature_store_is_a_step_of_the_call(start, collector, lane):
+@WAYS
+async def test_a_look_at_the_feature_store_is_a_step_of_the_call(start, collector, way):
     store = MemoryFeatureStore({("linear", "canary-entity"): {"c": 3}})
     document = {"entity_id": "canary-entity", "inputs": {"a": 1, "b": 2}}
 
     def stored(servers):
         return a_model(servers, STORED)
 
-    async with a_world(start, lane, collector_url=collector.url, model=stored, features=store) as world:
+    async with a_world(start, way, collector_url=collector.url, model=stored, features=store) as world:
         assert (await world.ask(document=document)).status == 200
         store.available = False
         assert (await world.ask(document=document)).status == 200
@@ -319,10 +319,10 @@ async def test_a_look_at_the_feature_store_is_a_step_of_the_call(start, collecto
     assert steps[1].attributes == {"error.type": "FeaturesUnavailable"}
 
 
-@LANES
-async def test_calls_that_share_one_call_of_the_model_server_are_linked_to_it(start, collector, lane):
+@WAYS
+async def test_calls_that_share_one_call_of_the_model_server_are_linked_to_it(start, collector, way):
     calls = 40
-    async with a_world(start, lane, Behaviour(delay_seconds=0.1), collector_url=collector.url) as world:
+    async with a_world(start, way, Behaviour(delay_seconds=0.1), collector_url=collector.url) as world:
         await asyncio.gather(*(world.ask() for _ in range(calls)))
         await world.sent()
         servers, clients = of_kind(collector.spans, "server"), of_kind(collector.spans, "client")
@@ -336,7 +336,7 @@ async def test_calls_that_share_one_call_of_the_model_server_are_linked_to_it(st
 
 async def test_members_of_a_batch_are_steps_and_other_ways_to_predict_have_routes_of_their_own(start, collector):
     member = {"entity_id": "canary-entity", "inputs": BODY["inputs"]}
-    async with a_world(start, "express", collector_url=collector.url) as world:
+    async with a_world(start, "fast", collector_url=collector.url) as world:
         batch = await world.ask(path=f"{PREDICT}:batch", document={"entities": [member, member]})
         forced = await world.ask(OPERATOR, path="/v1/models/linear/versions/2/predict")
         await world.ask(path="/v1/models/linear/p%72edict")
@@ -393,15 +393,15 @@ def _clients(tracer: MemoryTracer, call: MemorySpan) -> list[MemorySpan]:
 # -- what a trace must not have, and what must not be able to hurt -----------------------------------------------------
 
 
-@LANES
-async def test_no_input_no_entity_and_no_key_is_in_what_leaves(start, collector, lane):
+@WAYS
+async def test_no_input_no_entity_and_no_key_is_in_what_leaves(start, collector, way):
     wrong = [(b"authorization", b"Bearer canary-id.canary-key")]
     unlike = {"entity_id": "canary-entity", "inputs": {"canary-name": "canary-value"}}
     model = "/v1/models/canary-model/predict"
     refusing = Behaviour(code=grpc.StatusCode.INVALID_ARGUMENT, details=f"canary-details {PLANTED}")
     for behaviour in (Behaviour(), refusing):
         async with a_world(
-            start, lane, behaviour, collector_url=collector.url, options={"auth": True},
+            start, way, behaviour, collector_url=collector.url, options={"auth": True},
             traces={"otel_exporter_otlp_headers": "x-collector-key=canary-collector-key"},
         ) as world:  # fmt: skip
             asked = [
@@ -439,9 +439,9 @@ HOSTILE: dict[str, list[tuple[bytes, bytes]]] = {
 }
 
 
-@LANES
-async def test_a_caller_whose_trace_cannot_be_used_is_answered_as_usual(start, collector, lane):
-    async with a_world(start, lane, collector_url=collector.url) as world:
+@WAYS
+async def test_a_caller_whose_trace_cannot_be_used_is_answered_as_usual(start, collector, way):
+    async with a_world(start, way, collector_url=collector.url) as world:
         usual = await world.ask()
         answers = {why: await world.ask(headers) for why, headers in HOSTILE.items()}
         await world.sent()
@@ -471,18 +471,18 @@ async def median_ms(world: World, calls: int) -> float:
 
 
 @pytest.mark.alone
-@LANES
+@WAYS
 async def test_without_a_collector_calls_are_as_fast_and_the_spans_are_counted_and_one_line_says_so(
-    start, lane, tmp_path_factory
+    start, way, tmp_path_factory
 ):
     away = f"http://127.0.0.1:{free_port()}"
     bounded = {"otel_bsp_max_queue_size": "50", "otel_exporter_otlp_timeout": "200"}
     folders = [tmp_path_factory.mktemp("world") for _ in range(2)]
     with structlog.testing.capture_logs() as lines:
         async with (
-            a_world(start, lane, collector_url=away, traces=bounded, options={"folder": folders[0]}) as traced,
+            a_world(start, way, collector_url=away, traces=bounded, options={"folder": folders[0]}) as traced,
             a_world(
-                start, lane, collector_url=away, traces={"otel_traces_exporter": "none"}, options={"folder": folders[1]}
+                start, way, collector_url=away, traces={"otel_traces_exporter": "none"}, options={"folder": folders[1]}
             ) as plain,
         ):
             medians = [(await median_ms(traced, 40), await median_ms(plain, 40)) for _ in range(6)]
@@ -499,7 +499,7 @@ async def test_without_a_collector_calls_are_as_fast_and_the_spans_are_counted_a
 async def test_a_collector_that_hangs_fills_a_bounded_queue_and_what_finds_no_room_is_counted(start, collector):
     collector.delay_seconds = 8
     bounded = {"otel_bsp_max_queue_size": "50", "otel_exporter_otlp_timeout": "10000"}
-    async with a_world(start, "express", collector_url=collector.url, traces=bounded) as world:
+    async with a_world(start, "fast", collector_url=collector.url, traces=bounded) as world:
         for _ in range(100):
             assert (await world.ask()).status == 200
         fates = dropped_or_failed(world)
@@ -513,7 +513,7 @@ async def test_a_collector_that_hangs_fills_a_bounded_queue_and_what_finds_no_ro
 @pytest.mark.alone
 async def test_a_collector_that_hangs_does_not_keep_a_process_from_ending(start, collector):
     collector.delay_seconds = 8
-    async with a_world(start, "express", collector_url=collector.url) as world:
+    async with a_world(start, "fast", collector_url=collector.url) as world:
         for _ in range(3):
             await world.ask()
         started = time.monotonic()
@@ -525,8 +525,8 @@ async def test_a_collector_that_hangs_does_not_keep_a_process_from_ending(start,
     assert dropped_or_failed(world)["dropped"] == 6
 
 
-@LANES
-async def test_a_line_of_the_log_that_is_written_during_a_call_names_its_trace(start, collector, lane):
+@WAYS
+async def test_a_line_of_the_log_that_is_written_during_a_call_names_its_trace(start, collector, way):
     class Broken(KeptRows):
         def append(self, row: Any) -> bool:
             raise RuntimeError("a defect of ours")
@@ -535,7 +535,7 @@ async def test_a_line_of_the_log_that_is_written_during_a_call_names_its_trace(s
             raise RuntimeError("a defect of ours")
 
     with structlog.testing.capture_logs(processors=[name_trace]) as lines:
-        async with a_world(start, lane, collector_url=collector.url, options={"spool": Broken()}) as world:
+        async with a_world(start, way, collector_url=collector.url, options={"spool": Broken()}) as world:
             answers = await asyncio.gather(*(world.ask() for _ in range(5)))
             await world.sent()
 

@@ -1,4 +1,4 @@
-"""The express lane answers what ASGI answers: the same requests to two servers, one of which has no such lane."""
+"""The fast path answers what ASGI answers: the same requests to two servers, one of which has no fast path."""
 
 import asyncio
 import json
@@ -79,21 +79,21 @@ Answering = Callable[[Sequence[Row]], Tensor]
 
 
 class Counted:
-    """The express lane, and for each request that it was offered whether it took it."""
+    """The fast path, and for each request that it was offered whether it took it."""
 
-    def __init__(self, lane: FastPath) -> None:
-        self._lane = lane
-        self.find_cached = lane.find_cached
+    def __init__(self, fast_path: FastPath) -> None:
+        self._fast_path = fast_path
+        self.find_cached = fast_path.find_cached
         self.taken: list[bool] = []
         self.known = 0
 
     def offer(self, *request: Any) -> bool:
-        self.taken.append(self._lane.offer(*request))
+        self.taken.append(self._fast_path.offer(*request))
         return self.taken[-1]
 
     def answer_cached(self, *request: Any) -> None:
         self.known += 1
-        self._lane.answer_cached(*request)
+        self._fast_path.answer_cached(*request)
 
 
 @asynccontextmanager
@@ -118,12 +118,12 @@ def port_of(server: uvicorn.Server) -> int:
 
 
 class Pair(NamedTuple):
-    """Two servers of the same world, of which the first has an express lane."""
+    """Two servers of the same world, of which the first has the fast path."""
 
     ports: tuple[int, int]
     spools: tuple[KeptRows, KeptRows]
     telemetries: tuple[PrometheusTelemetry, PrometheusTelemetry]
-    lane: Counted
+    fast_path: Counted
     tracers: tuple[MemoryTracer, MemoryTracer] | None
     """Of a world that is traced."""
 
@@ -140,7 +140,7 @@ async def a_pair(
     functions: Mapping[str, Answering],
     tracers: tuple[MemoryTracer, MemoryTracer] | None = None,
 ) -> AsyncIterator[Pair]:
-    for name in ("express", "ordinary"):
+    for name in ("fast", "asgi"):
         (tmp_path / name).mkdir()
     one, other = [
         await start(
@@ -153,15 +153,15 @@ async def a_pair(
             limits=Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30),
             tracer_of=lambda _telemetry, number=number: None if tracers is None else tracers[number],
         )
-        for number, name in enumerate(("express", "ordinary"))
+        for number, name in enumerate(("fast", "asgi"))
     ]
-    lane = Counted(one.state[FAST_PATH])
-    async with serving(one.app, {FAST_PATH: lane}) as express, serving(other.app, {}) as ordinary:
+    fast_path = Counted(one.state[FAST_PATH])
+    async with serving(one.app, {FAST_PATH: fast_path}) as fast, serving(other.app, {}) as asgi:
         yield Pair(
-            (port_of(express), port_of(ordinary)),
+            (port_of(fast), port_of(asgi)),
             (one.spool, other.spool),
             (one.telemetry, other.telemetry),
-            lane,
+            fast_path,
             tracers,
         )
 
@@ -337,9 +337,9 @@ async def test_both_ways_answer_log_trace_and_count_the_same(pair: Pair, rounds:
         chance = Random(number)
         sent = [a_request(chance) for _ in range(REQUESTS)]
         await compare(pair, sent, chance.choice(("whole", "again", "in pieces", "pipelined")), number)
-    assert pair.lane.taken.count(True) > rounds * REQUESTS / 8
-    assert pair.lane.taken.count(False) > 0
-    assert pair.lane.known > rounds * REQUESTS / 20
+    assert pair.fast_path.taken.count(True) > rounds * REQUESTS / 8
+    assert pair.fast_path.taken.count(False) > 0
+    assert pair.fast_path.known > rounds * REQUESTS / 20
     assert pair.tracers is None or len(pair.tracers[0].ended) > rounds * REQUESTS / 4
 
 
@@ -347,10 +347,10 @@ async def compare(pair: Pair, sent: Sequence[bytes], way: str, number: int) -> N
     for spool in pair.spools:
         spool.rows.clear()
 
-    through_lane, through_asgi = await asyncio.gather(*(answers(port, sent, way) for port in pair.ports))
+    through_fast_path, through_asgi = await asyncio.gather(*(answers(port, sent, way) for port in pair.ports))
     await until(lambda: evidence(pair, 0) == evidence(pair, 1))
 
-    for place, (one, other) in enumerate(zip(through_lane, through_asgi, strict=True)):
+    for place, (one, other) in enumerate(zip(through_fast_path, through_asgi, strict=True)):
         asked = sent[place % len(sent)][:500] if way != "pipelined" else way
         assert one == other or RESET in (one, other), f"seed {number}: {asked!r}"
     ours, theirs = evidence(pair, 0), evidence(pair, 1)
@@ -367,11 +367,11 @@ async def test_who_is_refused_in_a_crowd_is_told_and_logged_the_same_both_ways(s
     assert b" 503 " in refused
     assert b"\r\nretry-after: 1\r\n" in refused
     assert b'"code":"E507","detail":"1 rows wait"' in refused
-    assert both.lane.known > 0
+    assert both.fast_path.known > 0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what comes after the answers: shadows, and answers that nobody reads any more."""
+    """Wait for what comes after the answers: shadows, and answers whose callers have disconnected."""
     give_up = asyncio.get_running_loop().time() + 20
     while not condition() and asyncio.get_running_loop().time() < give_up:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What a server that is to end does with those who still ask."""
+"""Graceful shutdown: what a server that is to end does with callers that still ask."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.settings import Settings
 
 DRAIN_SECONDS = 60.0
-"""Longer than a test: what ends before was waited for by nobody."""
+"""Longer than a test: what ends earlier did not wait for the drain."""
 A_LONG_TIME = 30.0
 ASK = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n"
 PREDICT = b"POST /v1/models/m/predict HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n"
@@ -153,7 +153,7 @@ async def test_what_others_listen_on_as_well_is_left_to_them_at_once():
         keeper = await a_caller(served)
         await served.end()
 
-        with pytest.raises(ConnectionRefusedError):  # here nobody else does
+        with pytest.raises(ConnectionRefusedError):  # here no other process listens
             await asyncio.open_connection("127.0.0.1", served.port)
 
         assert "understudy.leaving" not in served.server.lifespan.state
@@ -238,7 +238,7 @@ async def test_without_callers_it_ends_long_before_that(served):
     await asyncio.wait_for(served.running, A_LONG_TIME)
 
 
-class Lane:
+class FakeFastPath:
     """Takes every call, and answers when it is told to."""
 
     def __init__(self) -> None:
@@ -249,33 +249,33 @@ class Lane:
         head, end, body = read.partition(b"\r\n\r\n")
         return (head, body) if end and read.startswith(PREDICT) and len(body) == 2 else None
 
-    def answer_cached(self, _head: bytes, body: bytes, place: Any) -> None:
-        self.offer(b"", [], body, place)
+    def answer_cached(self, _head: bytes, body: bytes, writer: Any) -> None:
+        self.offer(b"", [], body, writer)
 
-    def offer(self, _target: bytes, _headers: Any, body: bytes, place: Any, _read: bytes = b"") -> bool:
-        self.waiting.append((body, place))
+    def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any, _read: bytes = b"") -> bool:
+        self.waiting.append((body, writer))
         if self.answers_at_once:
             self.answer()
         return True
 
     def answer(self) -> None:
-        for body, place in self.waiting:
-            place.answer(200, b"", body)
+        for body, writer in self.waiting:
+            writer.answer(200, b"", body)
         self.waiting.clear()
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("sent", [PREDICT + b"{}", PREDICT + b"[]" + PREDICT + b"{}"])
-async def test_an_express_call_is_answered_as_the_last_one(at_once, sent):
-    lane = Lane()
-    lane.answers_at_once = at_once
-    async with serving(state={FAST_PATH: lane}) as served:
+async def test_a_fast_path_call_is_answered_as_the_last_one(at_once, sent):
+    fast_path = FakeFastPath()
+    fast_path.answers_at_once = at_once
+    async with serving(state={FAST_PATH: fast_path}) as served:
         caller = await a_caller(served, asked=False)
         await served.end()
 
         caller.send(sent)
-        await until(lambda: bool(lane.waiting) or at_once)
-        lane.answer()
+        await until(lambda: bool(fast_path.waiting) or at_once)
+        fast_path.answer()
         answers = await caller.answer()
 
         assert answers.count(CLOSE) == 1
@@ -283,15 +283,15 @@ async def test_an_express_call_is_answered_as_the_last_one(at_once, sent):
         assert await caller.rest() == b""
 
 
-async def test_an_express_call_under_way_is_answered_as_the_last_one():
-    lane = Lane()
-    async with serving(state={FAST_PATH: lane}) as served:
+async def test_a_fast_path_call_under_way_is_answered_as_the_last_one():
+    fast_path = FakeFastPath()
+    async with serving(state={FAST_PATH: fast_path}) as served:
         caller = await a_caller(served, asked=False)
         caller.send(PREDICT + b"{}")
-        await until(lambda: bool(lane.waiting))
+        await until(lambda: bool(fast_path.waiting))
 
         await served.end()
-        lane.answer()
+        fast_path.answer()
 
         assert CLOSE in await caller.answer()
         assert await caller.rest() == b""
