@@ -56,7 +56,7 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AbPlan:
-    """What was fixed before the first entity: the sample, and when it may be looked at to decide.
+    """What was fixed before the first entity: the sample, and the interim analyses (looks) that may decide.
 
     Raises:
         ValueError: If the looks do not increase to 1, or a number is out of its range.
@@ -105,7 +105,7 @@ class AbVerdict(NamedTuple):
     fraction: float = 0.0
     """The information in, of the planned, up to 1."""
     is_look: bool = False
-    """Whether this used up a declared look. The caller stores ``fraction`` then, and hands it in with the next call."""
+    """Whether this was a declared interim analysis. The caller stores ``fraction`` then, for the next call."""
 
 
 def judge(

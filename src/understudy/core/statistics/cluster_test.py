@@ -9,12 +9,14 @@ sum over them can be trusted.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from understudy.core.statistics.sequential_evidence import IntArray, sums_since, t_to_z
+from understudy.core.statistics.sequential_evidence import (
+    FloatArray,
+    IntArray,
+    sums_since,
+    t_to_z,
+)
 from understudy.core.windows.window import ANALYSIS_BUCKETS
-
-FloatArray = NDArray[np.float64]
 
 _EACH = np.ones(ANALYSIS_BUCKETS)
 """Multiplied with it, a window's buckets are summed; at a quarter of the cost of ``sum``."""

@@ -5,18 +5,16 @@ from math import ceil, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understudy.core.statistics.sequential_evidence import (
     RATIOS,
+    FloatArray,
     first_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
     t_to_z,
 )
 from understudy.core.windows.window import ANALYSIS_BUCKETS
-
-FloatArray = NDArray[np.float64]
 
 _CANDIDATES: tuple[float, ...] = tuple(np.geomspace(1.05, 1_000.0, 140).tolist())
 _MAX_TRIALS = 1e9

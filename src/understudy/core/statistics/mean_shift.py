@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means
-from understudy.core.statistics.sequential_evidence import IntArray, t_to_z
-
-FloatArray = NDArray[np.float64]
+from understudy.core.statistics.sequential_evidence import (
+    FloatArray,
+    IntArray,
+    t_to_z,
+)
 
 BLOCKS = (1, 5, 15)
 """Windows that are left out together by the jackknifes (statistics page, §8)."""

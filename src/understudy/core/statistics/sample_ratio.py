@@ -9,13 +9,13 @@ from math import exp, inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from understudy.core.statistics.sequential_evidence import log_mean_exp
+from understudy.core.statistics.sequential_evidence import (
+    FloatArray,
+    log_mean_exp,
+)
 from understudy.core.windows.strata import Arrivals
-
-FloatArray = NDArray[np.float64]
 
 SAMPLE_RATIO_ALPHA = 0.001
 """Below this p-value the split was not the one that was set, and nothing is compared. Source: statistics §3."""

@@ -1,8 +1,9 @@
-"""Evidence that may be looked at as often as one likes.
+"""Sequential evidence (anytime-valid e-processes): an analysis may be made as often as one likes, without a schedule.
 
 An *e-process* is a number that starts at 1, is expected not to grow while nothing is wrong, and grows without bound
 when something is. By Ville's inequality it ever reaches ``1 / alpha`` with a chance of at most ``alpha`` while nothing
-is wrong, so every look is legal and no look has to be planned. All functions return natural logarithms.
+is wrong, so no interim analysis has to be planned. The processes of a rollout share its alpha (alpha spending). All
+functions return natural logarithms.
 """
 
 from collections.abc import Sequence
@@ -27,11 +28,11 @@ RESTART_ALPHA_SHARE = 0.2
 RESTART_SECONDS = 180.0
 """Such a process begins this often."""
 MAX_RESTARTS = 480
-"""Of them so many are looked at, a day; the alpha share of older ones is lost, and nothing that old is news."""
+"""Of them so many are kept, a day; the alpha share of older ones is lost, and a change that old is no news."""
 
 _LOG_RATIOS = np.log(RATIOS)
 _GRID = np.linspace(log(1e-3), log(1e3), 121)
-"""Logarithms of the ratios between which an interval's bounds are looked for."""
+"""Logarithms of the ratios between which an interval's bounds are searched."""
 _ODDS_STEP = 0.1
 """Windows whose logarithms of the odds differ by less share a cell when an interval is computed."""
 
@@ -39,7 +40,7 @@ _ODDS_STEP = 0.1
 def log_mean_exp(logarithms: FloatArray) -> FloatArray:
     """Return the logarithm of the mean of ``exp(logarithms)`` over the first axis, which never overflows.
 
-    scipy's takes 170 µs a call, this one 10, and a look makes 25 of them.
+    scipy's takes 170 µs a call, this one 10, and an analysis makes 25 of them.
     """
     largest = logarithms.max(axis=0)
     found: FloatArray = largest + np.log(np.exp(logarithms - largest).mean(axis=0))

@@ -18,38 +18,38 @@ from numpy.typing import NDArray
 
 GAMMA = 1.02
 """Statistics page, §2: any quantile within 2 %."""
-SMALLEST = 1e-9
+MIN_SIZE = 1e-9
 """What is nearer to zero than this counts as zero."""
-LARGEST = 1e300
+MAX_SIZE = 1e300
 """What is further from zero than this counts as this, so that every cell's middle is a finite number."""
 
 _LOG_GAMMA = log(GAMMA)
 _PER_LOG = 1 / _LOG_GAMMA
-_OFFSET = 1 - log(SMALLEST) / _LOG_GAMMA
-"""Puts the cell of :data:`SMALLEST` at 1."""
+_OFFSET = 1 - log(MIN_SIZE) / _LOG_GAMMA
+"""Puts the cell of :data:`MIN_SIZE` at 1."""
 _MIDDLE = 2 * GAMMA / (1 + GAMMA)
 """A cell's lower edge times this is as far (relatively) from its lower edge as from its upper one."""
 
 
 def cell_of(value: float) -> int:
     """Return the cell of a finite value."""
-    if value >= SMALLEST:
-        return cell_of_log(log(min(value, LARGEST)))
-    if value <= -SMALLEST:
-        return -cell_of_log(log(min(-value, LARGEST)))
+    if value >= MIN_SIZE:
+        return cell_of_log(log(min(value, MAX_SIZE)))
+    if value <= -MIN_SIZE:
+        return -cell_of_log(log(min(-value, MAX_SIZE)))
     return 0
 
 
 def cell_of_log(logarithm: float) -> int:
-    """Return the cell of a value from :data:`SMALLEST` to :data:`LARGEST` whose natural logarithm is known."""
+    """Return the cell of a value from :data:`MIN_SIZE` to :data:`MAX_SIZE` whose natural logarithm is known."""
     return int(logarithm * _PER_LOG + _OFFSET)
 
 
 def cells_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return what :func:`cell_of` says of each of finite values, shape ``(n,)``, to the same cell."""
-    sizes = np.minimum(np.abs(values), LARGEST)
+    sizes = np.minimum(np.abs(values), MAX_SIZE)
     cells = np.zeros(values.shape, np.int64)
-    is_far = sizes >= SMALLEST
+    is_far = sizes >= MIN_SIZE
     # Not numpy's logarithm: it may differ in the last bit, and then in the cell.
     cells[is_far] = cells_of_logs(np.array(list(map(log, sizes[is_far].tolist()))))
     return np.where(values < 0, -cells, cells)

@@ -1,4 +1,4 @@
-"""Windows side by side: what champion and challenger did in the same fifteen seconds, as columns.
+"""Strata: what champion and challenger did in the same fifteen-second window, side by side, as columns.
 
 Every comparison is made within a window and then summed over windows. Pooled over a rollout, in which the weight grows
 while the traffic changes, two equal versions differ (statistics page, §1: 100 % false alarms against 5 %).

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.core.windows.histogram import GAMMA, LARGEST, SMALLEST, Histogram, cell_of, merged, value_of
+from understudy.core.windows.histogram import GAMMA, MAX_SIZE, MIN_SIZE, Histogram, cell_of, merged, value_of
 
 WORST_RELATIVE_ERROR = (GAMMA - 1) / (GAMMA + 1)
 ROUNDING = 1e-9
 """Logarithms of values up to 1e308 are exact to about 700 · 2**-53, far below this."""
 
-finite = st.floats(-LARGEST, LARGEST)
+finite = st.floats(-MAX_SIZE, MAX_SIZE)
 latencies = st.integers(1, 3_600_000_000)
 shares = st.floats(0, 1)
 
@@ -20,7 +20,7 @@ shares = st.floats(0, 1)
 def test_a_cell_stands_for_each_of_its_values_within_one_percent(value):
     stands_for = value_of(cell_of(value))
 
-    assert abs(stands_for - value) <= max(SMALLEST, abs(value) * (WORST_RELATIVE_ERROR + ROUNDING))
+    assert abs(stands_for - value) <= max(MIN_SIZE, abs(value) * (WORST_RELATIVE_ERROR + ROUNDING))
 
 
 @settings(max_examples=50)
@@ -82,7 +82,7 @@ def test_no_value_has_no_quantile_and_no_share():
 def test_the_largest_and_the_smallest_values_have_cells_too():
     largest = nextafter(inf, 0)
 
-    assert [cell_of(value) for value in (0.0, -0.0, SMALLEST / 2, -SMALLEST / 2)] == [0, 0, 0, 0]
-    assert cell_of(SMALLEST) == 1
+    assert [cell_of(value) for value in (0.0, -0.0, MIN_SIZE / 2, -MIN_SIZE / 2)] == [0, 0, 0, 0]
+    assert cell_of(MIN_SIZE) == 1
     assert cell_of(-largest) == -cell_of(largest) < 0
-    assert value_of(cell_of(largest)) == pytest.approx(LARGEST, rel=0.01)
+    assert value_of(cell_of(largest)) == pytest.approx(MAX_SIZE, rel=0.01)
