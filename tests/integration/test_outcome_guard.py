@@ -96,7 +96,7 @@ async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict
     assert before.phase is Phase.PROGRESSING
     assert state.phase is Phase.FAILED
     assert "outcome 0.025 vs 0.05 = 0.5x" in state.reason
-    assert [row["state"] for row in verdicts[0].evidence if row["check"] == OUTCOME] == ["fail"]
+    assert [row["state"] for row in verdicts[0].evidence if row["check"] == OUTCOME.name] == ["fail"]
     again = replayed(verdicts[0])
     assert again is not None
     assert again.agrees
