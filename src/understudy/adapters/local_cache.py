@@ -32,11 +32,9 @@ class MemoryCache:
         return len(self._entries)
 
     async def get(self, key: str) -> bytes | None:
-        """See :class:`understudy.ports.prediction_cache.PredictionCache`."""
         return self.peek(key)
 
     def peek(self, key: str) -> bytes | None:
-        """See :class:`understudy.ports.prediction_cache.LocalCache`."""
         entry = self._entries.get(key)
         if entry is None:
             return None

@@ -27,24 +27,19 @@ class FolderArchive:
 
     @property
     def location(self) -> str:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return f"file://{quote(str(self.root))}"
 
     @property
     def local_root(self) -> Path | None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return self.root
 
     async def put(self, key: str, source: Path) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         await self._in_thread(lambda: _put(source, self.root / key, self.root))
 
     async def fetch(self, key: str, target: Path) -> bool:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return await self._in_thread(lambda: _copied(self.root / key, target))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         wanted = list(keys)
 
         def delete() -> None:
@@ -55,7 +50,6 @@ class FolderArchive:
         await self._in_thread(delete)
 
     async def keys(self) -> Sequence[str]:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
 
         def found() -> list[str]:
             files = (path for path in self.root.rglob("*") if path.is_file() and not path.name.startswith("."))

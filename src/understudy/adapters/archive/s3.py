@@ -48,18 +48,15 @@ class S3Archive:
 
     @property
     def local_root(self) -> Path | None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return None
 
     async def put(self, key: str, source: Path) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         try:
             await obstore.put_async(self._store, key, source, chunk_size=_CHUNK_BYTES)
         except (BaseError, OSError) as problem:
             raise self._unavailable(problem) from None
 
     async def fetch(self, key: str, target: Path) -> bool:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         try:
             found = await obstore.get_async(self._store, key)
             with target.open("wb") as file:
@@ -72,7 +69,6 @@ class S3Archive:
         return True
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         waiting = list(keys)
         try:
             while waiting:
@@ -84,7 +80,6 @@ class S3Archive:
             raise self._unavailable(problem) from None
 
     async def keys(self) -> Sequence[str]:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         try:
             return sorted([found["path"] async for some in obstore.list(self._store) for found in some])
         except (BaseError, OSError) as problem:

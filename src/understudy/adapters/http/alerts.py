@@ -75,7 +75,6 @@ class PagerDutyChannel(_HttpChannel):
         self._base_url = base_url.rstrip("/")
 
     async def send(self, event: AlertEvent) -> Delivery:
-        """See :meth:`understudy.ports.alerts.AlertChannel.send`."""
         path, body = pagerduty_request(event, self._routing_key)
         return await self._post(f"{self._base_url}{path}", body)
 
@@ -95,7 +94,6 @@ class WebhookChannel(_HttpChannel):
         self._url = url
 
     async def send(self, event: AlertEvent) -> Delivery:
-        """See :meth:`understudy.ports.alerts.AlertChannel.send`."""
         return await self._post(self._url, webhook_body(event))
 
 

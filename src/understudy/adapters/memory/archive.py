@@ -12,30 +12,24 @@ class MemoryArchive:
 
     @property
     def location(self) -> str:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return "file:///in-memory"
 
     @property
     def local_root(self) -> Path | None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return None
 
     async def put(self, key: str, source: Path) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         self.objects[key] = source.read_bytes()  # noqa: ASYNC240 - a test's few bytes
 
     async def fetch(self, key: str, target: Path) -> bool:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         if key not in self.objects:
             return False
         target.write_bytes(self.objects[key])  # noqa: ASYNC240 - a test's few bytes
         return True
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         for key in keys:
             self.objects.pop(key, None)
 
     async def keys(self) -> Sequence[str]:
-        """See :class:`understudy.ports.archive_store.ArchiveStore`."""
         return sorted(self.objects)

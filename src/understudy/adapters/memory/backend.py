@@ -31,7 +31,6 @@ class MemoryBackend:
         self._closed = False
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         if self.rows_per_call is not None and len(rows) > self.rows_per_call:
             msg = f"{len(rows)} rows; one call takes {self.rows_per_call}"
             raise ValueError(msg)
@@ -64,7 +63,6 @@ class MemoryBackend:
         return self.function(rows)
 
     async def ready(self, timeout_seconds: float) -> bool:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         return self.is_ready and not self._closed and self.delay_seconds < timeout_seconds
 
     async def close(self) -> None:

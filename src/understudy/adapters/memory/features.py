@@ -22,7 +22,6 @@ class MemoryFeatureStore:
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
-        """See :meth:`understudy.ports.feature_store.FeatureStore.fetch`."""
         if self.delay_seconds >= timeout_seconds:
             await asyncio.sleep(timeout_seconds)
             raise FeaturesUnavailable(f"the feature store did not answer within {timeout_seconds:g} s")

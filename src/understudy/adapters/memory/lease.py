@@ -18,7 +18,6 @@ class MemoryLease:
         self._renewed_at = float("-inf")
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
-        """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
         self._answer_or_fail()
         if holder != self._holder:
             if self._now() - self._renewed_at < LEASE_SECONDS:
@@ -29,7 +28,6 @@ class MemoryLease:
         return self._epoch
 
     async def release(self, holder: str) -> None:
-        """See :meth:`understudy.ports.lease.Lease.release`."""
         self._answer_or_fail()
         if holder == self._holder:
             self._holder = ""

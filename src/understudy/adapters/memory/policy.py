@@ -63,7 +63,6 @@ class MemoryPolicySource:
         self._notify("")
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.policy.PolicySource.load`."""
         self._answer_or_fail()
         nothing: dict[str, Any] = {"policy": None, "versions": []}
         names = self._models if model_names is None else [name for name in model_names if name]
@@ -72,12 +71,10 @@ class MemoryPolicySource:
         return {"models": models, "keys": deepcopy(self._keys)}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`."""
         self._answer_or_fail()
         return sorted(self._changed)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.listen`."""
         self._answer_or_fail()
         queue: asyncio.Queue[PolicyChange | None] = asyncio.Queue()
         self._listeners.append(queue)
@@ -90,13 +87,11 @@ class MemoryPolicySource:
         raise RegistryUnavailable("the registry was switched off")
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.report`."""
         self._answer_or_fail()
         self.reported[instance] = dict(generations)
         self.in_flight[instance] = dict(in_flight)
 
     async def sign_off(self, instance: str) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
         self._answer_or_fail()
         self.reported.pop(instance, None)
         self.in_flight.pop(instance, None)

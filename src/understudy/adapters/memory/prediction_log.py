@@ -144,11 +144,9 @@ class MemoryPredictionStore:
         """Nothing is open."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [w for key, w in self._in_order() if key.rollout_id == rollout_id and since <= key.start < until]
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         held = await self.of_rollout(rollout_id, since, until)
         if not held:
             return Marks({}, until)
@@ -160,12 +158,10 @@ class MemoryPredictionStore:
         return Marks({start: f"{len(own)}:{sum(w.volume for w in own)}" for start, own in blocks.items()}, until)
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         marks = await self.marks_of_rollout(rollout_id, since, settled)
         return LatestWindows(await self.of_rollout(rollout_id, settled) if marks.until == settled else [], marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         return [
             window
             for key, window in self._in_order()

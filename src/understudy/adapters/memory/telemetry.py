@@ -14,7 +14,6 @@ class MemoryTelemetry:
         self.observed: dict[tuple[str, ...], list[float]] = {}
 
     def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
-        """See :class:`understudy.ports.telemetry.Telemetry`."""
         labels = (version.model_name, version.version, role)
         self.count("predict_requests_total", *labels, outcome)
         self.observe("predict_duration_seconds", seconds, *labels)
@@ -22,17 +21,13 @@ class MemoryTelemetry:
             self.observe("prediction_score", score, *labels)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """See :class:`understudy.ports.telemetry.Telemetry`."""
         self.counts[name, *labels] += int(by)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """See :class:`understudy.ports.telemetry.Telemetry`."""
         self.observed.setdefault((name, *labels), []).append(value)
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """See :class:`understudy.ports.telemetry.Telemetry`."""
         self.gauges[name, *labels] = value
 
     def forget(self, name: str, *labels: str) -> None:
-        """See :class:`understudy.ports.telemetry.Telemetry`."""
         self.gauges.pop((name, *labels), None)

@@ -52,12 +52,10 @@ class GrpcBackend(ABC):
         )
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         message = self._encode(block_of(self._inputs, rows, batch=self._batch))
         return self._decode(await self.replicas.call(self._method, message, timeout_seconds))
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`."""
         message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
         return self._decode(await self.replicas.call(self._method, message, left_seconds))
 

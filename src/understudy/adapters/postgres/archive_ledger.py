@@ -116,7 +116,6 @@ class PostgresArchiveLedger:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         deadline = asyncio.get_running_loop().time() + ALONE_SECONDS
         while not await self._value(_TAKE_LOCK):
             if asyncio.get_running_loop().time() >= deadline:
@@ -129,27 +128,21 @@ class PostgresArchiveLedger:
                 await self._value(_RELEASE_LOCK)
 
     async def partitions(self) -> Sequence[LogPartition]:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return [LogPartition(*row) for row in await self._rows(_PARTITIONS)]
 
     async def open_archives(self) -> Sequence[Archive]:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return [archive_of(row) for row in await self._rows(_OPEN)]
 
     async def begin(self, partition: LogPartition, location: str) -> Archive:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return archive_of((await self._rows(_BEGIN, partition.name, partition.start, partition.end, location))[0])
 
     async def files(self, archive: Archive) -> Sequence[ArchivedFile]:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return [ArchivedFile(*row) for row in await self._rows(_FILES, archive.id)]
 
     async def names(self, archive: Archive) -> Sequence[FileName]:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return [FileName(*row) for row in await self._rows(_NAMES, archive.id)]
 
     async def begin_export(self, archive: Archive) -> Archive:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
 
         async def change() -> Archive:
             async with self._connection.transaction():
@@ -160,38 +153,30 @@ class PostgresArchiveLedger:
         return await self._asking(change)
 
     async def name_file(self, archive: Archive, name: FileName) -> None:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         await self._write_one(_NAME_FILE, archive, name.key, name.model_name, date.fromisoformat(name.day))
 
     async def add_file(self, archive: Archive, file: ArchivedFile) -> None:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         await self._write_one(_ADD_FILE, archive, file.key, file.rows, file.size_bytes, file.sha256)
 
     async def end_export(self, archive: Archive, fingerprint: Fingerprint) -> Archive:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return await self._asking(lambda: self._changed(_END_EXPORT, archive, fingerprint.rows, fingerprint.text))
 
     async def verified(self, archive: Archive) -> Archive:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         return await self._asking(lambda: self._changed(_VERIFIED, archive))
 
     async def count(self, archive: Archive) -> Fingerprint:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         text = await self._value("SELECT understudy_archive_fingerprint($1)", archive.id, seconds=SCAN_SECONDS)
         return Fingerprint.parse(text)
 
     async def detach(self, archive: Archive) -> Archive | None:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         detached = await self._past_locks("SELECT understudy_detach_archived($1)", archive)
         return await self._asking(lambda: self._changed(_GET, archive)) if detached else None
 
     async def drop(self, archive: Archive) -> Archive:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         await self._past_locks("SELECT understudy_drop_archived($1)", archive)
         return await self._asking(lambda: self._changed(_GET, archive))
 
     async def succeeded(self) -> None:
-        """See :class:`understudy.ports.log_archive.ArchiveLedger`."""
         await self._asking(lambda: self._connection.execute(_SUCCEEDED))
 
     # -- statements ----------------------------------------------------------------------------------------------------

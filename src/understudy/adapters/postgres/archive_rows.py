@@ -85,7 +85,6 @@ class PostgresLogRows:
         self._silent_seconds = silent_seconds
 
     async def days(self, source: RowSource) -> Sequence[ModelDay]:
-        """See :class:`understudy.ports.log_archive.LogRows`."""
         statement = _DAYS.format(table=_checked(source.table), in_range=_in_range(source))
         models = None if source.models is None else list(source.models)
         async with translated("the rows of the log cannot be counted", self._silent_seconds):
@@ -93,7 +92,6 @@ class PostgresLogRows:
         return [ModelDay(row["model_name"], row["day"], tuple(row["version_ids"]), row["rows"]) for row in found]
 
     async def export(self, source: RowSource, day: ModelDay, folder: Path, on_file: OnFile) -> None:
-        """See :class:`understudy.ports.log_archive.LogRows`."""
         statement = _ROWS.format(
             table=_checked(source.table),
             version_ids=", ".join(map(str, day.version_ids)),
@@ -128,7 +126,6 @@ class PostgresLogRows:
                 await on_file(file)
 
     def inspect(self, path: Path) -> WrittenFile:
-        """See :class:`understudy.ports.log_archive.LogRows`."""
         return inspect(path)
 
 

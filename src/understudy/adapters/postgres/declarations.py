@@ -54,13 +54,11 @@ class PostgresExperimentStore:
     async def latest(
         self, model_name: str, metric: str, versions: tuple[int, int] | None = None
     ) -> ExperimentRecord | None:
-        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
         champion_id, challenger_id = versions or (None, None)
         rows = await self._fetch([], _LATEST, model_name, metric, champion_id, challenger_id)
         return _record(rows[0]) if rows else None
 
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
-        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
         rows = await self._fetch(
             [_LOCK],
             _DECLARE,
@@ -75,7 +73,6 @@ class PostgresExperimentStore:
         return _record(rows[0]) if rows else None
 
     async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
-        """See :class:`understudy.ports.experiment_store.ExperimentStore`."""
         old = None if before.result is None else orjson.dumps(before.result).decode()
         return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends))
 

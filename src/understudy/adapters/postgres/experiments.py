@@ -171,17 +171,14 @@ class PostgresExperimentLog:
         self._timeout_seconds = timeout_seconds
 
     async def allocations(self, model_name: str) -> Sequence[Allocation]:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         rows = await self._fetch(_ALLOCATIONS, model_name, MAX_GENERATIONS)
         return [_allocation(row) for row in reversed(rows)]
 
     async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         (row,) = await self._fetch(_FACTS, model_name, metric, since, until, MAX_NAMES)
         return OutcomeFacts(*row)
 
     async def entities(self, query: EntityQuery) -> EntityGroups:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         rows = await self._fetch(
             _ENTITIES,
             *_entry_arguments(query),
@@ -199,7 +196,6 @@ class PostgresExperimentLog:
         return EntityGroups(groups, sum(group.entities for group in groups), rows[0]["total"] if rows else 0)
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MAX_SCORES)
         a, b = (
             [row["score"] for row in rows if row["assigned"] == version_id]
@@ -208,16 +204,13 @@ class PostgresExperimentLog:
         return a, b
 
     async def count_calls(self, query: ShadowQuery) -> int:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         (row,) = await self._fetch(_COUNT_CALLS, *_call_arguments(query))
         return int(row["count"])
 
     async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         return await self._pairs(_PAIRS, query, ratio, MAX_PAIRS_READ)
 
     async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
-        """See :class:`understudy.ports.experiment_log.ExperimentLog`."""
         return await self._pairs(_DISAGREEMENTS, query, 1.0, top)
 
     async def _pairs(self, statement: str, query: ShadowQuery, ratio: float, at_most: int) -> list[LoggedPair]:

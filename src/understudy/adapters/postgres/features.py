@@ -58,7 +58,6 @@ class PostgresFeatureStore:
     async def fetch(
         self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
     ) -> Mapping[str, Any]:
-        """See :class:`understudy.ports.feature_store.FeatureStore`."""
         if self._closed:
             raise FeaturesUnavailable("the feature store is closed")
         text = await self._reads.run(partial(self._read, model_name, entity_id, list(names)), timeout_seconds)

@@ -83,7 +83,6 @@ class PostgresPredictionHistory:
         self._timeout_seconds = timeout_seconds
 
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
-        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
         async with self._reading() as connection:
             calls: int = await connection.fetchval(_COUNT, version_id, since, until)
             ratio = at_most / max(calls, at_most)
@@ -91,19 +90,16 @@ class PostgresPredictionHistory:
         return LoggedScores([row["scores"] for row in rows], calls)
 
     async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
-        """See :class:`understudy.ports.prediction_history.PredictionHistory`."""
         async with self._reading() as connection:
             rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
     async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
-        """See :class:`understudy.ports.prediction_history.CallHistory`."""
         async with self._reading() as connection:
             rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _MAX_ANSWER)
         return [LoggedCall(*row) for row in rows]
 
     async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
-        """See :class:`understudy.ports.prediction_history.FailureHistory`."""
         async with self._reading() as connection:
             (found,) = await connection.fetch(_FAILURES, *trial, at_most)
         by_frequency = sorted(orjson.loads(found["calls_by_code"]).items(), key=lambda entry: (-entry[1], entry[0]))

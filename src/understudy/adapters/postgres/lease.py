@@ -60,11 +60,9 @@ class PostgresLease:
         self._kept = KeptConnection(database_url, "the monitor's lease", timeout_seconds, "understudy-lease")
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
-        """See :meth:`understudy.ports.lease.Lease.take_or_renew`."""
         return await self._first_answer(holder, _RENEW, _TAKE, _BEGIN)
 
     async def release(self, holder: str) -> None:
-        """See :meth:`understudy.ports.lease.Lease.release`."""
         await self._first_answer(holder, _RELEASE)
 
     async def close(self) -> None:

@@ -59,11 +59,9 @@ class PostgresLogSnapshot:
 
     @property
     def rows(self) -> PostgresLogRows:
-        """See :class:`understudy.ports.log_archive.LogSnapshot`."""
         return self._rows
 
     async def files(self, wanted: WantedRows) -> Sequence[FilesOf]:
-        """See :class:`understudy.ports.log_archive.LogSnapshot`."""
         days = [datetime.fromtimestamp(moment, UTC).date() for moment in wanted[:2]]
         models = None if wanted.models is None else list(wanted.models)
         async with translated("the list of archived files cannot be read"):

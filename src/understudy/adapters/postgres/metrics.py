@@ -120,19 +120,16 @@ class PostgresMetricStore:
         self._timeout_seconds = timeout_seconds
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             rows = await connection.fetch(_ACTIVE, model_name)
             now: float = await connection.fetchval(_NOW)
         return ActiveVersions(now, [_active_version(row) for row in rows])
 
     async def newest_outcomes(self) -> Mapping[str, float]:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             return {row["model_name"]: row["received_at"] for row in await connection.fetch(_NEWEST_OUTCOMES)}
 
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             row = await connection.fetchrow(_METRICS, version_id)
             hours = await connection.fetch(_HOURS, version_id, since, subjects)
@@ -144,19 +141,16 @@ class PostgresMetricStore:
         return DriftFacts(None if row["metrics"] is None else orjson.loads(row["metrics"]), found)
 
     async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             hour = [datetime.fromtimestamp(at, UTC) for at in (hour_start, hour_start + HOUR_SECONDS)]
             rows = await connection.fetch(INPUT_SAMPLES, version_id, *hour, limit)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             await _add(connection, values)
 
     async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         (start,) = {hour.start_seconds for hour in hours.values()}
         subjects, rows = list(hours), [sum(hour.bucket_rows) for hour in hours.values()]
         async with self._connection() as connection, _fenced(connection, epoch):
@@ -164,7 +158,6 @@ class PostgresMetricStore:
             await connection.execute(_ADD_HOUR, version_id, start, subjects, rows, texts)
 
     async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             await _add(connection, values)
             told = await connection.fetchval(_TOLD, event.dedup_key)
@@ -175,26 +168,22 @@ class PostgresMetricStore:
         return is_news
 
     async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection:
             rows = await connection.fetch(_OPEN_INCIDENTS)
         named = [(row["dedup_key"], row["model_name"]) for row in rows]
         return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind)}
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_HOURS, before)
         return int(done.rpartition(" ")[2])
 
     async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_METRICS, before, at_most)
         return int(done.rpartition(" ")[2])
 
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.metric_store.MetricStore`."""
         async with self._connection() as connection, _fenced(connection, epoch):
             oldest = await connection.fetchval(OLDEST_INPUTS, datetime.fromtimestamp(before, UTC))
             if oldest is None:

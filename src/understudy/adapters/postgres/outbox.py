@@ -92,7 +92,6 @@ class PostgresAlertOutbox:
         self._kept = KeptConnection(database_url, "the alert outbox", timeout_seconds, "understudy-alerts")
 
     async def add(self, event: AlertEvent) -> None:
-        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         async with self._kept.use() as connection:
             await add_alert(connection, event)
 
@@ -112,12 +111,10 @@ class PostgresAlertOutbox:
         return taken
 
     async def delivered(self, alert_id: int) -> None:
-        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         async with self._kept.use() as connection:
             await connection.execute(_DELIVERED, alert_id)
 
     async def failed(self, alert_id: int, error: str, next_attempt_at: float | None) -> None:
-        """See :class:`understudy.ports.alerts.AlertOutbox`."""
         text = error.encode(errors="ignore").decode().replace("\0", "")[:_ERROR_CHARACTERS]
         async with self._kept.use() as connection:
             await connection.execute(_FAILED, alert_id, text, next_attempt_at)

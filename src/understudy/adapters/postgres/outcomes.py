@@ -32,7 +32,6 @@ class PostgresOutcomeStore:
         )
 
     async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
-        """See :class:`understudy.ports.outcome_store.OutcomeStore`."""
         if not outcomes:
             return []
         columns = list(zip(*outcomes, strict=True))

@@ -32,7 +32,6 @@ class PostgresPartitionKeeper:
         self._timeout_seconds = timeout_seconds
 
     async def ensure(self) -> PartitionsSeen:
-        """See :class:`understudy.ports.partition_keeper.PartitionKeeper`."""
         async with session(
             self._database_url, "the months of the log cannot be made", self._timeout_seconds, "understudy-partitions"
         ) as connection:

@@ -210,7 +210,6 @@ class PostgresPolicySource:
             )
 
     async def sign_off(self, instance: str) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.sign_off`."""
         async with translated("the instance cannot be signed off", self._timeout_seconds):
             await self._execute(_SIGN_OFF, instance)
 

@@ -86,7 +86,6 @@ class PostgresRegistry:
         self._timeout_seconds = timeout_seconds
 
     async def add_version(self, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         values = new._asdict()
         targets = values.pop("endpoints")
         async with self._transaction(dry_run=dry_run) as connection:
@@ -103,7 +102,6 @@ class PostgresRegistry:
             return await _version(connection, new.model_name, new.version)
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
-        """See :class:`understudy.ports.registry.Registry`."""
         query = _versions()
         if model_name is not None:
             query = query.where(MODEL_VERSION.c.model_name == model_name)
@@ -111,12 +109,10 @@ class PostgresRegistry:
             return [_version_record(row) for row in await connection.execute(query)]
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             return await _version(connection, model_name, version)
 
     async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             row = {"model_version_id": found.id, "target": target}
@@ -127,7 +123,6 @@ class PostgresRegistry:
     async def remove_endpoint(
         self, model_name: str, version: str, target: str, *, dry_run: bool = False
     ) -> VersionRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             if target not in found.endpoints:
@@ -150,7 +145,6 @@ class PostgresRegistry:
         source: str,
         dry_run: bool = False,
     ) -> VersionChange:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             await _sign(connection, actor)
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
@@ -169,7 +163,6 @@ class PostgresRegistry:
     async def set_retired(
         self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
-        """See :class:`understudy.ports.registry.Registry`."""
         status = RETIRED if is_retired else STAGING
         async with self._transaction(dry_run=dry_run) as connection:
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
@@ -191,12 +184,10 @@ class PostgresRegistry:
             return VersionChange(before, await _version(connection, model_name, version))
 
     async def list_models(self) -> Sequence[ModelRecord]:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             return await _models(connection)
 
     async def show_model(self, model_name: str) -> ModelRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             found = await _models(connection, model_name)
             if not found:
@@ -213,7 +204,6 @@ class PostgresRegistry:
         expected_generation: int | None = None,
         dry_run: bool = False,
     ) -> PolicyRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction(dry_run=dry_run) as connection:
             await _sign(connection, actor)
             held = select(SERVING_POLICY.c.generation).where(SERVING_POLICY.c.model_name == model_name)
@@ -235,7 +225,6 @@ class PostgresRegistry:
             return found[0].policy
 
     async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """See :class:`understudy.ports.registry.Registry`."""
         query = select(POLICY_AUDIT).order_by(POLICY_AUDIT.c.id.desc()).limit(limit)
         if model_name is not None:
             query = query.where(POLICY_AUDIT.c.model_name == model_name)
@@ -252,7 +241,6 @@ class PostgresRegistry:
         created_by: str,
         limits: KeyLimits,
     ) -> KeyRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         row = {"id": key_id, "sha256": sha256, "scopes": list(scopes), "note": note, "created_by": created_by}
         row |= limits._asdict()
         async with self._transaction() as connection, _refusals():
@@ -260,13 +248,11 @@ class PostgresRegistry:
             return _key_record(made.one())
 
     async def list_keys(self) -> Sequence[KeyRecord]:
-        """See :class:`understudy.ports.registry.Registry`."""
         async with self._transaction() as connection:
             rows = await connection.execute(select(*_KEY_COLUMNS).order_by(API_KEY.c.created_at, API_KEY.c.id))
             return [_key_record(row) for row in rows]
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
-        """See :class:`understudy.ports.registry.Registry`."""
         revoked = func.coalesce(API_KEY.c.revoked_at, func.now())
         statement = update(API_KEY).where(API_KEY.c.id == key_id).values(revoked_at=revoked).returning(*_KEY_COLUMNS)
         async with self._transaction() as connection:
@@ -276,7 +262,6 @@ class PostgresRegistry:
             return _key_record(row)
 
     async def close(self) -> None:
-        """See :class:`understudy.ports.registry.Registry`."""
         await self._engine.dispose()
 
     @asynccontextmanager

@@ -116,7 +116,6 @@ class PostgresRetentionStore:
         self._timeout_seconds = timeout_seconds
 
     async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
-        """See :class:`understudy.ports.retention_store.RetentionStore`."""
         gone = 0
         async with self._connection(table) as connection, connection.transaction():
             await require_epoch(connection, epoch)

@@ -110,7 +110,6 @@ class PostgresRolloutStore:
         self._timeout_seconds = timeout_seconds
 
     async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, actor)
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
@@ -140,12 +139,10 @@ class PostgresRolloutStore:
             return await _record(connection, row["id"])
 
     async def open_ids(self) -> Sequence[int]:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [row["id"] for row in await connection.fetch(OPEN)]
 
     async def latest_id(self, model_name: str) -> int:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             found: int | None = await connection.fetchval(LATEST, model_name)
         if found is None:
@@ -153,7 +150,6 @@ class PostgresRolloutStore:
         return found
 
     async def view(self, rollout_id: int) -> RolloutView:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         # One snapshot for all of it.
         async with (
             self._connection() as connection,
@@ -177,12 +173,10 @@ class PostgresRolloutStore:
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             return [event_of(row) for row in await connection.fetch(EVENTS, rollout_id)]
 
@@ -195,7 +189,6 @@ class PostgresRolloutStore:
         *,
         epoch: Epoch | None = None,
     ) -> bool:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         state = transition.state
         async with self._connection() as connection, _refusals(state.model_name), connection.transaction():
             if not await _is_current(connection, view.record, epoch):
@@ -219,7 +212,6 @@ class PostgresRolloutStore:
         return True
 
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -228,7 +220,6 @@ class PostgresRolloutStore:
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -236,7 +227,6 @@ class PostgresRolloutStore:
                 await _add_event(connection, view.record.state, reason, event)
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, connection.transaction():
             if epoch is not None:
                 await require_epoch(connection, epoch)
@@ -244,7 +234,6 @@ class PostgresRolloutStore:
                 await add_alert(connection, alert)
 
     async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection, _refusals(model_name):
             transaction = connection.transaction()
             await transaction.start()
@@ -263,7 +252,6 @@ class PostgresRolloutStore:
         )
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        """See :class:`understudy.ports.rollout_store.RolloutStore`."""
         async with self._connection() as connection:
             row = await connection.fetchrow(REACH, model_name, generation)
         if row is None:

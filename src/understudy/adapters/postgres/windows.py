@@ -67,16 +67,13 @@ class PostgresWindowLog:
         self._timeout_seconds = timeout_seconds
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         async with self._snapshot() as connection:
             return await _marks(connection, rollout_id, since, until)
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         rows: list[asyncpg.Record] = []
         async with self._snapshot() as connection:
             marks = await _marks(connection, rollout_id, since, settled)
@@ -85,11 +82,9 @@ class PostgresWindowLog:
         return LatestWindows(await asyncio.to_thread(_windows, rows), marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         return await self._fetch(_OF_VERSIONS, list(version_ids), since, until)
 
     async def forget(self, before: float, at_most: int) -> int:
-        """See :class:`understudy.ports.window_log.WindowLog`."""
         async with self._connection("old windows cannot be deleted") as connection:
             done: str = await connection.execute(_FORGET, before, at_most)
         return int(done.rpartition(" ")[2])

@@ -198,7 +198,6 @@ class OtelTracer:
         return provider.get_tracer("understudy", __version__)
 
     def receive(self, name: str, caller: TraceContext | None, attributes: Attributes) -> OtelSpan:
-        """See :class:`understudy.ports.tracing.Tracer`."""
         if caller is not None and not caller.is_sampled and self._asks_caller:
             # The library's decision, at a third of its processor time.
             return OtelSpan(self, _beside(caller), caller)
@@ -218,7 +217,6 @@ class OtelTracer:
         return OtelSpan(self, self._always.start_span(name, Context(), SpanKind.INTERNAL, links=[Link(of)]))
 
     async def close(self, timeout_seconds: float) -> None:
-        """See :class:`understudy.ports.tracing.Tracer`."""
         loop, is_done = asyncio.get_running_loop(), asyncio.Event()
 
         def finish() -> None:
