@@ -1,4 +1,4 @@
-"""Drift of every active version, once for each hour that is over: summed up, judged, written, told.
+"""Drift of every active version, once for each hour that is over: summed up, judged, written, alerted.
 
 A tick does a bounded part of that, so that the turn of an hour delays no rollout.
 """
@@ -87,9 +87,9 @@ class DriftJob:
         self._watched: dict[int, tuple[str, Mapping[str, Baseline]]] = {}
         """The inputs of a version that are looked at, with the digest of the metrics that say so."""
         self._told: dict[str, tuple[float, tuple[object, ...]]] = {}
-        """What was last told of a model rested on this: until when, and on which versions."""
+        """What the last alert of a model rested on: until when, and on which versions."""
         self._asked_in: Epoch | None = None
-        """In which epoch the outbox was asked what an earlier leader had told."""
+        """In which epoch the outbox was asked for the alerts of earlier leaders."""
         self._rounds: dict[str, float] = {}
         """As of when each model is being judged, or was judged last."""
         self._shown: dict[int, set[tuple[str, ...]]] = {}
@@ -302,7 +302,7 @@ def metric_values(version_id: int, drifts: Sequence[Drift], until: float) -> lis
 
 
 def drift_event(versions: Sequence[ActiveVersion], found: ModelDrift, environment: str, now: float) -> AlertEvent:
-    """Return what is to be told of a model: a drift of a version that answers, or that there is none.
+    """Return the event of a model: a drift of a version that answers, or that there is none.
 
     A shadow that drifts is in the report and causes no alert: no caller gets its answers.
     """

@@ -208,7 +208,7 @@ class MonitorWorker:
                 await job.run(epoch)
         except LeadershipLost:
             raise
-        except Exception as problem:  # noqa: BLE001 - told and counted, and the other jobs go on
+        except Exception as problem:  # noqa: BLE001 - logged and counted, and the other jobs go on
             self._telemetry.count("monitor_failures_total", job.name)
             _log.warning(
                 "monitor.job_failed",

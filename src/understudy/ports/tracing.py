@@ -22,7 +22,7 @@ class Span(Protocol):
     """A step of a trace, from when it is made until :meth:`end`. Nothing here waits, nothing raises.
 
     Attributes come from the registry, from enums and from figures, never from a request: no inputs, no entity ids, no
-    keys. What is told of a span that is not recorded goes nowhere.
+    keys. Attributes of a span that is not recorded are dropped.
     """
 
     @property

@@ -9,7 +9,7 @@ from understudy.core.routing.proxy_liveness import stale_words
 from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
-"""What is told of a rollback on evidence."""
+"""The alerts of a rollback on evidence."""
 
 
 def alert_events(

@@ -60,7 +60,7 @@ class RolloutMetrics:
         """The gauges of each rollout by name and labels."""
 
     def show(self, view: RolloutView, decision: Decision | None) -> None:
-        """Set a rollout's gauges; a check that cannot be told any more has none."""
+        """Set a rollout's gauges; a check without a value has none."""
         state = view.record.state
         if view.record.id not in self._shown:
             begin_counts(self._telemetry, state.model_name)

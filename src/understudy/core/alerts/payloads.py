@@ -31,7 +31,7 @@ class PagerDutyRequest(NamedTuple):
 def pagerduty_request(event: AlertEvent, routing_key: str) -> PagerDutyRequest:
     """Return the request of PagerDuty's Events API v2 for an event; never too long.
 
-    Details that do not fit are left out, and their number is told.
+    Details that do not fit are left out, and counted.
 
     Source:
         PagerDuty, "Send an Alert Event" and "Send a Change Event": a change has an endpoint of its own and no severity;

@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 MAXIMUM_SECONDS = 86_400.0
-"""Longest time of a step before a person is asked, unless the plan says otherwise or its dwell times are longer."""
+"""Longest time of a step before an operator is asked, unless the plan says otherwise or its dwell times are longer."""
 KEEP_WARM_SECONDS = 1_800.0
 """How long a replaced champion can be put back at once. Source: issue 3, item 4."""
 FAST_FACTOR = 90.0
@@ -64,7 +64,7 @@ class RolloutPlan:
     steps: tuple[Step, ...]
     strategy: Strategy = Strategy.CANARY
     maximum_seconds: float = MAXIMUM_SECONDS
-    """Longest time of one step; then it waits for a person."""
+    """Longest time of one step; then it waits for an operator."""
     keep_warm_seconds: float = KEEP_WARM_SECONDS
     canary_policy: str = "default"
     canary_limits: Mapping[str, Any] = field(default_factory=dict)
@@ -156,5 +156,5 @@ def usual_step(weight_percent: int, strategy: Strategy) -> Step:
 
 
 def usual_maximum_seconds(steps: Sequence[Step]) -> float:
-    """Return the longest time of a step before a person is asked: a day, or twice the longest dwell time."""
+    """Return the longest time of a step before an operator is asked: a day, or twice the longest dwell time."""
     return max((MAXIMUM_SECONDS, *(2 * step.dwell_seconds for step in steps)))

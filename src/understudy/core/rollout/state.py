@@ -17,7 +17,7 @@ class Phase(StrEnum):
     PROGRESSING = "PROGRESSING"
     """Warming up, or at a step below 100 %."""
     WAITING = "WAITING"
-    """For a person; :class:`WaitingFor` says why. The challenger keeps its share, and can still be rolled back."""
+    """For an operator; :class:`WaitingFor` says why. The challenger keeps its share, and can still be rolled back."""
     PROMOTING = "PROMOTING"
     """The challenger is champion; the old champion is kept warm."""
     SUCCEEDED = "SUCCEEDED"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 class WaitingFor(StrEnum):
-    """Why a rollout waits for a person."""
+    """Why a rollout waits for an operator."""
 
     PAUSE = "pause"
     """An operator paused it."""
@@ -114,7 +114,7 @@ class RolloutState:
     """The policy as the last action leaves it; what is seen is compared with it."""
     started_at: float
     limit_from: float
-    """From when the longest time of the step counts: its start, or when a person last let it go on."""
+    """From when the longest time of the step counts: its start, or when an operator last resumed it."""
     phase: Phase = Phase.PROGRESSING
     step_starts: tuple[float, ...] = ()
     """When each step was entered, so far; none while warming up."""
@@ -123,7 +123,7 @@ class RolloutState:
     """Why it waits, or how it ended."""
     promoted_at: float | None = None
     split_from: float = 0.0
-    """From when on the split of the traffic is judged: when a person last let the rollout go on despite of it."""
+    """From when on the split of the traffic is judged: when an operator last resumed the rollout despite it."""
 
     @property
     def step(self) -> int:

@@ -34,7 +34,7 @@ from understudy.core.rollout.transitions import (
 from understudy.core.routing.proxy_liveness import is_confirmed, live_words
 
 WARM_UP_SECONDS = 300.0
-"""Longest time in which the challenger may fail its warm-up before a person is asked: a model takes time to load."""
+"""How long the challenger may fail its warm-up before an operator is alerted: a model takes time to load."""
 
 
 def next_step(state: RolloutState, observation: Observation) -> Transition:
