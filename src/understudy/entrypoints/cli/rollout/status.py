@@ -33,14 +33,14 @@ _WHOLE = 100
 
 
 def status_view(
-    status: RolloutStatus, width: int | None = None, most_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
+    status: RolloutStatus, width: int | None = None, max_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
 ) -> list[RenderableType]:
     """Return a rollout as the parts of a screen.
 
     Args:
         status: The rollout.
         width: Of the screen; by default the terminal's.
-        most_events: How many of the latest events are told.
+        max_events: How many of the latest events are told.
         notes: What else is known of it; said under how it stands.
     """
     width = width or data_console().width
@@ -50,7 +50,7 @@ def status_view(
         parts += ["", *split]
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=sides_of(state))]
-    parts += ["", _ladder(status), "", *_story(status.events[-most_events:], state), ""]
+    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
     return [*parts, *(Text(line) for line in next_commands(state))]
 
 

@@ -65,8 +65,8 @@ class Screen:
 
     def tell(self, status: RolloutStatus) -> None:
         """Draw a status; where the screen is too low, older events go."""
-        for most_events in range(MAX_EVENTS, 0, -1):
-            self._shown = status_view(status, self._console.width, most_events)
+        for max_events in range(MAX_EVENTS, 0, -1):
+            self._shown = status_view(status, self._console.width, max_events)
             height = len(self._console.render_lines(Group(*self._shown), pad=False))
             if height < self._console.height or not self._console.is_terminal:
                 break
