@@ -1,1 +1,1 @@
-"""The composition roots, one for each process: Settings in, opened parts out, closed in reverse order."""
+"""The composition roots, one for each process and one for commands: Settings in, open parts out, closed in reverse."""
