@@ -12,7 +12,7 @@ from uuid import uuid4
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.local_cache import MemoryCache
-from understudy.adapters.model_servers.connect import replicas_of
+from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
@@ -223,6 +223,7 @@ async def _open_feed(
         now=time.monotonic,
         on_swap=backends.reconcile,
         in_flight=backends.in_flight,
+        protocols=PROTOCOLS,
     )
     stack.push_async_callback(feed.stop)
     await feed.start()

@@ -4,7 +4,7 @@ No request ever waits for this: it reads :attr:`PolicyFeed.snapshot`, which is s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from understudy.core.routing.policy import PolicySnapshot
@@ -35,6 +35,7 @@ class PolicyFeed:
         now: The monotonic clock, in seconds.
         on_swap: Called with each new snapshot.
         in_flight: Calls under way by version id.
+        protocols: Those of model servers that this release speaks; a version of another one is not used.
         retry_seconds: Pause after a failed attempt to reach Postgres.
         save_seconds: Pause between two checks for something to save or to report.
     """
@@ -50,6 +51,7 @@ class PolicyFeed:
         now: Callable[[], float],
         on_swap: Callable[[PolicySnapshot], None],
         in_flight: Callable[[], Mapping[int, int]],
+        protocols: Collection[str] | None = None,
         retry_seconds: float = RETRY_SECONDS,
         save_seconds: float = SAVE_SECONDS,
     ) -> None:
@@ -60,6 +62,7 @@ class PolicyFeed:
         self._file = file
         self._telemetry = telemetry
         self._poll_seconds = poll_seconds
+        self._protocols = protocols
         self._now = now
         self._on_swap = on_swap
         self._retry_seconds = retry_seconds
@@ -165,7 +168,7 @@ class PolicyFeed:
     async def _swap(self, document: Mapping[str, Any], *, complete: bool) -> None:
         """Compile a document into the next snapshot, act on it, and show it."""
         before = self.snapshot or PolicySnapshot()
-        compiling = Compiling(before, document, complete=complete)
+        compiling = Compiling(before, document, complete=complete, protocols=self._protocols)
         await in_turns(compiling.each_model(), self._now)
         after = self.snapshot = compiling.snapshot()
         self._on_swap(after)

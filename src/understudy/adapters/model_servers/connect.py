@@ -29,6 +29,7 @@ _BACKENDS: Mapping[str, type[GrpcBackend]] = {
     "oip": OipBackend,
 }
 """By protocol: a new kind of model server is one more row, and its own module."""
+PROTOCOLS = frozenset(_BACKENDS)
 
 
 def connect(

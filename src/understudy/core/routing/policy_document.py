@@ -18,7 +18,7 @@ once, so that they may be decoded then. No document, whatever it holds, makes co
 left out, and :attr:`PolicySnapshot.rejected` says why.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -45,10 +45,25 @@ MAX_PERCENT = 100
 
 
 class Schemas:
-    """Compiled schemas by their documents: most versions take what the one before took, and most of a family's do."""
+    """Compiled schemas by their documents: most versions take what the one before took, and most of a family's do.
 
-    def __init__(self) -> None:
+    Args:
+        protocols: Those of model servers that this release speaks; ``None`` where no call will be made.
+    """
+
+    def __init__(self, protocols: Collection[str] | None = None) -> None:
         self._inputs: dict[bytes, InputSchema] = {}
+        self._protocols = protocols
+
+    def protocol(self, name: Any) -> str:
+        """Return a version's protocol.
+
+        Raises:
+            SchemaInvalid: This release does not speak it: a later one registered the version.
+        """
+        if self._protocols is not None and name not in self._protocols:
+            raise SchemaInvalid(f"this release speaks no protocol {name!r} to model servers")
+        return str(name)
 
     def input_schema(self, document: Any) -> InputSchema:
         """Return the compiled ``input_schema``; of documents that are alike to the letter, the same one.
@@ -72,14 +87,15 @@ def version_from_row(model_name: str, row: Mapping[str, Any], schemas: Schemas |
     Raises:
         SchemaInvalid: If the row cannot be used, whatever is in it.
     """
+    schemas = schemas or Schemas()
     with _only_schema_invalid("the version's row cannot be read"):
         return ModelVersion(
             id=int(row["id"]),
             model_name=model_name,
             version=str(row["version"]),
-            protocol=str(row["protocol"]),
+            protocol=schemas.protocol(row["protocol"]),
             endpoints=_texts(row["endpoints"], "endpoints"),
-            input_schema=(schemas or Schemas()).input_schema(row["input_schema"]),
+            input_schema=schemas.input_schema(row["input_schema"]),
             output_schema=compile_output_schema(row["output_schema"]),
             backend=_backend(row.get("backend")),
             deterministic=bool(row["deterministic"]),
@@ -121,14 +137,22 @@ class Compiling:
         snapshot: The snapshot so far.
         document: Some models' rows, or all of them.
         complete: Whether models that the document does not name are gone.
+        protocols: As in :class:`Schemas`.
     """
 
-    def __init__(self, snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> None:
+    def __init__(
+        self,
+        snapshot: PolicySnapshot,
+        document: PolicyDocument,
+        *,
+        complete: bool,
+        protocols: Collection[str] | None = None,
+    ) -> None:
         self._before = snapshot
         self._document = document
         self._policies = {} if complete else dict(snapshot.policies)
         self._rejected = {} if complete else dict(snapshot.rejected)
-        self._schemas = Schemas()
+        self._schemas = Schemas(protocols)
 
     def each_model(self) -> Iterator[str]:
         """Compile the models of the document; yields the name of each one when it is done."""

@@ -252,6 +252,18 @@ def test_without_a_usable_champion_weight_0_is_all_that_changes_of_the_last_good
     assert all("champion" in snapshot.rejected["visits"] for snapshot in at_weight.values())
 
 
+def test_a_champion_whose_protocol_this_release_does_not_speak_leaves_the_last_good_policy():
+    good = after(EMPTY, visits=policy_rows())
+    newer = policy_rows(generation=2, champion_version=2, versions=[a_version_row("2", protocol="quic")])
+    compiling = Compiling(good, {"models": {"visits": newer}}, complete=False, protocols={"oip"})
+
+    list(compiling.each_model())
+
+    snapshot = compiling.snapshot()
+    assert snapshot.policies["visits"] is good.policies["visits"]
+    assert snapshot.rejected["visits"] == "the champion: this release speaks no protocol 'quic' to model servers"
+
+
 def an_arm(version_id: Any, first: Any = 90, last: Any = 99) -> dict[str, Any]:
     return {"version_id": version_id, "first": first, "last": last}
 
