@@ -33,7 +33,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
-from understudy.serving.log_shipper import LogShipper
+from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.settings import Settings
 
 ROWS, QUICK_ROWS = 40_000, 16_000

@@ -49,13 +49,13 @@ STAGES: Mapping[str, Sequence[str]] = {
         "serving/version_calls.py",
     ),
     "batches and callbacks": (
-        "serving/batching.py",
-        "serving/batch_inference.py",
-        "serving/row_deadlines.py",
-        "serving/load_shedding.py",
+        "serving/upstream/batching.py",
+        "serving/upstream/batch_inference.py",
+        "serving/upstream/row_deadlines.py",
+        "serving/upstream/load_shedding.py",
         "serving/callback_predictor.py",
-        "serving/cached_inference.py",
-        "serving/backend_pool.py",
+        "serving/upstream/cached_inference.py",
+        "serving/upstream/backend_pool.py",
     ),
     "model call: gRPC": (
         "grpc/",
@@ -63,7 +63,11 @@ STAGES: Mapping[str, Sequence[str]] = {
         "google/protobuf",
     ),
     "read the model's answer": ("core/schema/outputs.py", "core/schema/codec.py", "numpy/"),
-    "log row and spool": ("core/prediction_log/spool_format.py", "adapters/disk/spool.py", "serving/group_commit.py"),
+    "log row and spool": (
+        "core/prediction_log/spool_format.py",
+        "adapters/disk/spool.py",
+        "serving/prediction_log/group_commit.py",
+    ),
     "metrics": ("adapters/telemetry/prometheus",),
 }
 """What a function's file belongs to; the first that fits. What fits none is ``other``."""

@@ -27,13 +27,13 @@ from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.entrypoints.proxy.predict.fast_path import FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference
 
 ROUNDS = 7
 CALLS = 12_000

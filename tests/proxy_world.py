@@ -33,15 +33,15 @@ from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.tracing import Tracer
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.champion_health import ChampionWatch
-from understudy.serving.group_commit import GroupCommit
-from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference
+from understudy.serving.upstream.champion_health import ChampionWatch
 from understudy.settings import Settings
 
 LIMITS = Limits(feature_timeout_seconds=0.05, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.1)

@@ -48,10 +48,10 @@ BOUNDED_BY_CALLER = {
 KEEPING = {"cache", "functools.cache", "lru_cache"}
 STORES = {"deque": "maxlen", "asyncio.Queue": "maxsize", "queue.Queue": "maxsize", "lru_cache": "maxsize"}
 BOUNDED_OTHERWISE = {
-    "serving/batching.py": "rows of calls wait in it, at most queue_rows (BatchingCaller)",
-    "serving/load_shedding.py": "rows of calls that found the queue full: as many as come in wait_seconds",
-    "serving/row_deadlines.py": "rows under way, and as many that are over (SWEEP_ROWS)",
-    "serving/champion_health.py": "names of one snapshot's models: it is filled again only when it is empty",
+    "serving/upstream/batching.py": "rows of calls wait in it, at most queue_rows (BatchingCaller)",
+    "serving/upstream/load_shedding.py": "rows of calls that found the queue full: as many as come in wait_seconds",
+    "serving/upstream/row_deadlines.py": "rows under way, and as many that are over (SWEEP_ROWS)",
+    "serving/upstream/champion_health.py": "names of one snapshot's models: it is filled again only when it is empty",
     "core/upstream/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
     "adapters/disk/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
     "adapters/memory/policy.py": "the twin of a listener, for tests and notebooks",

@@ -15,7 +15,7 @@ from spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.serving.log_shipper import LogShipper
+from understudy.serving.prediction_log.log_shipper import LogShipper
 
 
 class Silent:

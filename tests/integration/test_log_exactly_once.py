@@ -20,7 +20,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.serving.log_shipper import LogShipper
+from understudy.serving.prediction_log.log_shipper import LogShipper
 
 TESTS = Path(__file__).parent.parent
 WORKERS = 2

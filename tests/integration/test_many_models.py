@@ -12,7 +12,7 @@ import pytest
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.postgres.policy import PostgresPolicySource
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.routing.policy_feed import PolicyFeed
 
 MODELS = 5_000
 MAX_SECONDS = 0.05

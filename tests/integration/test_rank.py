@@ -15,9 +15,9 @@ from understudy.core.requests.predict import parse_predict
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference
 
 OF_TREATMENTS = ("log_coinsurance", "has_deductible", "log_incentive", "log_expenditure_limit")
 """What an insurance plan offers; the rest is what the person is like."""

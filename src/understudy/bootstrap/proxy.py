@@ -33,17 +33,17 @@ from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.prediction_cache import PredictionCache
 from understudy.ports.tracing import Tracer
-from understudy.serving.backend_pool import BackendPool
 from understudy.serving.background import run_forever
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.champion_health import ChampionGauges, ChampionWatch
-from understudy.serving.group_commit import GroupCommit
-from understudy.serving.log_shipper import LogShipper
-from understudy.serving.policy_feed import PolicyFeed
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference
+from understudy.serving.upstream.champion_health import ChampionGauges, ChampionWatch
 from understudy.settings import Settings
 
 GAUGE_SECONDS = 1.0

@@ -11,7 +11,7 @@ from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
 from understudy.errors import FeaturesUnavailable, UnderstudyError
 from understudy.ports.tracing import Span
-from understudy.serving.cached_inference import CacheResult
+from understudy.serving.upstream.cached_inference import CacheResult
 
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
 

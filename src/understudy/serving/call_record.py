@@ -17,8 +17,8 @@ from understudy.errors import (
 )
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import Attributes, Span
-from understudy.serving.cached_inference import CacheResult
 from understudy.serving.call import Call, Served
+from understudy.serving.upstream.cached_inference import CacheResult
 
 _STATUS: Mapping[type[UnderstudyError], Status] = {
     DeadlineExceeded: Status.TIMEOUT,

@@ -14,11 +14,11 @@ from understudy.core.routing.route import falls_back
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
 from understudy.errors import ServingError
-from understudy.serving.cached_inference import CachedInference, CacheResult
 from understudy.serving.call import Call, Outcome, Served
 from understudy.serving.feature_fetch import names_for
-from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Predictor
+from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 from understudy.serving.version_calls import assembled_for, failure_of
 
 OnResult: TypeAlias = Callable[[Outcome | Exception], None]

@@ -16,13 +16,13 @@ from understudy.errors import RequestError, UnknownVersion
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, within
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.call import Call, Outcome, Request, Served, Stages
 from understudy.serving.call_record import CallRecorder, describe_call, failure_attributes
 from understudy.serving.feature_fetch import FeatureFetch, names_for
-from understudy.serving.group_commit import GroupCommit
+from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_calls import ShadowCalls
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.cached_inference import CachedInference
 from understudy.serving.version_calls import VersionCalls
 
 

@@ -9,7 +9,7 @@ from understudy.ports.tracing import aside
 from understudy.serving.call import Call, Served
 from understudy.serving.call_record import CallRecorder, describe_call
 from understudy.serving.feature_fetch import FeatureFetch, names_for
-from understudy.serving.group_commit import GroupCommit
+from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.version_calls import VersionCalls
 

@@ -10,9 +10,9 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.schema import Assembled
 from understudy.core.schema.stored_features import assemble_without_unfit
 from understudy.errors import DeadlineExceeded, FeaturesUnavailable, InputInvalid, ServingError, UnderstudyError
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.call import Call, Served
 from understudy.serving.feature_fetch import FeatureFetch
+from understudy.serving.upstream.cached_inference import CachedInference
 
 
 class VersionCalls:

@@ -16,7 +16,7 @@ from loadtests.fleet import FIGURES, Inputs, day, pods_for, read_inputs
 from loadtests.queues import Segment, Work, pod_shares, simulate
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS
 from understudy.monitoring.retention_job import PIECE_ROWS, PIECES
-from understudy.serving.instance_report import REPORT_SECONDS
+from understudy.serving.routing.instance_report import REPORT_SECONDS
 from understudy.settings import Settings
 
 ROOT = PAGE.parents[2]

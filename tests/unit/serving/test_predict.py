@@ -37,14 +37,14 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports.feature_store import FeatureStore
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference, CacheResult
 from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 
 INPUTS = {"age": 41.0, "income": 2.0}
 

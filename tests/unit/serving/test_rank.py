@@ -18,8 +18,8 @@ from understudy.errors import (
     InputInvalid,
     NotRankable,
 )
-from understudy.serving.cached_inference import CacheResult
 from understudy.serving.call import Outcome
+from understudy.serving.upstream.cached_inference import CacheResult
 
 from .test_predict import Stage, Stored, entity_in, sums
 

@@ -48,8 +48,8 @@ from understudy.errors import (
     Violation,
     leaf_errors,
 )
-from understudy.serving.champion_health import NONE_ANSWERS
-from understudy.serving.rate_limits import RateLimiter
+from understudy.serving.routing.rate_limits import RateLimiter
+from understudy.serving.upstream.champion_health import NONE_ANSWERS
 from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from understudy.core.requests.example import example_inputs
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.schema.features import Feature
-from understudy.serving.champion_health import ChampionHealth
+from understudy.serving.upstream.champion_health import ChampionHealth
 
 MAX_NAMED = 20
 """Most rejected models that `/readyz` names."""

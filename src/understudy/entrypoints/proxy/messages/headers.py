@@ -10,8 +10,8 @@ from understudy.core.routing.policy import Role
 from understudy.core.upstream.trace_context import read_traceparent
 from understudy.errors import HeaderInvalid
 from understudy.ports.tracing import Span
-from understudy.serving.cached_inference import CacheResult
 from understudy.serving.call import Outcome
+from understudy.serving.upstream.cached_inference import CacheResult
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 

@@ -28,7 +28,7 @@ from understudy.ports.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor, OnResult
 from understudy.serving.predict import Predictor
-from understudy.serving.rate_limits import RateLimiter
+from understudy.serving.routing.rate_limits import RateLimiter
 
 INLINE_BYTES = 32_768
 """A longer body that is suspect is parsed in a thread: a hostile one may take half a second, and would block the event

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from understudy.serving.row_deadlines import TIMER_SECONDS
+from understudy.serving.upstream.row_deadlines import TIMER_SECONDS
 
 
 class ReadTimeout:

@@ -5,7 +5,7 @@ from builders import a_policy
 
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.entrypoints.proxy.control.read_models import MAX_NAMED, MAX_REASON, readiness
-from understudy.serving.champion_health import NONE_ANSWERS, ChampionHealth
+from understudy.serving.upstream.champion_health import NONE_ANSWERS, ChampionHealth
 
 REACHED = ChampionHealth(is_reachable=True, asked=0)
 

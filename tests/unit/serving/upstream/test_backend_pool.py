@@ -12,8 +12,8 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
 
 ROW = (struct.pack("<2f", 1.0, 2.0),)
 

@@ -4,7 +4,7 @@ from builders import a_policy, a_version
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import PolicySnapshot
-from understudy.serving.policy_gauges import PolicyGauges
+from understudy.serving.routing.policy_gauges import PolicyGauges
 
 
 def test_each_model_is_a_step_that_changes_its_gauges_only():

@@ -11,9 +11,9 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BackendUnavailable
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.champion_health import (
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.champion_health import (
     MEMORY_SECONDS,
     MISSING_SECONDS,
     SEARCH_CONCURRENCY,

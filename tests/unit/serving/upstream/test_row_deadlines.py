@@ -8,7 +8,7 @@ from virtual_time import run_in_virtual_time
 
 from understudy.core.schema.outputs import Prediction
 from understudy.errors import DeadlineExceeded, ServingError
-from understudy.serving.row_deadlines import SWEEP_ROWS, RowDeadlines, WaitingRow
+from understudy.serving.upstream.row_deadlines import SWEEP_ROWS, RowDeadlines, WaitingRow
 
 ANSWER = Prediction(b"0.5", 0.5)
 

@@ -11,9 +11,9 @@ from understudy.core.schema.schema import Assembled
 from understudy.errors import DeadlineExceeded
 from understudy.ports.prediction_cache import LocalCache, PredictionCache
 from understudy.ports.telemetry import Telemetry
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.row_deadlines import OnRowResult
-from understudy.serving.single_flight import SingleFlight
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.row_deadlines import OnRowResult
+from understudy.serving.upstream.single_flight import SingleFlight
 
 SHARED_HIT_TTL_SECONDS = 5
 """How long an answer found in the shared cache stays in process: its remaining life there is not known."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
 from understudy.ports.telemetry import Telemetry
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
 
 MEMORY_SECONDS = 2.0
 """How long a champion's answer counts."""

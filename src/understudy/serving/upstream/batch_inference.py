@@ -8,7 +8,7 @@ from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
-from understudy.serving.row_deadlines import WaitingRow
+from understudy.serving.upstream.row_deadlines import WaitingRow
 
 MAX_HALVINGS = 16
 """How often one batch may be cut in half: enough to find two spoilt rows among 256."""

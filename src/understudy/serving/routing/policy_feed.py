@@ -13,9 +13,9 @@ from understudy.errors import RegistryError
 from understudy.ports.policy import PolicySource, SnapshotFile
 from understudy.ports.telemetry import Telemetry
 from understudy.serving.background import end_tasks, in_turns, run_forever
-from understudy.serving.instance_report import InstanceReport
-from understudy.serving.pending_changes import PendingChanges
-from understudy.serving.policy_gauges import PolicyGauges, is_known
+from understudy.serving.routing.instance_report import InstanceReport
+from understudy.serving.routing.pending_changes import PendingChanges
+from understudy.serving.routing.policy_gauges import PolicyGauges, is_known
 
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""

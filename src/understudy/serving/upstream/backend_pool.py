@@ -7,7 +7,7 @@ import structlog
 
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable, ServingError
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.upstream.batching import BatchingCaller
 
 _log = structlog.get_logger(__name__)
 

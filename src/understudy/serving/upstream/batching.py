@@ -25,9 +25,9 @@ from understudy.core.schema.tensors import Block, Row, Tensor
 from understudy.errors import DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.model_backend import ModelBackend
 from understudy.ports.tracing import CURRENT, Span
-from understudy.serving.batch_inference import BatchInference, fail
-from understudy.serving.load_shedding import LoadShedder
-from understudy.serving.row_deadlines import OnRowResult, RowDeadlines, WaitingRow
+from understudy.serving.upstream.batch_inference import BatchInference, fail
+from understudy.serving.upstream.load_shedding import LoadShedder
+from understudy.serving.upstream.row_deadlines import OnRowResult, RowDeadlines, WaitingRow
 
 _log = structlog.get_logger(__name__)
 

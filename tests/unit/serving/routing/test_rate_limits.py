@@ -3,7 +3,7 @@ import pytest
 from understudy.core.routing.policy import ApiKey
 from understudy.core.routing.rate_limits import BURST_SECONDS, NO_LIMIT, Allowance
 from understudy.errors import QuotaExceeded
-from understudy.serving.rate_limits import RateLimiter
+from understudy.serving.routing.rate_limits import RateLimiter
 
 
 def a_key(key_id: str, tenant: str | None = None, allowance: Allowance = NO_LIMIT) -> ApiKey:

@@ -19,8 +19,8 @@ from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
 from understudy.ports.policy import PolicyChange
-from understudy.serving.instance_report import SIGN_OFF_SECONDS
-from understudy.serving.policy_feed import PolicyFeed
+from understudy.serving.routing.instance_report import SIGN_OFF_SECONDS
+from understudy.serving.routing.policy_feed import PolicyFeed
 
 SOON = 0.02
 

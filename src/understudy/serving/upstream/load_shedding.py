@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from understudy.errors import Overloaded
-from understudy.serving.row_deadlines import TIMER_SECONDS, WaitingRow, rows_ended_per_turn
+from understudy.serving.upstream.row_deadlines import TIMER_SECONDS, WaitingRow, rows_ended_per_turn
 
 LIFO_RATIO = 0.5
 """Share of its longest wait after which the oldest row makes the queue last-in-first-out."""

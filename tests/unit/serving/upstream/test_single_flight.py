@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from understudy.errors import Overloaded
-from understudy.serving.single_flight import SingleFlight
+from understudy.serving.upstream.single_flight import SingleFlight
 
 
 async def test_waiting_callers_share_the_first_callers_value():

@@ -8,7 +8,7 @@ from builders import KeptRows
 from spooled_rows import a_prediction_id, a_row
 
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.serving.group_commit import GroupCommit
+from understudy.serving.prediction_log.group_commit import GroupCommit
 
 
 class Watched(KeptRows):

@@ -13,7 +13,7 @@ from virtual_time import run_in_virtual_time
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
-from understudy.serving.batching import BatchingCaller
+from understudy.serving.upstream.batching import BatchingCaller
 
 SPOILT = -1.0
 

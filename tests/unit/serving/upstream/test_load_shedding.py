@@ -21,14 +21,14 @@ from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
-from understudy.serving.backend_pool import BackendPool
-from understudy.serving.batching import BatchingCaller
-from understudy.serving.cached_inference import CachedInference
 from understudy.serving.call import Outcome
-from understudy.serving.group_commit import GroupCommit
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.row_deadlines import ROWS_ENDED_PER_TURN
+from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.backend_pool import BackendPool
+from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.cached_inference import CachedInference
+from understudy.serving.upstream.row_deadlines import ROWS_ENDED_PER_TURN
 
 SPOILT = -1.0
 WAIT_SECONDS = 0.2
