@@ -180,6 +180,10 @@ loadtest: $(VENV)/.dev ## Five scenarios of load against loadtests/slo.toml, wit
 fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
 	@PYTHONPATH=tests nice $(BIN)/python -m rigs.fuzz.run $(FUZZ)
 
+.PHONY: module-index
+module-index: $(VENV)/.dev ## Write the list of all modules of docs/explanation/architecture.md again
+	@$(BIN)/python tools/make_module_index.py
+
 .PHONY: dashboards
 dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/dashboards
 	@$(BIN)/python -m tools.make_dashboards

@@ -9,6 +9,8 @@ import pytest
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
+from tools.make_module_index import PAGE as ARCHITECTURE
+from tools.make_module_index import filled, index, packages
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.model_servers.connect import CA_PREFIX, TOKEN_PREFIX
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
@@ -271,3 +273,18 @@ def test_a_decision_has_its_four_headings(path):
     headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
 
     assert headings == ["Context", "Decision", "Measured", "Consequences"]
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_architecture_page_lists_each_module_with_its_first_line():
+    shown = ARCHITECTURE.read_text(encoding="utf-8")
+
+    assert shown == filled(shown, index()), "run: make module-index"
+
+
+def test_each_module_says_in_its_first_line_what_it_holds():
+    without = [f"{name}/{module}" for name, _, modules in packages() for module, text in modules if not text]
+
+    assert without == []
