@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connection import connect, session, translated
 
 _ASK = "SELECT current_setting('server_version') AS version, extract(epoch FROM clock_timestamp())::float8 AS clock"
 _TABLES = "SELECT to_regclass('servingpolicy') IS NOT NULL"
@@ -107,13 +107,9 @@ async def examine_archive(database_url: str, *, timeout_seconds: float = 5.0) ->
     Raises:
         RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
     """
-    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
-    try:
-        async with translated("the archive's checkup", timeout_seconds):
-            (found,) = await connection.fetch(_ARCHIVE)
-            return ArchiveCheckup(*found)
-    finally:
-        connection.terminate()
+    async with session(database_url, "the archive's checkup", timeout_seconds, "understudy-doctor") as connection:
+        (found,) = await connection.fetch(_ARCHIVE)
+        return ArchiveCheckup(*found)
 
 
 async def examine_monitor(database_url: str, *, timeout_seconds: float = 5.0) -> MonitorSeen | None:
@@ -122,13 +118,9 @@ async def examine_monitor(database_url: str, *, timeout_seconds: float = 5.0) ->
     Raises:
         RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
     """
-    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-doctor")
-    try:
-        async with translated("the monitor's checkup", timeout_seconds):
-            found = await connection.fetchrow(_MONITOR)
-            return None if found is None else MonitorSeen(*found)
-    finally:
-        connection.terminate()
+    async with session(database_url, "the monitor's checkup", timeout_seconds, "understudy-doctor") as connection:
+        found = await connection.fetchrow(_MONITOR)
+        return None if found is None else MonitorSeen(*found)
 
 
 def _proxy_of(row: Any) -> ProxySeen:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -102,6 +102,22 @@ async def session(
         finally:
             # Not close(): it waits for a server that may be frozen.
             connection.terminate()
+
+
+class SessionPerCall:
+    """A store that opens a connection for each call: calls are few, and no dead connection is used again.
+
+    Args:
+        database_url: Of the registry, with a role that may read and write what the store does.
+        timeout_seconds: Longest time of one call, connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._database_url = database_url
+        self._timeout_seconds = timeout_seconds
+
+    def _session(self, what: str, application_name: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        return session(self._database_url, what, self._timeout_seconds, application_name)
 
 
 class KeptConnection:

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import session
+from understudy.adapters.postgres.connection import SessionPerCall
 from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
 
 _COLUMNS = """
@@ -39,17 +39,8 @@ _RECORD = """
 """
 
 
-class PostgresExperimentStore:
-    """Opens a connection for each call.
-
-    Args:
-        database_url: With a role that may select, insert and update in ``Experiment``.
-        timeout_seconds: Longest time of one call, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresExperimentStore(SessionPerCall):
+    """Implements ``ports.ExperimentStore``; the role may select, insert and update in ``Experiment``."""
 
     async def latest(
         self, model_name: str, metric: str, versions: tuple[int, int] | None = None
@@ -77,7 +68,7 @@ class PostgresExperimentStore:
         return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends))
 
     async def _fetch(self, first: Sequence[str], statement: str, *arguments: object) -> list[asyncpg.Record]:
-        opened = session(self._database_url, "declared tests", self._timeout_seconds, "understudy-experiments")
+        opened = self._session("declared tests", "understudy-experiments")
         async with opened as connection, connection.transaction():
             for step in first:
                 await connection.execute(step)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.long_reads import largest_hash, long_read
+from understudy.adapters.postgres.long_reads import LongReads, largest_hash
 from understudy.ports.experiment_log import (
     Allocation,
     EntityGroup,
@@ -158,17 +158,8 @@ _DISAGREEMENTS = f"""
 """
 
 
-class PostgresExperimentLog:
-    """Opens a connection for each question, in a read-only transaction.
-
-    Args:
-        database_url: Of the registry.
-        timeout_seconds: Longest time of one question, connecting included; Postgres' own time-out is a little earlier.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresExperimentLog(LongReads):
+    """Implements ``ports.ExperimentLog``."""
 
     async def allocations(self, model_name: str) -> Sequence[Allocation]:
         rows = await self._fetch(_ALLOCATIONS, model_name, MAX_GENERATIONS)
@@ -218,8 +209,7 @@ class PostgresExperimentLog:
         return [LoggedPair(*row) for row in await self._fetch(statement, *arguments)]
 
     async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        opened = long_read(self._database_url, "the experiments' log", self._timeout_seconds, "understudy-experiments")
-        async with opened as connection:
+        async with self._read("the experiments' log", "understudy-experiments") as connection:
             await connection.execute(_PLANNER)
             rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
         return rows

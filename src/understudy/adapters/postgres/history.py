@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.long_reads import largest_hash, long_read
+from understudy.adapters.postgres.long_reads import LongReads, largest_hash
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
@@ -70,17 +70,8 @@ _FAILURES = f"""
 """  # noqa: S608 - constants
 
 
-class PostgresPredictionHistory:
-    """Opens a connection for each question, in a read-only transaction.
-
-    Args:
-        database_url: Of the registry.
-        timeout_seconds: Longest time of one question, connecting included; Postgres' own time-out is a little earlier.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresPredictionHistory(LongReads):
+    """Implements ``ports.PredictionHistory``."""
 
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
         async with self._reading() as connection:
@@ -106,4 +97,4 @@ class PostgresPredictionHistory:
         return LoggedFailures(dict(by_frequency), is_whole=found["looked_at"] < at_most)
 
     def _reading(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        return long_read(self._database_url, "the prediction log", self._timeout_seconds, "understudy-history")
+        return self._read("the prediction log", "understudy-history")

@@ -8,6 +8,9 @@ Source:
     Table 13.3 of the PostgreSQL manual, "Conflicting Row-Level Locks".
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import asyncpg
 
 from understudy.adapters.postgres.connection import KeptConnection
@@ -19,8 +22,7 @@ FENCE_SECONDS = 2
 """Longest statement, and longest pause between two, of a fenced transaction.
 
 A leader that freezes inside one would block the next leader for ever. Two pauses of this length end before the lease
-can
-expire: the last renewal is at most ``RENEW_SECONDS`` (2) old when it freezes.
+can expire: the last renewal is at most ``RENEW_SECONDS`` (2) old when it freezes.
 """
 
 _RENEW = "UPDATE MonitorLease SET renewed_at = clock_timestamp() WHERE name = $1 AND holder = $2 RETURNING epoch"
@@ -77,6 +79,15 @@ class PostgresLease:
                 if found is not None:
                     return found
         return None
+
+
+@asynccontextmanager
+async def fenced(connection: asyncpg.Connection, epoch: Epoch | None) -> AsyncIterator[None]:
+    """Open a transaction as :func:`require_epoch` asks for it; a command has no epoch, and needs no fence."""
+    async with connection.transaction():
+        if epoch is not None:
+            await require_epoch(connection, epoch)
+        yield
 
 
 async def require_epoch(connection: asyncpg.Connection, epoch: Epoch) -> None:

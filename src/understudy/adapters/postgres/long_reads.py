@@ -5,31 +5,27 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import session
+from understudy.adapters.postgres.connection import SessionPerCall
 from understudy.errors import RegistryUnavailable
 
 _MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
-@asynccontextmanager
-async def long_read(
-    database_url: str, what: str, timeout_seconds: float, application_name: str
-) -> AsyncIterator[asyncpg.Connection]:
-    """Open a read-only transaction; Postgres' own time-out is a tenth earlier than ``timeout_seconds``.
+class LongReads(SessionPerCall):
+    """Opens a read-only transaction for each question; Postgres' own time-out is a tenth before ``timeout_seconds``."""
 
-    Raises:
-        RegistryUnavailable: Postgres did not find the answer in time, or as :func:`session`.
-    """
-    async with session(database_url, what, timeout_seconds, application_name) as connection:
-        try:
-            async with connection.transaction(readonly=True):
-                await connection.execute(
-                    "SELECT set_config('statement_timeout', $1, TRUE)", f"{int(timeout_seconds * 900)}"
-                )
-                yield connection
-        except asyncpg.QueryCanceledError as problem:
-            took = f"Postgres did not find the answer within {timeout_seconds:g} s"
-            raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
+    @asynccontextmanager
+    async def _read(self, what: str, application_name: str) -> AsyncIterator[asyncpg.Connection]:
+        async with self._session(what, application_name) as connection:
+            try:
+                async with connection.transaction(readonly=True):
+                    await connection.execute(
+                        "SELECT set_config('statement_timeout', $1, TRUE)", f"{int(self._timeout_seconds * 900)}"
+                    )
+                    yield connection
+            except asyncpg.QueryCanceledError as problem:
+                took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
+                raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
 
 
 def largest_hash(ratio: float) -> int:

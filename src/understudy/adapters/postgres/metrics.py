@@ -1,14 +1,14 @@
 """``MetricStore`` in Postgres: ``PredictionMetric``, ``DriftHour``, and alerts of drift."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import session
-from understudy.adapters.postgres.lease import require_epoch
+from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.lease import fenced
 from understudy.adapters.postgres.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, dedup_key
 from understudy.core.drift.hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
@@ -107,17 +107,8 @@ _FORGET_METRICS = """
 _FORGET_HOURS = "DELETE FROM drifthour WHERE hour_start < to_timestamp($1)"
 
 
-class PostgresMetricStore:
-    """Opens a connection for each call: calls are few, and no dead connection is used again.
-
-    Args:
-        database_url: Of the registry.
-        timeout_seconds: Longest time of one call, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresMetricStore(SessionPerCall):
+    """Implements ``ports.MetricStore``; every write is fenced with the monitor's epoch."""
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
         async with self._connection() as connection:
@@ -147,18 +138,18 @@ class PostgresMetricStore:
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             await _add(connection, values)
 
     async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
         (start,) = {hour.start_seconds for hour in hours.values()}
         subjects, rows = list(hours), [sum(hour.bucket_rows) for hour in hours.values()]
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             texts = [hour_to_json(hour) for hour in hours.values()]
             await connection.execute(_ADD_HOUR, version_id, start, subjects, rows, texts)
 
     async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             await _add(connection, values)
             told = await connection.fetchval(_TOLD, event.dedup_key)
             is_open = told not in (None, AlertAction.RESOLVE)
@@ -174,17 +165,17 @@ class PostgresMetricStore:
         return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind)}
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_HOURS, before)
         return int(done.rpartition(" ")[2])
 
     async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             done: str = await connection.execute(_FORGET_METRICS, before, at_most)
         return int(done.rpartition(" ")[2])
 
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
-        async with self._connection() as connection, _fenced(connection, epoch):
+        async with self._connection() as connection, fenced(connection, epoch):
             oldest = await connection.fetchval(OLDEST_INPUTS, datetime.fromtimestamp(before, UTC))
             if oldest is None:
                 return 0
@@ -193,14 +184,7 @@ class PostgresMetricStore:
         return int(done.rpartition(" ")[2])
 
     def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        return session(self._database_url, "metrics", self._timeout_seconds, "understudy-metrics")
-
-
-@asynccontextmanager
-async def _fenced(connection: asyncpg.Connection, epoch: Epoch) -> AsyncIterator[None]:
-    async with connection.transaction():
-        await require_epoch(connection, epoch)
-        yield
+        return self._session("metrics", "understudy-metrics")
 
 
 async def _add(connection: asyncpg.Connection, values: Sequence[MetricValue]) -> None:

@@ -1,6 +1,6 @@
 """Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command."""
 
-from understudy.adapters.postgres.connection import connect, session, translated
+from understudy.adapters.postgres.connection import SessionPerCall, session
 from understudy.ports.partition_keeper import PartitionsSeen
 
 MAX_MONTHS_AHEAD = 24
@@ -19,22 +19,11 @@ _SEEN = """
 """
 
 
-class PostgresPartitionKeeper:
-    """Opens a connection each time, once an hour.
-
-    Args:
-        database_url: With a role that may call ``understudy_ensure_partitions`` and read ``ArchiveStatus``.
-        timeout_seconds: Longest time of one call, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresPartitionKeeper(SessionPerCall):
+    """Implements ``ports.PartitionKeeper``; may call ``understudy_ensure_partitions`` and read ``ArchiveStatus``."""
 
     async def ensure(self) -> PartitionsSeen:
-        async with session(
-            self._database_url, "the months of the log cannot be made", self._timeout_seconds, "understudy-partitions"
-        ) as connection:
+        async with self._session("the months of the log cannot be made", "understudy-partitions") as connection:
             await connection.execute(_ENSURE)
             (found,) = await connection.fetch(_SEEN)
         return PartitionsSeen(*found)
@@ -55,13 +44,10 @@ async def ensure_partitions(
         MigrationNeeded: The schema is missing.
         RegistryUnavailable: Postgres does not answer in time, or the login may not do it.
     """
-    connection = await connect(database_url, timeout_seconds=timeout_seconds, application_name="understudy-partitions")
-    try:
-        async with translated("partitions could not be made", timeout_seconds):
-            transaction = connection.transaction()
-            await transaction.start()
-            made: int = await connection.fetchval("SELECT understudy_ensure_partitions($1)", months_ahead)
-            await (transaction.rollback() if dry_run else transaction.commit())
-            return made
-    finally:
-        connection.terminate()
+    opened = session(database_url, "partitions could not be made", timeout_seconds, "understudy-partitions")
+    async with opened as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        made: int = await connection.fetchval("SELECT understudy_ensure_partitions($1)", months_ahead)
+        await (transaction.rollback() if dry_run else transaction.commit())
+        return made

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import session
-from understudy.adapters.postgres.lease import require_epoch
+from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.lease import fenced
 from understudy.ports.lease import Epoch
 from understudy.ports.retention_store import GrowingTable
 
@@ -102,29 +102,16 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
 }
 
 
-class PostgresRetentionStore:
-    """Opens a connection for each piece: pieces are few, and no dead connection is used again.
-
-    Args:
-        database_url: With a role that may delete from the tables that
-            :class:`understudy.ports.retention_store.GrowingTable` names.
-        timeout_seconds: Longest time of one piece, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresRetentionStore(SessionPerCall):
+    """Implements ``ports.RetentionStore``; the role may delete from the tables that ``GrowingTable`` names."""
 
     async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
         gone = 0
-        async with self._connection(table) as connection, connection.transaction():
-            await require_epoch(connection, epoch)
+        async with self._connection(table) as connection, fenced(connection, epoch):
             for statement in STATEMENTS[table]:
                 done: str = await connection.execute(statement, days, at_most - gone)
                 gone += int(done.rpartition(" ")[2])
         return gone
 
     def _connection(self, table: GrowingTable) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        return session(
-            self._database_url, f"old rows of {table} cannot be deleted", self._timeout_seconds, "understudy-retention"
-        )
+        return self._session(f"old rows of {table} cannot be deleted", "understudy-retention")

@@ -8,8 +8,8 @@ import asyncpg
 import orjson
 
 from understudy import __version__
-from understudy.adapters.postgres.connection import session
-from understudy.adapters.postgres.lease import require_epoch
+from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.lease import fenced
 from understudy.adapters.postgres.outbox import add_alert
 from understudy.adapters.postgres.rollout_rows import (
     EVENTS,
@@ -97,17 +97,8 @@ _ANNOUNCE = "UPDATE rollout SET announced_at = now() WHERE id = $1 AND announced
 _ONE_OPEN = "rollout_one_open_per_model"
 
 
-class PostgresRolloutStore:
-    """Opens a connection for each call: calls are few, and no dead connection is used again.
-
-    Args:
-        database_url: Of the registry.
-        timeout_seconds: Longest time of one call, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresRolloutStore(SessionPerCall):
+    """Implements ``ports.RolloutStore``."""
 
     async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
@@ -190,8 +181,8 @@ class PostgresRolloutStore:
         epoch: Epoch | None = None,
     ) -> bool:
         state = transition.state
-        async with self._connection() as connection, _refusals(state.model_name), connection.transaction():
-            if not await _is_current(connection, view.record, epoch):
+        async with self._connection() as connection, _refusals(state.model_name), fenced(connection, epoch):
+            if not await _is_current(connection, view.record):
                 return False
             await _sign(connection, Actor(event.actor, "rollout", transition.event))
             for action in transition.actions:
@@ -212,24 +203,18 @@ class PostgresRolloutStore:
         return True
 
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
-        async with self._connection() as connection, connection.transaction():
-            if epoch is not None:
-                await require_epoch(connection, epoch)
+        async with self._connection() as connection, fenced(connection, epoch):
             await connection.execute(_SET_SLOW, rollout_id, slow_us)
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
-        async with self._connection() as connection, connection.transaction():
-            if epoch is not None:
-                await require_epoch(connection, epoch)
+        async with self._connection() as connection, fenced(connection, epoch):
             if await connection.execute(_ANNOUNCE, view.record.id) == "UPDATE 1":
                 await _add_event(connection, view.record.state, reason, event)
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
-        async with self._connection() as connection, connection.transaction():
-            if epoch is not None:
-                await require_epoch(connection, epoch)
+        async with self._connection() as connection, fenced(connection, epoch):
             for alert in alerts:
                 await add_alert(connection, alert)
 
@@ -259,7 +244,7 @@ class PostgresRolloutStore:
         return reach_of(row)
 
     def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        return session(self._database_url, "rollouts", self._timeout_seconds, "understudy-rollouts")
+        return self._session("rollouts", "understudy-rollouts")
 
 
 async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRecord:
@@ -269,10 +254,8 @@ async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRec
     return record_of(row)
 
 
-async def _is_current(connection: asyncpg.Connection, record: RolloutRecord, epoch: Epoch | None) -> bool:
+async def _is_current(connection: asyncpg.Connection, record: RolloutRecord) -> bool:
     """Whether the rollout is unchanged since it was read; locks its row until the transaction ends."""
-    if epoch is not None:
-        await require_epoch(connection, epoch)
     revision = await connection.fetchval("SELECT revision FROM rollout WHERE id = $1 FOR UPDATE", record.id)
     return bool(revision == record.revision)
 

@@ -7,7 +7,7 @@ from math import inf
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import session
+from understudy.adapters.postgres.connection import SessionPerCall
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
@@ -54,17 +54,8 @@ _FORGET = """
 """
 
 
-class PostgresWindowLog:
-    """Opens a connection for each call.
-
-    Args:
-        database_url: Of the registry.
-        timeout_seconds: Longest time of one call, connecting included.
-    """
-
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
-        self._database_url = database_url
-        self._timeout_seconds = timeout_seconds
+class PostgresWindowLog(SessionPerCall):
+    """Implements ``ports.WindowLog``."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
@@ -103,7 +94,7 @@ class PostgresWindowLog:
             yield connection
 
     def _connection(self, what: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        return session(self._database_url, what, self._timeout_seconds, "understudy-windows")
+        return self._session(what, "understudy-windows")
 
 
 async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int) -> Marks:
