@@ -60,8 +60,8 @@ test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
 	@# What waits for time-outs waits together; what judges latency runs alone.
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "timed and not slow" tests/unit tests/contract tests/integration
-	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration
-	@$(BIN)/pytest -q -m "not slow" tests/faults
+	@$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not alone" tests/faults
+	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration tests/faults
 
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, deploycheck, load tests (minutes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import asyncpg
+import pytest
 from e2e.flips import FLIP, lags_seconds
 from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, register, sql
@@ -23,6 +24,7 @@ async def two_versions(stack: Stack, database_url: str) -> tuple[int, int]:
     return ids[0], ids[1]
 
 
+@pytest.mark.alone
 async def test_two_hundred_flips_reach_every_worker_within_100_ms_and_fail_nobody(tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         first, second = await two_versions(stack, database_url)
@@ -61,6 +63,7 @@ def assert_no_answer_of_the_other_version(load: Load) -> None:
     assert all(len(values) == 1 for values in scores.values())
 
 
+@pytest.mark.alone
 async def test_with_listen_and_polls_cut_a_change_still_arrives_within_five_seconds(tmp_path, database_url):
     """All connections stay open but dead: their server processes are stopped before each change."""
     with a_stack(tmp_path, database_url) as stack:
