@@ -1,13 +1,22 @@
-"""Traffic for drift: entities that send several similar requests each, in windows of an hour."""
+"""Traffic for drift, in windows of an hour, and baselines of whole arrays; the product counts a file row by row."""
 
+from collections import Counter
 from collections.abc import Iterable
 from math import pi, sin
 from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.drift.baseline import FloatArray, NumericBaseline, numeric_baseline
+from understudy.core.drift.baseline import (
+    MAX_CATEGORIES,
+    POSITIVE_FROM,
+    QUANTILES,
+    CategoricalBaseline,
+    FloatArray,
+    NumericBaseline,
+)
 from understudy.core.drift.subject_window import IntArray, SubjectWindow, numeric_window
+from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 HOUR_SECONDS = 3_600.0
@@ -49,6 +58,47 @@ def weekly_hour(generator: np.random.Generator, hour: int, shift: float = 0.0) -
 def windows_of(hours: Iterable[Hour], first: int = 0) -> list[SubjectWindow]:
     """Return the windows of consecutive hours."""
     return [numeric_window((first + place) * HOUR_SECONDS, *hour) for place, hour in enumerate(hours)]
+
+
+def numeric_baseline(values: FloatArray, *, is_score: bool = False) -> NumericBaseline:
+    """Return the baseline of numbers.
+
+    Args:
+        values: Shape ``(n,)``; NaN is null.
+        is_score: Whether the share of positives says something.
+
+    Raises:
+        ValueError: If a value is infinite, or none is there.
+    """
+    present = values[~np.isnan(values)]
+    if present.size == 0:
+        raise ValueError("values: expected at least one that is not null")
+    if not np.isfinite(present).all():
+        raise ValueError("values: expected finite numbers (NaN for null), got an infinite one")
+    return NumericBaseline(
+        mean=float(present.mean()),
+        standard_deviation=float(present.std()),
+        rows=int(present.size),
+        quantiles=dict(zip(QUANTILES, np.quantile(present, QUANTILES).tolist(), strict=True)),
+        histogram=Histogram.of(present.tolist()),
+        null_ratio=1 - present.size / values.size,
+        positive_ratio=float((present >= POSITIVE_FROM).mean()) if is_score else None,
+    )
+
+
+def categorical_baseline(values: Iterable[str | None]) -> CategoricalBaseline:
+    """Return the baseline of category names; ``None`` is null.
+
+    Raises:
+        ValueError: If there is no value.
+    """
+    counts = Counter(values)
+    nulls = counts.pop(None, 0)
+    rows = counts.total()
+    if rows == 0:
+        raise ValueError("values: expected at least one that is not null")
+    shares = {name: count / rows for name, count in counts.most_common(MAX_CATEGORIES) if name is not None}
+    return CategoricalBaseline(shares=shares, rows=rows, null_ratio=nulls / (rows + nulls))
 
 
 def baseline_of_hours(hours: Iterable[Hour]) -> NumericBaseline:

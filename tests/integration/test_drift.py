@@ -8,12 +8,13 @@ import asyncpg
 import numpy as np
 import orjson
 import pytest
+from drift_traffic import numeric_baseline
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.drift.baseline import Baselines, FloatArray, baselines_to_json, numeric_baseline
+from understudy.core.drift.baseline import Baselines, FloatArray, baselines_to_json
 from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import asyncpg
 import numpy as np
 import orjson
+from drift_traffic import numeric_baseline
 from e2e.load import Connection, Load, run_load
 from e2e.stack import Process, Stack, register, sql
 from logged_traffic import LoggedTraffic, scored_rows
@@ -15,7 +16,7 @@ from logged_traffic import LoggedTraffic, scored_rows
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
-from understudy.core.drift.baseline import Baselines, baselines_to_json, numeric_baseline
+from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord

@@ -5,8 +5,7 @@ no such key; the names of its ``detect_prediction_drift``, ``baseline_mean`` and
 baseline of the predictions.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
@@ -63,47 +62,6 @@ class Baselines(NamedTuple):
 
     prediction: Baseline | None
     inputs: Mapping[str, Baseline]
-
-
-def numeric_baseline(values: FloatArray, *, is_score: bool = False) -> NumericBaseline:
-    """Return the baseline of numbers.
-
-    Args:
-        values: Shape ``(n,)``; NaN is null.
-        is_score: Whether the share of positives says something.
-
-    Raises:
-        ValueError: If a value is infinite, or none is there.
-    """
-    present = values[~np.isnan(values)]
-    if present.size == 0:
-        raise ValueError("values: expected at least one that is not null")
-    if not np.isfinite(present).all():
-        raise ValueError("values: expected finite numbers (NaN for null), got an infinite one")
-    return NumericBaseline(
-        mean=float(present.mean()),
-        standard_deviation=float(present.std()),
-        rows=int(present.size),
-        quantiles=dict(zip(QUANTILES, np.quantile(present, QUANTILES).tolist(), strict=True)),
-        histogram=Histogram.of(present.tolist()),
-        null_ratio=1 - present.size / values.size,
-        positive_ratio=float((present >= POSITIVE_FROM).mean()) if is_score else None,
-    )
-
-
-def categorical_baseline(values: Iterable[str | None]) -> CategoricalBaseline:
-    """Return the baseline of category names; ``None`` is null.
-
-    Raises:
-        ValueError: If there is no value.
-    """
-    counts = Counter(values)
-    nulls = counts.pop(None, 0)
-    rows = counts.total()
-    if rows == 0:
-        raise ValueError("values: expected at least one that is not null")
-    shares = {name: count / rows for name, count in counts.most_common(MAX_CATEGORIES) if name is not None}
-    return CategoricalBaseline(shares=shares, rows=rows, null_ratio=nulls / (rows + nulls))
 
 
 def baseline_to_json(baseline: Baseline) -> dict[str, Any]:

@@ -66,18 +66,6 @@ def relative_change(ratio: float, variation_ratio: float = 1.0) -> Effect:
     return Effect(ratio, variation_ratio**2, variation_ratio**2)
 
 
-def share_change(share: float, difference: float) -> Effect:
-    """Return a change of a share (0-1) of entities by an absolute difference.
-
-    Raises:
-        ValueError: If either share is outside 0-1.
-    """
-    other = share + difference
-    if not (0 <= share <= 1 and 0 <= other <= 1):
-        raise ValueError(f"a share lies between 0 and 1; these are {share:g} and {other:g}")
-    return Effect(difference, share * (1 - share), other * (1 - other))
-
-
 def welch_degrees_of_freedom(error_a: float, freedom_a: float, error_b: float, freedom_b: float) -> float:
     """Return the degrees of freedom of a difference from its parts' squared standard errors, not both 0, and their own.
 

@@ -107,15 +107,6 @@ class Histogram:
                 return value_of(cell)
         return value_of(cells[-1])
 
-    def count_above(self, threshold: float) -> int:
-        """Return how many values lie in cells above the threshold's own, which may leave out values up to 2 % above."""
-        border = cell_of(threshold)
-        return sum(count for cell, count in self.counts.items() if cell > border)
-
-    def ratio_above(self, threshold: float) -> float | None:
-        """Return which share of the values is counted by :meth:`count_above`; ``None`` of an empty histogram."""
-        return self.count_above(threshold) / self.total if self.counts else None
-
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
     """Return all values of several histograms in one."""

@@ -10,19 +10,6 @@ from typing import NamedTuple
 
 from understudy.core.windows.window import MICRO
 
-METRIC_NAMES = (
-    "volume",
-    "error_rate",
-    "latency_p50_ms",
-    "latency_p95_ms",
-    "latency_p99_ms",
-    "mean",
-    "p50",
-    "p95",
-    "positive_rate",
-)
-"""Every ``metric_name``. Rates are from 0 to 1; the last four are of predictions."""
-
 QuantileOf = Callable[[float], float | None]
 """The value that a share (0 to 1) of all values does not exceed; ``None`` without values."""
 
@@ -49,7 +36,7 @@ class VersionCounts(NamedTuple):
 
 
 def metrics_of(counts: VersionCounts) -> dict[str, float]:
-    """Return the value of each metric by its name.
+    """Return the value of each metric by its name. Rates are from 0 to 1; the last four are of predictions.
 
     A metric of nothing is left out: a version without traffic has a volume of 0 and no error rate, one without scores
     has no mean.

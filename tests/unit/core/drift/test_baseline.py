@@ -3,6 +3,7 @@ from math import nan
 import numpy as np
 import orjson
 import pytest
+from drift_traffic import categorical_baseline, numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,6 @@ from understudy.core.drift.baseline import (
     baseline_to_json,
     baselines_of,
     baselines_to_json,
-    categorical_baseline,
-    numeric_baseline,
     with_baselines,
 )
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from drift_traffic import categorical_baseline, numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.drift.baseline import categorical_baseline, numeric_baseline
 from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, array_of
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False) | st.none()

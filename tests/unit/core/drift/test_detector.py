@@ -10,13 +10,14 @@ from drift_traffic import (
     WEEK_HOURS,
     Hour,
     baseline_of_hours,
+    categorical_baseline,
     fresh_hour,
     usual_baseline,
     weekly_hour,
     windows_of,
 )
 
-from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline, categorical_baseline
+from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline
 from understudy.core.drift.detector import judge_drift
 from understudy.core.drift.evidence import Measure
 from understudy.core.drift.limits import DriftPolicy

@@ -3,10 +3,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from drift_traffic import numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, numeric_baseline
+from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json
 from understudy.core.drift.hours import MAX_SUBJECT, PREDICTION, hour_from_json, hour_to_json, input_subject
 from understudy.core.drift.input_hours import (
     MAX_OTHER_CATEGORIES,

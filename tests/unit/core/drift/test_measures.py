@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+from drift_traffic import numeric_baseline
 from scipy import stats
 
-from understudy.core.drift.baseline import FloatArray, NumericBaseline, numeric_baseline
+from understudy.core.drift.baseline import FloatArray, NumericBaseline
 from understudy.core.drift.evidence import Effect, Measure, Spans
 from understudy.core.drift.limits import DEFAULT_POLICY
 from understudy.core.drift.measures import PSI_BINS, Grid

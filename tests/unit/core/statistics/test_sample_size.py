@@ -17,7 +17,6 @@ from understudy.core.statistics.sample_size import (
     reference_sample_size,
     relative_change,
     sample_inflation_ratio,
-    share_change,
     spent_alpha,
     when_known,
 )
@@ -53,7 +52,7 @@ def test_an_effect_that_the_seeds_table_lacks_gets_the_seeds_formula():
 
 def test_shares_need_what_the_textbook_says_and_one_more_for_students_t():
     # Chow, Shao & Wang, Sample Size Calculations in Clinical Research (2008), §4.2: 0.65 against 0.85 needs 70 an arm.
-    assert entities_per_arm(share_change(0.65, 0.20)) == 71
+    assert entities_per_arm(Effect(0.20, 0.65 * 0.35, 0.85 * 0.15)) == 71
 
 
 @given(effects)
@@ -90,7 +89,6 @@ def test_values_that_do_not_vary_show_any_difference_at_once_and_single_entities
     [
         (lambda: entities_per_arm(relative_change(0.0)), "difference of zero"),
         (lambda: entities_per_arm(relative_change(0.1), power_ratio=1.0), "between alpha"),
-        (lambda: share_change(0.9, 0.2), "between 0 and 1"),
         (lambda: look_boundaries(()), "increasing fractions"),
         (lambda: look_boundaries((0.5, 0.5)), "increasing fractions"),
         (lambda: look_boundaries((0.5, 1.1)), "increasing fractions"),
@@ -102,7 +100,7 @@ def test_what_cannot_be_planned_is_refused_in_words(asked, words):
 
 
 def test_the_difference_that_a_sample_sees_is_the_one_it_was_planned_for():
-    effect = share_change(0.041, 0.005)
+    effect = Effect(0.005, 0.041 * 0.959, 0.046 * 0.954)
     entities = entities_per_arm(effect)
 
     error = ((effect.variance_a + effect.variance_b) / entities) ** 0.5
@@ -111,7 +109,7 @@ def test_the_difference_that_a_sample_sees_is_the_one_it_was_planned_for():
 
 
 def test_the_forecast_is_the_first_day_with_the_power():
-    effect, now, daily = share_change(0.041, 0.005), (41_290, 4_604), (3_000, 2_000)
+    effect, now, daily = Effect(0.005, 0.041 * 0.959, 0.046 * 0.954), (41_290, 4_604), (3_000, 2_000)
 
     forecast = when_known(effect, "a 0.5-point change", now, daily)
 
