@@ -34,12 +34,7 @@ def ages_of(settings: Settings, after_seconds: float | None = None) -> Ages:
 async def open_archiver(
     settings: Settings, url: str | None, on_progress: Callable[[Progress], None]
 ) -> AsyncIterator[tuple[Archiver, ArchiveStore]]:
-    """Open what archives, under the login that may.
-
-    Args:
-        settings: Of this process.
-        url: Another place than the settings name.
-        on_progress: See :class:`understudy.retention.archiver.Archiver`.
+    """Open what archives, under the login that may, to ``url`` or else to the place that the settings name.
 
     Raises:
         ArchiveUnavailable: No place is named, or it cannot be used, or the extra is not installed.

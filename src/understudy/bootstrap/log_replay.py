@@ -10,13 +10,7 @@ from understudy.settings import Settings
 
 
 async def replay_log(settings: Settings, wanted: ReplayWanted, on_calls: Callable[[int, int], None]) -> ReplayFinding:
-    """Replay; raises as :func:`understudy.experiments.log_replay.question_of` and ``replay_calls``.
-
-    Args:
-        settings: Of this process.
-        wanted: What is asked for.
-        on_calls: Called with how many calls are over, of how many.
-    """
+    """Replay, telling ``on_calls`` how many are over, of how many; raises as ``question_of`` and ``replay_calls``."""
     async with session_of(settings) as session:
         question = await question_of(session.registry, wanted)
         history = session.history(min(ANSWER_SECONDS, wanted.within_seconds))

@@ -90,15 +90,7 @@ def distributions(title: str, arms: Sequence[Distribution], edges: Sequence[floa
 def interval_over_time(
     title: str, points: Sequence[Point], times: Sequence[tuple[float, str]], unit: str, tone: Tone = Tone.CHALLENGER
 ) -> str:
-    """Return a value with its interval over time, and the line at zero.
-
-    Args:
-        title: What the value is.
-        points: In the order of their times, at least one.
-        times: Labelled moments of the time axis, in seconds since the epoch.
-        unit: Of the values.
-        tone: The role whose colour the line has.
-    """
+    """Return a value with its interval over time, and the line at zero; arguments as of :func:`course_over_time`."""
     low, high = min(0.0, *(point.low for point in points)), max(0.0, *(point.high for point in points))
     x = Axis(min(points[0].at, times[0][0]), max(points[-1].at, times[-1][0]), _LEFT, WIDTH - _RIGHT)
     y = Axis(low, high, HEIGHT - _BOTTOM, _TOP)
@@ -172,15 +164,7 @@ def level_over_time(
     level: Mark,
     moments: Sequence[Mark] = (),
 ) -> str:
-    """Return a value above 0 over time, with a horizontal level and vertical moments.
-
-    Args:
-        title: What the value is.
-        points: Times in seconds since the epoch and values, in the order of their times, at least one.
-        times: Labelled moments of the time axis, in seconds since the epoch.
-        level: A horizontal line.
-        moments: Vertical lines.
-    """
+    """Return a value above 0 over time with a level and moments; arguments as of :func:`course_over_time`."""
     x = Axis(times[0][0], times[-1][0], _LEFT, WIDTH - _RIGHT)
     y = Axis(0, max(1.15 * level.value, *(value for _, value in points)), HEIGHT - _BOTTOM, _TOP)
     trace = " ".join(f"{x.place(at)},{y.place(value)}" for at, value in points)

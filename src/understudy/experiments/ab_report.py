@@ -117,12 +117,6 @@ async def report_ab(
 ) -> AbReport:
     """Return what is known now. When a declared look is due it is taken, and stored before it is told.
 
-    Args:
-        log: Exposures, outcomes, allocations.
-        store: Declared tests.
-        question: What is asked.
-        with_timeline: Whether the interval is computed for earlier times as well.
-
     Raises:
         NotRegistered: As :func:`find_test`.
         RegistryUnavailable, MigrationNeeded: As the log and the store.

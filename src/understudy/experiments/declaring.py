@@ -48,12 +48,6 @@ def candidates(allocations: Sequence[Allocation]) -> list[int]:
 def named_b(allocations: Sequence[Allocation], labels: Mapping[int, str], model_name: str, version: str) -> int:
     """Return the id of a version that is named as B.
 
-    Args:
-        allocations: Who had which share, oldest first.
-        labels: The model's versions by their ids.
-        model_name: The model.
-        version: What B is called.
-
     Raises:
         NotRegistered: The model has no such version.
         ValueError: It is A.

@@ -64,11 +64,7 @@ class Imported(NamedTuple):
 
 
 class OutcomeImport:
-    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing.
-
-    Args:
-        store: Where events are kept.
-    """
+    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing."""
 
     def __init__(self, store: OutcomeStore) -> None:
         self._store = store

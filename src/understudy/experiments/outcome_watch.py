@@ -23,11 +23,7 @@ class OutcomeQuestion(NamedTuple):
 
 
 class OutcomeWatch:
-    """Asks the log and the outcomes.
-
-    Args:
-        log: What they say.
-    """
+    """Asks the log and the outcomes."""
 
     def __init__(self, log: ExperimentLog) -> None:
         self._log = log

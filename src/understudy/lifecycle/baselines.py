@@ -52,12 +52,6 @@ def profile_rows(
 ) -> Profile:
     """Return the baselines of rows that are read once.
 
-    Args:
-        rows: With at least these columns.
-        columns: What is read.
-        table: Every column that the table has.
-        features: Every feature that the version has.
-
     Raises:
         TrainingRefused: There are no rows, or one that cannot be used; the first one is named.
     """

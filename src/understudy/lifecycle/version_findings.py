@@ -24,14 +24,7 @@ def judge_status(model: str, version: str, status: str) -> list[Finding]:
 
 
 def judge_each_server(model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float) -> list[Finding]:
-    """Judge each model server by itself; one that does not serve is a problem when no other one does.
-
-    Args:
-        model: Its name.
-        version: Its label.
-        servers: All of them, as they were found.
-        timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
-    """
+    """Judge each model server by itself; one that does not serve is a problem when no other one does."""
     if not servers:
         advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         return [Finding("servers", State.PROBLEM, "the version has no model server", advice)]

@@ -68,14 +68,7 @@ class _Judgement:
 
 
 class DriftJob:
-    """Judges some subjects of a version in a tick, and alerts once all versions of its model are judged.
-
-    Args:
-        store: Which versions are active, their hours, and where the verdicts go.
-        windows: What they did.
-        telemetry: Gets distances and limits.
-        environment: Named in alerts.
-    """
+    """Judges some subjects of a version in a tick, and alerts once all versions of its model are judged."""
 
     def __init__(self, store: MetricStore, windows: WindowLog, telemetry: Telemetry, *, environment: str) -> None:
         self._store = store

@@ -6,12 +6,7 @@ from understudy.ports.telemetry import Telemetry
 
 
 class OutcomeLagJob:
-    """Sets ``outcome_lag_seconds``.
-
-    Args:
-        store: Which models are active, and when their outcomes came.
-        telemetry: Gets the gauges.
-    """
+    """Sets ``outcome_lag_seconds``."""
 
     def __init__(self, store: MetricStore, telemetry: Telemetry) -> None:
         self._store = store

@@ -6,12 +6,7 @@ from understudy.ports.telemetry import Telemetry
 
 
 class PartitionsJob:
-    """Makes partitions, and sets the gauges of partitions and of archiving.
-
-    Args:
-        keeper: Makes them.
-        telemetry: Gets the gauges.
-    """
+    """Makes partitions, and sets the gauges of partitions and of archiving."""
 
     def __init__(self, keeper: PartitionKeeper, telemetry: Telemetry) -> None:
         self._keeper = keeper

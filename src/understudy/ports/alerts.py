@@ -24,14 +24,10 @@ class AlertOutbox(Protocol):
         ...
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
-        """Take events that are due, oldest first, so that no other monitor takes them for a minute.
+        """Take up to ``limit`` due events, oldest first, so that no other monitor takes them for a minute.
 
         Of those with one key and one channel only the oldest is ever taken: the next one waits until that is delivered
         or given up.
-
-        Args:
-            now: Seconds since the epoch.
-            limit: Most events to take.
         """
         ...
 

@@ -209,13 +209,7 @@ class Registry(Protocol):
     ) -> VersionChange:
         """Replace a version's baselines of some subjects, and keep everything else of its metrics.
 
-        Args:
-            model_name: The model.
-            version: The version's text.
-            baselines: The new ones.
-            actor: Kept beside them.
-            source: What they were made from, as text; kept beside them.
-            dry_run: Return what the version would be, and change nothing.
+        ``actor``, and as ``source`` what the new ones were made from, are kept beside them.
 
         Raises:
             NotRegistered: There is no such version.
@@ -226,13 +220,6 @@ class Registry(Protocol):
         self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
         """Retire a version, or make a retired one staging again; one that is so already changes nothing.
-
-        Args:
-            model_name: The model.
-            version: The version's text.
-            actor: Kept in the version's metrics (``core.status_changes``).
-            is_retired: What the version shall be; false leaves a version alone that is not retired, whatever it is.
-            dry_run: Return what the version would be, and change nothing.
 
         Raises:
             NotRegistered: There is no such version.

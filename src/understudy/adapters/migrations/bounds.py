@@ -64,10 +64,6 @@ class LockWatch:
 
     It polls over a connection of its own: the waiting session cannot be asked, and after its time-out the blockers are
     unknown. Where it cannot connect or read, it keeps nothing.
-
-    Args:
-        database_url: The session's database.
-        pid: The session's process in Postgres.
     """
 
     def __init__(self, database_url: str, pid: int) -> None:

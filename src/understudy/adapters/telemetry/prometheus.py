@@ -200,11 +200,7 @@ class PrometheusTelemetry:
 
 
 class _Paced:
-    """A registry whose samples are iterated with pauses.
-
-    Args:
-        registry: What is collected from.
-    """
+    """A registry whose samples are iterated with pauses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -24,11 +24,7 @@ _EXITED = "dead"
 
 
 class SharedFiles(Collector):
-    """The counts of all workers together.
-
-    Args:
-        folder: Where their files are.
-    """
+    """The counts of all workers together."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -108,12 +108,6 @@ def since_leading_restart(
 
     Of a challenger that was fine for days the figures of all its days would say that it is. The windows were chosen by
     what is in them, so no interval holds.
-
-    Args:
-        inputs: What is compared.
-        row: Of all windows.
-        keys: Its evidence.
-        comparison: Returns what is compared from a window on.
     """
     if row.state is not CheckState.FAIL or keys.leading_restart is None:
         return row

@@ -33,10 +33,6 @@ _NOTHING = Comparison(None, None, None, None, None)
 def judge_outcome(inputs: CheckInput, log_needed: float) -> Evidence:
     """Return whether an outcome is worse than tolerated.
 
-    Args:
-        inputs: The difference, and the policy that says how much worse is tolerated.
-        log_needed: Logarithm of the evidence that it needs.
-
     Returns:
         A row whose values are the outcome's means, and whose change is the challenger's over the champion's; ``pass``
         once the interval of the change is within the limit. There is no interval, and so no ``pass``, while the

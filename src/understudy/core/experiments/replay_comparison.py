@@ -174,13 +174,7 @@ class ReplayReport(NamedTuple):
 
 
 def compare_replay(calls: Sequence[ReplayedCall], unsent: int = 0, top: int = MAX_EXAMPLES) -> ReplayReport:
-    """Return the comparison.
-
-    Args:
-        calls: What became of each call, in any order.
-        unsent: How many more were to be sent.
-        top: How many calls that differ are listed at most.
-    """
+    """Return the comparison; it lists at most ``top`` of the calls that differ."""
     taken = len(calls) + unsent
     if not taken:
         none = "Nothing was replayed: no call with stored inputs was answered in this time."

@@ -35,13 +35,6 @@ def admit(
 ) -> None:
     """Let a caller pass who may do what is ``needed``.
 
-    Args:
-        snapshot: Where the keys are.
-        authorization: The header's value.
-        needed: The scope that is asked for.
-        model_name: The model that a scope for one model may name.
-        needs_key: Whether a caller without a key is refused.
-
     Raises:
         PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
         Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.

@@ -131,14 +131,7 @@ def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, comple
 
 
 class Compiling:
-    """What :func:`apply_document` does, model by model, so that an event loop can serve callers in between.
-
-    Args:
-        snapshot: The snapshot so far.
-        document: Some models' rows, or all of them.
-        complete: Whether models that the document does not name are gone.
-        protocols: As in :class:`Schemas`.
-    """
+    """What :func:`apply_document` does, model by model, so that an event loop can serve callers in between."""
 
     def __init__(
         self,

@@ -66,9 +66,6 @@ class TypedBody(NamedTuple):
 class TypedDecoder:
     """Reads bodies in one pass: JSON, types and bounds.
 
-    Args:
-        scalars: The numbers, their bounds, and how they are packed.
-
     Source:
         ``msgspec`` decodes into known types in a fraction of the time of decoding and then checking each value
         (measured with 13 numbers, packing included: 0.8 against 5.5 µs).

@@ -83,10 +83,6 @@ def choose_hedge(replicas: Sequence[AnyReplica], first: AnyReplica) -> AnyReplic
     """Return the least busy replica that a hedge may go to, or ``None``.
 
     One that is ejected, half-open, or failed its last call gets no hedge: a hedge is sent to be sure of an answer.
-
-    Args:
-        replicas: All of the version.
-        first: The replica that has the call.
     """
     others = [
         replica

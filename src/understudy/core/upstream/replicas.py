@@ -125,12 +125,7 @@ def choose_replica(replicas: Sequence[AnyReplica], draw: float, avoid: AnyReplic
 
 
 def choose_unsuspected(replicas: Sequence[AnyReplica], avoid: AnyReplica | None = None) -> AnyReplica | None:
-    """Return the least busy replica that is neither ejected nor suspect, or ``None`` when there is none.
-
-    Args:
-        replicas: All of the version.
-        avoid: A replica that just failed the same call.
-    """
+    """Return the least busy replica that is neither ejected nor suspect, or ``None`` when there is none."""
     sure = [
         replica
         for replica in replicas

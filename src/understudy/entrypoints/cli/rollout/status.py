@@ -35,14 +35,7 @@ _WHOLE = 100
 def status_view(
     status: RolloutStatus, width: int | None = None, max_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
 ) -> list[RenderableType]:
-    """Return a rollout as the parts of a screen.
-
-    Args:
-        status: The rollout.
-        width: Of the screen; by default the terminal's.
-        max_events: How many of the latest events are told.
-        notes: What else is known of it; said under how it stands.
-    """
+    """Return a rollout as the parts of a screen."""
     width = width or data_console().width
     state = status.view.record.state
     parts: list[RenderableType] = [*heading(status), "", Text(sentence_of(status)), *notes]

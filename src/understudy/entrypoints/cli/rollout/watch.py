@@ -51,12 +51,7 @@ async def follow(
 
 
 class Screen:
-    """The last status on a terminal, redrawn in place.
-
-    Args:
-        console: Of the terminal.
-        live: What redraws; started by the caller.
-    """
+    """The last status on a terminal, redrawn in place."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console

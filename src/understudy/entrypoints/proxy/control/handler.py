@@ -46,11 +46,7 @@ PLACES: Mapping[Bulkhead, int] = {Bulkhead.READ: 2, Bulkhead.WRITE: 4, Bulkhead.
 
 
 class ControlHandler:
-    """The bulkheads of the control plane.
-
-    Args:
-        control: Opens what calls work with.
-    """
+    """The bulkheads of the control plane."""
 
     def __init__(self, control: Control) -> None:
         self.probe = control.probe
