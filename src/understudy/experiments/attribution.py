@@ -1,4 +1,4 @@
-"""Who is compared with whom: periods of one split, and the entities of both arms.
+"""Attribution: periods of one split, and the entities of both arms with their outcomes.
 
 An entity belongs to the arm that its first exposure was assigned to. In a ramp, a period at 5 % and one at 50 % have
 different entities (one that comes every day came in the first), so those of B were met at other times than those of A.

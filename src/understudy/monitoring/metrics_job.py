@@ -1,4 +1,4 @@
-"""The seed's metrics of every active version, for each minute, from the windows of that minute."""
+"""Computes the reference metrics of every active version each minute, from the windows of that minute."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby

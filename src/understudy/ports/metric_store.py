@@ -1,4 +1,4 @@
-"""What the monitor measures of a version."""
+"""Port of what the monitor measures and stores of a version: metrics, drift hours, drift alerts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""What is sent: alert events as PagerDuty and other receivers read them, within the limits that they state."""
+"""Payloads of alert events: for PagerDuty and for webhooks, within the limits that receivers state."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

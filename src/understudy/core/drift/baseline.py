@@ -1,4 +1,4 @@
-"""Baselines: what predictions and inputs were like when a version was trained, which drift is measured from.
+"""Baselines, numeric and categorical: made from values of the training, kept as JSON; drift is measured from them.
 
 Stored in ``ModelVersion.metrics`` as ``{"baseline": {"prediction": {...}, "inputs": {"tenure": {...}}}}``. Seed 000 has
 no such key; the names of its ``detect_prediction_drift``, ``baseline_mean`` and ``baseline_std``, are read as a minimal

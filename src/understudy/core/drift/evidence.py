@@ -1,4 +1,4 @@
-"""How far something is beyond a margin over many stretches of time at once, and how strongly that is shown.
+"""Sequential evidence of drift over many spans of time at once: design effect of clustered rows, margin, strength.
 
 A *span* is a run of neighbouring windows: from the one at which something may have changed to the one that is judged.
 Each span gives one e-value, "the effect is beyond the margin"; the sum over the starts is an e-detector.

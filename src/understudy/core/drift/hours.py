@@ -1,4 +1,4 @@
-"""What drift is judged from: hours of a version's subjects, each as one row of ``DriftHour``."""
+"""Hours of drift: what a version's subjects did in one hour, each as one row of ``DriftHour``, and their windows."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain

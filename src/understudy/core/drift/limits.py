@@ -1,4 +1,4 @@
-"""What counts as a drift."""
+"""Limits of drift: the margins and the policy from which on a change counts."""
 
 from dataclasses import dataclass
 from math import inf

@@ -1,4 +1,4 @@
-"""The measures of drift: how far means, shares and distributions are from the baseline's, each with its error.
+"""Measures of drift (mean, share, Wasserstein distance) from the baseline's, each with its standard error.
 
 All arrays have the shape of the spans that are looked at; shares have one more axis, the bins or categories.
 """

@@ -1,4 +1,4 @@
-"""What is said about one subject's drift, whichever rule found it."""
+"""A subject's drift as a value: its state (too early, steady, drifted), figures and the sentence about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Prefix sums of a subject's windows, so that any span of them costs one subtraction.
+"""Running (prefix) sums of a subject's windows, so that any span of them costs one subtraction.
 
 Before that the windows are deseasonalised by the hour of the week (:mod:`understudy.core.drift.seasonality`).
 """

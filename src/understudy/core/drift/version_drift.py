@@ -1,4 +1,4 @@
-"""Which rule a version's drift is judged by, and what it says of all of its subjects."""
+"""A version's drift rule (default or reference), its judgement of all subjects, and the model's drift as a whole."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What a version answers to calls that another one answered before, call by call.
+"""Compares a replay with the log: what a version answers to calls that another one answered, call by call.
 
 Both saw the same inputs, so the scores are compared as those of champion and shadow are
 (:func:`understudy.core.experiments.shadow_comparison.compare_shadow`): the champion's are those that were logged.

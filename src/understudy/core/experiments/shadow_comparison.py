@@ -1,4 +1,4 @@
-"""What the shadow would have answered, against what was answered, request by request.
+"""Compares the shadow with what was answered, request by request.
 
 Both saw the same request, so each pair is a difference without the chance of who asked: far fewer are needed than for
 two samples. What the caller ensures:

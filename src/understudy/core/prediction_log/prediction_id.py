@@ -1,4 +1,4 @@
-"""Identifiers that sort by time."""
+"""Prediction ids: identifiers that sort by time."""
 
 RANDOM_BITS = 74
 """Random bits of a UUID version 7."""

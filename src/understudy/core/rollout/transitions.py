@@ -1,4 +1,4 @@
-"""The moves of a rollout, out of which its rules choose, and what they ask of the policy that is seen."""
+"""The moves of a rollout that its rules choose from, and the policy change that each asks for."""
 
 from dataclasses import replace
 

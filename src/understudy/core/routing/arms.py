@@ -1,4 +1,4 @@
-"""More than two arms: each has buckets of its own, and a change of weights moves as few entities as it can.
+"""Further arms: each has buckets of its own, and a change of weights moves as few entities as it can.
 
 With one challenger the ranges are those of the policy: the challenger has the buckets below its weight. Further arms
 begin at the other end, so that the challenger has room to grow without moving an entity of theirs.

@@ -1,4 +1,4 @@
-"""What a caller may use: token buckets, as values."""
+"""Rate limits of callers: token buckets for calls and bytes, as values."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The tensor codec: contents between their wire forms and values, shared by the model servers' adapters."""
+"""The tensor codec: raw tensor contents to arrays and back, shared by the model servers' adapters."""
 
 from collections.abc import Collection, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""``input_schema`` and ``output_schema``: their documents, read once per version.
+"""Compiles the documents ``input_schema`` and ``output_schema`` into schemas; their mistakes are named by place.
 
 ``input_schema``::
 

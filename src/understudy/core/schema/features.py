@@ -1,4 +1,4 @@
-"""One named input of a model version, and what is wrong with a value for it."""
+"""One named feature of a model version: its datatype, bounds and default, and violations of a value."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,4 +1,4 @@
-"""``input_schema`` and ``output_schema`` as compiled values; ``compile`` makes them from their documents."""
+"""Compiled ``input_schema`` and ``output_schema``: check a request's features and pack them into tensor bytes."""
 
 import struct
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The treatments of a rank call as tensors: whole columns at a time, never one value after another.
+"""The treatments of a rank call as tensors, assembled by whole columns, never one value after another.
 
 A valid column is checked and packed by a handful of calls, however long it is. Any other is checked value by value, so
 that every problem has its pointer; both ways accept the same.

@@ -1,4 +1,4 @@
-"""Whether a difference would survive other entities: the second key of every guardrail.
+"""The cluster test: whether a difference would survive other entities; the second key of every guardrail.
 
 Requests of one entity are alike, so a few busy ones can make a difference that means nothing: without this key,
 skewed entities gave 33-35 % false rollbacks, with it 0.5-1 % (statistics page, §2). Entities are hashed into 64

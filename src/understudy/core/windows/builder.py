@@ -1,4 +1,4 @@
-"""From the rows of the log to windows, while the rows are shipped.
+"""Builds windows from rows of the log while the log shipper ships them.
 
 The shipper stages a batch, writes the rows and the staged windows in one transaction, and commits the staged batch when
 the database has: what is written is each changed window's whole new state, so writing it again changes nothing.

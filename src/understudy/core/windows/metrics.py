@@ -1,4 +1,4 @@
-"""The metrics of one version in one stretch of time, as they are written to ``PredictionMetric``.
+"""Metrics of one version in one minute, computed from its windows, as rows of ``PredictionMetric``.
 
 Source:
     Seed 000 names "mean, p50, p95, positive rate" of predictions; it asks for latency p99 and error rate without names

@@ -1,4 +1,4 @@
-"""Which entities were met before, in a bounded place."""
+"""Entities that a shipper has met before, in bounded memory, so that none is counted twice."""
 
 from array import array
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What one version did in one role in fifteen seconds, as one shipper of the log saw it.
+"""One window: what a version did in one role in fifteen seconds at one shipper; its columns, merging and JSON.
 
 A window holds integers that add up, and nothing else: sums in millionths, counts, and the cells of histograms. Windows
 of several shippers or of a longer time are therefore merged by adding, in any order, with the same result to the last

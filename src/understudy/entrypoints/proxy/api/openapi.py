@@ -1,4 +1,4 @@
-"""How each route is documented: operation ids, examples and problems."""
+"""OpenAPI of the routes: operation ids, answers, examples and problems, and what all routes share of it."""
 
 from typing import Any
 

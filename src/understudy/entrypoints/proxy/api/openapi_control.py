@@ -1,4 +1,4 @@
-"""How the routes of the control plane are documented."""
+"""OpenAPI of the control plane's routes: bodies, typed answers, problems."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
