@@ -131,28 +131,21 @@ class ExperimentLog(Protocol):
 
     async def allocations(self, model_name: str) -> Sequence[Allocation]:
         """Return the latest generations of a model's policy, oldest first."""
-        ...
 
     async def outcome_facts(self, model_name: str, metric: str, since: float, until: float) -> OutcomeFacts:
         """Return what is known of a metric's outcomes that occurred in ``[since, until)``."""
-        ...
 
     async def entities(self, query: EntityQuery) -> EntityGroups:
         """Return the entities that entered in ``[since, until)``. Only calls routed by their bucket are exposures."""
-        ...
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
         """Return the mean score of A's and of B's entities over the calls that their own version answered; a sample."""
-        ...
 
     async def count_calls(self, query: ShadowQuery) -> int:
         """Return how many calls a shadow query is about."""
-        ...
 
     async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
         """Return about this share (0-1] of the calls: chosen by their prediction ids, so that it is always the same."""
-        ...
 
     async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
         """Return the pairs whose scores differ most, largest first."""
-        ...

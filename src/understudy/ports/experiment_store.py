@@ -38,12 +38,9 @@ class ExperimentStore(Protocol):
         self, model_name: str, metric: str, versions: tuple[int, int] | None = None
     ) -> ExperimentRecord | None:
         """Return the newest test of a metric, of these two versions if they are named."""
-        ...
 
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         """Store a test; ``None`` when an open one of these versions and this metric is there already."""
-        ...
 
     async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
         """Replace the result; ``False``, and nothing is written, when it is no longer the one of ``before``."""
-        ...

@@ -15,8 +15,6 @@ class FeatureStore(Protocol):
         Raises:
             FeaturesUnavailable: The store is down or did not answer within ``timeout_seconds``.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...

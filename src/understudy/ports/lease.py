@@ -25,7 +25,6 @@ class Lease(Protocol):
             RegistryUnavailable: Postgres does not answer in time; the lease may have been taken or renewed.
             MigrationNeeded: The table is not there.
         """
-        ...
 
     async def release(self, holder: str) -> None:
         """Let the next one in at once; nothing happens when ``holder`` does not lead.
@@ -34,8 +33,6 @@ class Lease(Protocol):
             RegistryUnavailable: As :meth:`take_or_renew`.
             MigrationNeeded: As :meth:`take_or_renew`.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connection."""
-        ...

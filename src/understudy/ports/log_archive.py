@@ -84,14 +84,12 @@ class LogRows(Protocol):
 
     async def days(self, source: RowSource) -> Sequence[ModelDay]:
         """Count the rows of each model and day, ordered by both."""
-        ...
 
     async def export(self, source: RowSource, day: ModelDay, folder: Path, on_file: OnFile) -> None:
         """Write the rows of a model and day, ordered by time and id, into files of at most a million rows.
 
         Each file is given to ``on_file`` when it is complete, and may be deleted once that returns.
         """
-        ...
 
     def inspect(self, path: Path) -> WrittenFile:
         """Read a whole Parquet file, every column of it; blocks.
@@ -99,7 +97,6 @@ class LogRows(Protocol):
         Raises:
             ArchiveDiffers: It is not readable.
         """
-        ...
 
 
 class ArchiveLedger(Protocol):
@@ -115,51 +112,39 @@ class ArchiveLedger(Protocol):
         Raises:
             ArchiveBusy: Another run holds it, and did not end within ten seconds.
         """
-        ...
 
     async def partitions(self) -> Sequence[LogPartition]:
         """Return the months that PredictionLog has."""
-        ...
 
     async def open_archives(self) -> Sequence[Archive]:
         """Return those that have not come to their end, oldest month first."""
-        ...
 
     async def begin(self, partition: LogPartition, location: str) -> Archive:
         """Begin a month's way."""
-        ...
 
     async def files(self, archive: Archive) -> Sequence[ArchivedFile]:
         """Return its files that are known to be whole, by key."""
-        ...
 
     async def names(self, archive: Archive) -> Sequence[FileName]:
         """Return every object of it that may exist, whole or not."""
-        ...
 
     async def begin_export(self, archive: Archive) -> Archive:
         """Begin the next attempt: no file is known any more. What the last one named must be deleted before."""
-        ...
 
     async def name_file(self, archive: Archive, name: FileName) -> None:
         """Say that an object is about to be written."""
-        ...
 
     async def add_file(self, archive: Archive, file: ArchivedFile) -> None:
         """Say that an object which was named is written."""
-        ...
 
     async def end_export(self, archive: Archive, fingerprint: Fingerprint) -> Archive:
         """Say that all files are written, and what they hold together."""
-        ...
 
     async def verified(self, archive: Archive) -> Archive:
         """Say that all files were read back."""
-        ...
 
     async def count(self, archive: Archive) -> Fingerprint:
         """Return what the month's table holds now."""
-        ...
 
     async def detach(self, archive: Archive) -> Archive | None:
         """Take the month out of PredictionLog and say so, in one transaction; ``None`` when its rows have changed.
@@ -169,15 +154,12 @@ class ArchiveLedger(Protocol):
         Raises:
             ArchiveBusy: They did not end.
         """
-        ...
 
     async def drop(self, archive: Archive) -> Archive:
         """Drop the table that the month became, and say so, in one transaction. Waits as :meth:`detach`."""
-        ...
 
     async def succeeded(self) -> None:
         """Note that a run came to its end."""
-        ...
 
 
 class WantedRows(NamedTuple):
@@ -215,7 +197,6 @@ class LogSnapshot(Protocol):
     @property
     def rows(self) -> LogRows:
         """What the log holds at this moment."""
-        ...
 
     async def files(self, wanted: WantedRows) -> Sequence[FilesOf]:
         """Return the files that may hold such rows.
@@ -223,4 +204,3 @@ class LogSnapshot(Protocol):
         Raises:
             ArchiveDiffers: Rows of that time are in neither just now, because files that were lost are written anew.
         """
-        ...

@@ -58,14 +58,12 @@ class MetricStore(Protocol):
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
         """Return the active versions of a model, or of all."""
-        ...
 
     async def newest_outcomes(self) -> Mapping[str, float]:
         """Return when the newest outcome of each model was received.
 
         Only models among the newest outcomes of all have one: reading them must not grow with the table.
         """
-        ...
 
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
         """Return a version's facts with the hours that start at ``since`` or later and are not empty.
@@ -75,7 +73,6 @@ class MetricStore(Protocol):
             since: In seconds since the epoch.
             subjects: Whose hours; those of all subjects by default.
         """
-        ...
 
     async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
         """Return the logged inputs of a version in one hour.
@@ -83,15 +80,12 @@ class MetricStore(Protocol):
         When there are more than ``limit``, they are those of some of the entities, chosen by their hash and so without
         regard to what they are like.
         """
-        ...
 
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
         """Write metrics; a value that was written before is replaced when it has changed."""
-        ...
 
     async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: Epoch) -> None:
         """Write an hour of each subject, empty ones too: they say that the hour is over."""
-        ...
 
     async def tell_drift(self, values: Sequence[MetricValue], event: AlertEvent, *, epoch: Epoch) -> bool:
         """Write metrics, and the event if it changes what was alerted: a trigger of an open incident does not.
@@ -99,23 +93,18 @@ class MetricStore(Protocol):
         Returns:
             Whether the event was written.
         """
-        ...
 
     async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
         """Return the models whose last alert was anything but a resolve: the outbox knows it of all."""
-        ...
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
         """Delete hours that start before; return how many."""
-        ...
 
     async def forget_metrics(self, before: float, at_most: int, *, epoch: Epoch) -> int:
         """Delete metrics that were computed before, the oldest first; return how many."""
-        ...
 
     async def forget_inputs(self, before: float, at_most: int, *, epoch: Epoch) -> int:
         """Erase logged inputs of the oldest hour that was over before; return of how many calls, 0 when there is none.
 
         The calls themselves stay in the log.
         """
-        ...

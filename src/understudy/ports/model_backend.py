@@ -23,7 +23,6 @@ class ModelBackend(Protocol):
     @property
     def rows_per_call(self) -> int | None:
         """Most rows that one call of :meth:`infer` takes; ``None``: as many as wanted."""
-        ...
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """Return the tensor that the version's ``output_schema`` names, for all ``rows`` in one call.
@@ -36,7 +35,6 @@ class ModelBackend(Protocol):
             DeadlineExceeded: ``timeout_seconds`` passed (stage ``upstream``).
             BadAnswer: The server refused the call or its answer cannot be read.
         """
-        ...
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         """Return the same tensor for inputs whose shapes are given whole; one row a call at most is a ``BadAnswer``.
@@ -44,15 +42,12 @@ class ModelBackend(Protocol):
         Raises:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As :meth:`infer`.
         """
-        ...
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether at least one replica says that it serves the version. Never raises."""
-        ...
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail."""
-        ...
 
 
 ConnectBackend = Callable[[ModelVersion], ModelBackend]

@@ -25,11 +25,9 @@ class OutcomeStore(Protocol):
             RegistryUnavailable: Nothing is known to be stored; adding the same events again is safe.
             MigrationNeeded: The table is not there.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 class FileRow(NamedTuple):

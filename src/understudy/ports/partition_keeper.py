@@ -17,4 +17,3 @@ class PartitionKeeper(Protocol):
 
     async def ensure(self) -> PartitionsSeen:
         """Make the months that are missing, up to three ahead, and return how they are then."""
-        ...

@@ -21,7 +21,6 @@ class PolicySource(Protocol):
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
-        ...
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some.
@@ -29,7 +28,6 @@ class PolicySource(Protocol):
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
-        ...
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
@@ -40,7 +38,6 @@ class PolicySource(Protocol):
         Raises:
             RegistryUnavailable: The connection cannot be opened or a heartbeat failed.
         """
-        ...
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
         """Record which generation of each model this proxy instance acts on, and its calls in flight by version id.
@@ -48,7 +45,6 @@ class PolicySource(Protocol):
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
-        ...
 
     async def sign_off(self, instance: str) -> None:
         """Forget what this proxy instance reported: it sends no traffic any more. One that never reported is no error.
@@ -56,11 +52,9 @@ class PolicySource(Protocol):
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 class SnapshotFile(Protocol):
@@ -68,8 +62,6 @@ class SnapshotFile(Protocol):
 
     def read(self) -> PolicyDocument | None:
         """Return the document, or ``None`` when there is none or it cannot be read."""
-        ...
 
     def write(self, document: PolicyDocument) -> None:
         """Replace the document atomically; a failure is counted and logged, never raised."""
-        ...

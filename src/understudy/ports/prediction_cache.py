@@ -8,15 +8,12 @@ class PredictionCache(Protocol):
 
     async def get(self, key: str) -> bytes | None:
         """Return the stored value, or ``None``; within the adapter's own short time-out."""
-        ...
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Store a value, or let it go."""
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 class LocalCache(PredictionCache, Protocol):
@@ -24,4 +21,3 @@ class LocalCache(PredictionCache, Protocol):
 
     def peek(self, key: str) -> bytes | None:
         """Return the stored value, or ``None``."""
-        ...

@@ -72,11 +72,9 @@ class PredictionHistory(Protocol):
             until: Not included.
             at_most: About how many are wanted; of more a sample is taken by the calls' hashes, always the same.
         """
-        ...
 
     async def inputs(self, version_id: int, since: float, until: float, at_most: int) -> Sequence[InputSample]:
         """Return logged inputs of a version, by entity; of more than ``at_most`` those of entities chosen by hash."""
-        ...
 
 
 class CallHistory(Protocol):
@@ -90,7 +88,6 @@ class CallHistory(Protocol):
 
         The newest one comes first.
         """
-        ...
 
 
 class FailureHistory(Protocol):
@@ -108,4 +105,3 @@ class FailureHistory(Protocol):
             trial: Which calls.
             at_most: So many rows of each version are looked at, the newest ones.
         """
-        ...

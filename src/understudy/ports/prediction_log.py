@@ -13,14 +13,12 @@ class PredictionSpool(Protocol):
 
     def append(self, row: PredictionRow) -> bool:
         """Write one row; ``False`` when it was dropped because the spool or the disk is full (counted)."""
-        ...
 
     def append_all(self, rows: Sequence[PredictionRow]) -> None:
         """Write several rows at the cost of one; each that does not fit is dropped (and counted) by itself.
 
         A row that cannot be encoded is a defect: it is raised, and nothing of the others is written.
         """
-        ...
 
 
 class SpooledBatch(NamedTuple):
@@ -44,23 +42,19 @@ class SpoolReader(Protocol):
     @property
     def spool_id(self) -> str:
         """A UUID, never used for two spools."""
-        ...
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         """Return rows that follow this place, or ``None`` when there are none (yet).
 
         Goes on to the next segment by itself. At least one row is returned when there is one, whatever ``max_bytes``.
         """
-        ...
 
     def forget(self, segment: int, offset: int) -> None:
         """Free what lies before this place: it is in the log, or in the dead-letter table."""
-        ...
 
     @property
     def unshipped_bytes(self) -> int:
         """Bytes on disk without a :meth:`forget` so far."""
-        ...
 
 
 class SpoolShelf(Protocol):
@@ -69,14 +63,12 @@ class SpoolShelf(Protocol):
     @property
     def own(self) -> SpoolReader:
         """The worker's own spool."""
-        ...
 
     def orphans(self) -> Generator[SpoolReader, None, None]:
         """Yield each spool without a worker, locked until the next step; an empty one is removed by then.
 
         Close the iterator (``contextlib.closing``) when leaving it early.
         """
-        ...
 
 
 class WriteOutcome(Enum):
@@ -107,7 +99,6 @@ class PredictionStore(Protocol):
         Raises:
             RegistryUnavailable: Postgres does not answer in time.
         """
-        ...
 
     async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
         """Insert the rows, replace the windows and move the spool's offset to ``batch.end`` in one transaction.
@@ -117,7 +108,6 @@ class PredictionStore(Protocol):
                 :meth:`committed` again.
             MigrationNeeded: The tables are not there, or not with these columns.
         """
-        ...
 
     async def reject(self, batch: SpooledBatch, why: str) -> WriteOutcome:
         """Put one poison row (a batch of one) into the dead-letter table and move the offset past it.
@@ -128,8 +118,6 @@ class PredictionStore(Protocol):
             RegistryUnavailable: As :meth:`write`.
             MigrationNeeded: As :meth:`write`.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...

@@ -165,11 +165,9 @@ class Registry(Protocol):
         Raises:
             AlreadyRegistered: The model has a version of this name.
         """
-        ...
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
         """Return the versions of a model, or of all, oldest first; an unknown model has none."""
-        ...
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
         """Return one version.
@@ -177,7 +175,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: There is no such version; the message names those there are.
         """
-        ...
 
     async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
         """Give a version one more model server; one that it has already changes nothing.
@@ -185,7 +182,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: There is no such version.
         """
-        ...
 
     async def remove_endpoint(
         self, model_name: str, version: str, target: str, *, dry_run: bool = False
@@ -195,7 +191,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: There is no such version, or it has no such endpoint.
         """
-        ...
 
     async def set_baselines(
         self,
@@ -214,7 +209,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: There is no such version.
         """
-        ...
 
     async def set_retired(
         self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
@@ -225,11 +219,9 @@ class Registry(Protocol):
             NotRegistered: There is no such version.
             PolicyRefused: It was to be retired, and has a role, or a part in a rollout that is not over.
         """
-        ...
 
     async def list_models(self) -> Sequence[ModelRecord]:
         """Return every model that has a policy or a version, by name."""
-        ...
 
     async def show_model(self, model_name: str) -> ModelRecord:
         """Return one model.
@@ -237,7 +229,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: It has neither a policy nor a version.
         """
-        ...
 
     async def set_policy(
         self,
@@ -262,11 +253,9 @@ class Registry(Protocol):
             NotRegistered: A role names a version that the model does not have.
             GenerationMoved: The policy is at another generation.
         """
-        ...
 
     async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
         """Return the latest changes of a model's policy, or of all, latest first."""
-        ...
 
     async def add_key(
         self,
@@ -279,11 +268,9 @@ class Registry(Protocol):
         limits: KeyLimits,
     ) -> KeyRecord:
         """Store a key; ``sha256`` is of its secret, in hex."""
-        ...
 
     async def list_keys(self) -> Sequence[KeyRecord]:
         """Return every key, revoked ones too, oldest first."""
-        ...
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
         """Revoke a key; one that is revoked stays so.
@@ -291,8 +278,6 @@ class Registry(Protocol):
         Raises:
             NotRegistered: There is no such key.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...

@@ -31,4 +31,3 @@ class RetentionStore(Protocol):
 
     async def forget(self, table: GrowingTable, days: float, at_most: int, *, epoch: Epoch) -> int:
         """Let go of rows that are older, at most so many; return how many, fewer than ``at_most`` when no more are."""
-        ...

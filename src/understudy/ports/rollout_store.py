@@ -138,11 +138,9 @@ class RolloutStore(Protocol):
             GenerationMoved: The policy is not at ``expected_generation``.
             PolicyRefused: The model has an open rollout, or the database refuses the version.
         """
-        ...
 
     async def open_ids(self) -> Sequence[int]:
         """Return the rollouts that are not over, or whose end was not announced, oldest first."""
-        ...
 
     async def latest_id(self, model_name: str) -> int:
         """Return a model's newest rollout.
@@ -150,7 +148,6 @@ class RolloutStore(Protocol):
         Raises:
             NotRegistered: It never had one.
         """
-        ...
 
     async def view(self, rollout_id: int) -> RolloutView:
         """Return a rollout with what it acts on.
@@ -158,15 +155,12 @@ class RolloutStore(Protocol):
         Raises:
             NotRegistered: There is no such rollout.
         """
-        ...
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
         """Return the newest rollouts, of one model or of all, newest first."""
-        ...
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         """Return what happened to a rollout, oldest first."""
-        ...
 
     async def apply(
         self,
@@ -182,21 +176,17 @@ class RolloutStore(Protocol):
         Returns:
             Whether it was; ``False`` when the rollout or the policy is no longer what the transition was decided on.
         """
-        ...
 
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
         """Set the threshold of a slow call, where there is none yet."""
-        ...
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None
     ) -> None:
         """Write down whether every live proxy has confirmed the end, in the words of ``reason``; once."""
-        ...
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
         """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
-        ...
 
     async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
         """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
@@ -209,7 +199,6 @@ class RolloutStore(Protocol):
         Raises:
             PolicyRefused: The model has no policy.
         """
-        ...
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
         """Return how many live proxies act on a model's policy, which are stale, and whether a monitor looks at it.
@@ -221,4 +210,3 @@ class RolloutStore(Protocol):
         Raises:
             NotRegistered: The model has no policy.
         """
-        ...

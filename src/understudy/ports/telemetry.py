@@ -10,20 +10,15 @@ class Telemetry(Protocol):
 
     def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
         """Count one call of a version, its duration and its score."""
-        ...
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to the counter ``name`` (docs/reference/metrics.md lists them with their labels, in order)."""
-        ...
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add a value to the histogram ``name``."""
-        ...
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set the gauge ``name``."""
-        ...
 
     def forget(self, name: str, *labels: str) -> None:
         """Drop the series of the gauge ``name`` with these labels, if there is one: what it measured is gone."""
-        ...

@@ -28,17 +28,14 @@ class Span(Protocol):
     @property
     def is_recorded(self) -> bool:
         """Whether it is recorded."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        ...
 
     @property
     def context(self) -> TraceContext:
         """Where it is."""
-        ...
 
     @property
     def headers(self) -> Headers:
@@ -46,42 +43,33 @@ class Span(Protocol):
 
         Of a span that is not recorded they are the caller's own, so that its trace goes on behind us.
         """
-        ...
 
     def tell(self, attributes: Attributes) -> None:
         """Add what is known of it."""
-        ...
 
     def note(self, event: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """Add something that happened at this moment."""
-        ...
 
     def step(self, name: str) -> "Span":
         """Begin a step within it."""
-        ...
 
     def attempt(self, method: str, endpoint: str) -> "Span":
         """Begin a call of a gRPC method (``/package.Service/Method``) at an endpoint (``host:port``)."""
-        ...
 
     def aside(self, name: str) -> "Span | None":
         """Begin a trace of its own that is linked to this span; ``None`` when that would not be recorded."""
-        ...
 
     def together(self, others: "Sequence[Span]") -> "Span":
         """Return what stands for several spans in a step that they share.
 
         Its steps are those of the first one that is recorded, and they and the other ones are linked to each other.
         """
-        ...
 
     def fail(self, error: str) -> None:
         """Say that it failed, and by what: a code or a kind, which becomes its ``error.type``."""
-        ...
 
     def end(self) -> None:
         """End it."""
-        ...
 
 
 class Tracer(Protocol):
@@ -89,11 +77,9 @@ class Tracer(Protocol):
 
     def receive(self, name: str, caller: TraceContext | None, attributes: Attributes) -> Span:
         """Begin a call's own span, in its caller's trace if it names one."""
-        ...
 
     async def close(self, timeout_seconds: float) -> None:
         """Send what is left, as far as that goes in the time."""
-        ...
 
 
 CURRENT: ContextVar[Span | None] = ContextVar("understudy_span", default=None)

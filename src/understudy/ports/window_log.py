@@ -40,26 +40,21 @@ class WindowLog(Protocol):
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         """Return the windows of a rollout that start in ``[since, until)``, oldest first."""
-        ...
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         """Return the marks of the windows that start in ``[since, until)``, of :data:`MARKED_SECONDS` at most.
 
         ``since`` is the start of a block. The time counts from the first window on.
         """
-        ...
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
         """Return the same up to ``settled``, and when it has come there, the windows from ``settled`` on."""
-        ...
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """Return the windows of these versions that start in ``[since, until)`` (seconds since the epoch)."""
-        ...
 
     async def forget(self, before: float, at_most: int) -> int:
         """Delete windows that start before, and return how many.
 
         Those of an open rollout stay for as long again as its plan may take, and go a day at a time.
         """
-        ...

@@ -24,7 +24,6 @@ class TableFile(Protocol):
     @property
     def position(self) -> int:
         """How far the rows were read."""
-        ...
 
     def rows(self, columns: Collection[str] | None = None) -> Iterator[FileRow]:
         """Yield each row once, in the order of the file; of a wide table only some columns, where that is cheaper.
@@ -32,7 +31,6 @@ class TableFile(Protocol):
         Raises:
             FileRefused: The rest of the file cannot be read.
         """
-        ...
 
 
 def open_table(path: Path, check: ColumnCheck) -> AbstractContextManager[TableFile]:

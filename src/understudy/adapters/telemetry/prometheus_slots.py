@@ -22,7 +22,6 @@ class Slot(Protocol):
 
     def share(self) -> None:
         """Bring the library's child up to date."""
-        ...
 
 
 SlotT = TypeVar("SlotT", bound=Slot)

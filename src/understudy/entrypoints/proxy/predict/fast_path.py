@@ -37,7 +37,6 @@ class ResponseWriter(Protocol):
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Write an answer, its headers as lines, without ``content-length``."""
-        ...
 
 
 class FastPath:
