@@ -19,7 +19,7 @@ from understudy.entrypoints.proxy.messages.problems import problem_body, problem
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
-from understudy.entrypoints.proxy.server.connection import TURN_BYTES
+from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE
 from understudy.errors import UnderstudyError
 from understudy.settings import Settings

@@ -6,28 +6,19 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
+from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, is_answered, is_free
+from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
 from understudy.entrypoints.proxy.server.request_state import State
-from understudy.entrypoints.proxy.server.response_writer import (
-    WRITE_WHOLE,
-    FastPathCycle,
-    LastResponse,
-    last_text_answer,
-    write_whole,
-)
+from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, LastResponse, last_text_answer, write_whole
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
 from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout, ReadTimeout
-from understudy.entrypoints.proxy.server.upgrade import head_without_upgrade
+from understudy.entrypoints.proxy.server.upgrade import parse
 
 DRAINING = "understudy.draining"
 """Set in the server's state while its process shuts down: each connection's next answer is its last one."""
-TURN_BYTES = 4_096
-"""Bytes that one connection may have parsed in a turn of the event loop, when requests end in them: a dozen predict
-calls, or 150 of the smallest requests there are."""
 MAX_HEAD = 65_536
 """Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
@@ -41,8 +32,8 @@ class Connection(HttpToolsProtocol):
       declines, what comes in several pieces and what asks for more than an answer goes to uvicorn, unchanged.
     - **Slow-loris.** A request's head has a read timeout and a limit of bytes; uvicorn bounds only the pause between
       two requests. The body's timeout is where it is read. A caller that takes none of its answers is disconnected.
-    - **Backpressure.** Pipelined requests are parsed a few in a turn of the event loop, so that other connections have
-      theirs, and further ones are read when those are answered.
+    - **Backpressure** (:class:`Backlog`). Pipelined requests are parsed a few in a turn of the event loop, and further
+      ones are read when those are answered.
     - **Upgrade.** A request that asks for another protocol is answered in this one, with its body.
     - **Graceful shutdown** (:meth:`drain`). The answer to the last request says that it is the last one, and a
       connection without a request stays open for one that is on its way.
@@ -58,28 +49,20 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *, receive_seconds: float, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._receive_seconds = receive_seconds
-        self._fast_path: FastPath | None = self.app_state.get(FAST_PATH)
         self._state = _IDLE
         self._held: list[bytes] = []
         """Pieces of the body, in the states ``HOLDING`` and ``HELD``."""
         self._requests_read = 0
         self._stagnant_bytes = 0
         """What has come since a request or its head began or ended, or some of its body came: of a head or trailers."""
-        self._backlog = bytearray()
-        """What came and is not parsed yet, since there is more than a turn may parse."""
-        self._next_turn: asyncio.Handle | None = None
-        """Parses more of the backlog."""
-        self._is_draining = False
         self._last = LastResponse()
-        self._slow_reader: SlowReaderGuard
-        self._read_timeout: ReadTimeout
-        self._keep_alive: KeepAliveTimeout
+        self._fast_path = FastPathRequests(self.app_state.get(FAST_PATH), self._last)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn says more exactly which it is
-        self.flow = _Flow(self.transport, self._backlog)
-        self._is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
+        self.flow = self._backlog = Backlog(self.transport, self.loop, self.pipeline)
+        self._last.is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
         self._slow_reader = SlowReaderGuard(self.transport, self.loop, self._receive_seconds)
         self._read_timeout = ReadTimeout(self.loop, self._receive_seconds, self._slow_reader.close)
         self._keep_alive = KeepAliveTimeout(self.loop, self.timeout_keep_alive, self._slow_reader.close)
@@ -114,7 +97,7 @@ class Connection(HttpToolsProtocol):
         self._stagnant_bytes = 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._state = _UPGRADE
-        elif self._may_take_fast_path():
+        elif self._fast_path.may_take(self):
             self._state = _HOLDING
             self._held = []
         else:
@@ -139,72 +122,18 @@ class Connection(HttpToolsProtocol):
             self._state = _IDLE
             super().on_message_complete()
 
-    # -- fast path, or ASGI --------------------------------------------------------------------------------------------
-
-    def _may_take_fast_path(self) -> bool:
-        return (
-            self._fast_path is not None
-            and self.parser.get_method() == b"POST"
-            and model_of(self.url) is not None
-            and self.parser.get_http_version() == "1.1"
-            and self.parser.should_keep_alive()
-            and not self.expect_100_continue
-            and self._is_free()
-        )
-
-    def _is_free(self) -> bool:
-        """Whether all earlier requests are answered, and the caller has taken enough of the answers (backpressure)."""
-        cycle = self.cycle
-        return not self.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
-
-    def _is_answered(self) -> bool:
-        cycle = self.cycle
-        return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]  # as above
-
     def _let_go(self, read: bytes = b"", *, is_whole: bool, is_last: bool = True) -> None:
-        """Offer a held request to the fast path, or hand over what there is of it.
-
-        Args:
-            read: All of it as it was read, when it came in one read and nothing else did.
-            is_whole: Whether its last byte has come.
-            is_last: Whether nothing has come behind it.
-        """
+        """Offer a held request to the fast path, if it has come whole, or hand over what there is of it."""
         held, self._held = self._held, []
         body = held[0] if len(held) == 1 else b"".join(held)
-        if is_whole and not self.transport.is_closing() and self._offer(body, read, is_last=is_last):
+        self._keep_alive.pause()  # an earlier answer in the same read may have begun it
+        if is_whole and not self.transport.is_closing() and self._fast_path.offer(self, body, read, is_last=is_last):
             return
         self._hand_over()
         if body:
             super().on_body(body)
         if is_whole:
             super().on_message_complete()
-
-    def _offer(self, body: bytes, read: bytes, *, is_last: bool) -> bool:
-        assert self._fast_path is not None
-        self._keep_alive.pause()  # an earlier answer in the same read may have begun it
-        before, cycle = self.cycle, FastPathCycle(self)
-        if self._is_draining and is_last:
-            self._last.mark(cycle)  # before it is offered: it may be answered at once
-        self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self._fast_path.offer(self.url, self.headers, body, cycle, read):
-            return True
-        self.cycle = before
-        return False
-
-    def _answer_cached(self, read: bytes) -> bool:
-        """Answer a request that came whole and whose head is cached, if it is one; the parser never sees it."""
-        if self._fast_path is None or self._state is not _IDLE or not self._is_free() or self.transport.is_closing():
-            return False
-        found = self._fast_path.find_cached(read)
-        if found is None:
-            return False
-        cycle = FastPathCycle(self)
-        self.cycle = cycle  # type: ignore[assignment]  # as above
-        if self._is_draining:
-            self._last.mark(cycle)
-        self._fast_path.answer_cached(*found, cycle)
-        self._read_timeout.stop()  # empty lines may have come before it
-        return True
 
     def _hand_over(self) -> None:
         """Let uvicorn have the request whose head is complete, and give the application a short way to answer."""
@@ -221,12 +150,13 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or as much of it as a turn may."""
-        if self._backlog:
-            self._backlog += data
-            self.flow.pause_reading()
+        if self._backlog.unparsed:
+            self._backlog.add(data)
             return
         self._keep_alive.pause()
-        if not self._answer_cached(data):
+        if self._state is _IDLE and self._fast_path.answer_cached(self, data):
+            self._read_timeout.stop()  # empty lines may have come before it
+        else:
             self._read(data)
 
     def _read(self, data: bytes) -> None:
@@ -241,9 +171,9 @@ class Connection(HttpToolsProtocol):
         elif state is _HOLDING:
             self._state = _BODY
             self._let_go(is_whole=False)
-        if self._is_draining:
-            self._mark_last()
-        if state is _HELD or not self._is_answered():
+        if self._last.is_draining:
+            self.drain()  # another request may be the last one now
+        if state is _HELD or not is_answered(self):
             # A held request was the last to come, and may be answered already: the next bytes begin a new request.
             self._read_timeout.stop()
         elif self._state is _IDLE and self._requests_read != read_before:
@@ -261,7 +191,7 @@ class Connection(HttpToolsProtocol):
         for start in range(0, len(data), TURN_BYTES):
             piece = data if len(data) <= TURN_BYTES else data[start : start + TURN_BYTES]
             self._stagnant_bytes += len(piece)
-            is_over = not self._parse(piece)
+            is_over = not parse(self, piece)
             if self._stagnant_bytes > MAX_HEAD and self._state not in (_IDLE, _HELD):
                 self._refuse_head()
                 return False
@@ -270,51 +200,14 @@ class Connection(HttpToolsProtocol):
             end = start + TURN_BYTES
             if self._requests_read != read_before and end < len(data):
                 self._read_timeout.stop()
-                self._backlog += memoryview(data)[end:]
-                self.flow.pause_reading()
-                self._plan_turn()
+                self._backlog.add(memoryview(data)[end:])
+                self._backlog.plan_turn(self.data_received)
                 return False
         return True
 
-    def _plan_turn(self) -> None:
-        """Parse of the backlog in the next turn, or once all but the last request that was parsed are answered."""
-        if self._next_turn is None and not self.pipeline:
-            self._next_turn = self.loop.call_soon(self._read_backlog)
-
-    def _read_backlog(self) -> None:
-        self._next_turn = None
-        data = bytes(self._backlog)
-        self._backlog.clear()
-        if self.transport.is_closing() or self.parser is None:
-            return
-        self._keep_alive.pause()
-        self._read(data)
-        if not self._backlog and not self.pipeline:
-            self.flow.resume_reading()
-
-    def _parse(self, data: bytes) -> bool:
-        """Parse some bytes; return whether more may follow."""
-        while True:
-            try:
-                self.parser.feed_data(data)
-            except HttpParserUpgrade as upgrade:
-                if self._state is not _UPGRADE:
-                    return False  # CONNECT, which is answered; what follows is not for this server
-                method, version = self.parser.get_method(), self.parser.get_http_version()
-                data = head_without_upgrade(method, self.url, version, self.headers) + data[upgrade.args[0] :]
-                self.parser = HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-            except HttpParserError:
-                message = "Invalid HTTP request received."
-                self.logger.warning(message)
-                self.send_400_response(message)
-                return False
-            else:
-                return True
-
     def _refuse_head(self) -> None:
         self._read_timeout.stop()
-        if self._is_free():  # an answer under way would be cut in two
+        if is_free(self):  # an answer under way would be cut in two
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self.transport.write(last_text_answer(status, self.server_state.default_headers, _HEAD_TOO_LONG))
         self._slow_reader.close()
@@ -343,15 +236,14 @@ class Connection(HttpToolsProtocol):
             super().on_response_complete()
             if self.transport.is_closing():
                 self._slow_reader.begin()
-            elif self._backlog:
-                self._plan_turn()
+            elif self._backlog.unparsed:
+                self._backlog.plan_turn(self.data_received)
             return
         self.server_state.total_requests += 1
-        if self._backlog:
-            self._plan_turn()
-            return
-        self.flow.resume_reading()
-        if self._state is _IDLE:
+        self.flow.resume_reading()  # unless there is a backlog
+        if self._backlog.unparsed:
+            self._backlog.plan_turn(self.data_received)
+        elif self._state is _IDLE:
             self._keep_alive.begin()
         else:
             self._read_timeout.start()  # the next request has begun to arrive
@@ -364,8 +256,9 @@ class Connection(HttpToolsProtocol):
 
     def drain(self) -> None:
         """Answer what was asked and what is on its way, and say with the last answer that it is the last one."""
-        self._is_draining = True
-        self._mark_last()
+        self._last.is_draining = True
+        if self.cycle is not None and self._state is _IDLE and not self._backlog.unparsed:  # type: ignore[redundant-expr]  # none at first
+            self._last.mark(self.cycle)  # all of its request has come, and nothing behind it
 
     def shutdown(self) -> None:
         """Close a connection that has no request; one that has, or whose bytes have come, is answered before.
@@ -374,32 +267,15 @@ class Connection(HttpToolsProtocol):
         HTTP/1.1 only with an answer, so a caller that sent nothing while the process drained was told nothing.
         """
         self.drain()
-        if not self._is_answered() or self._state is not _IDLE or self._backlog or self.transport.is_closing():
+        if not is_answered(self) or self._state is not _IDLE or self._backlog.unparsed or self.transport.is_closing():
             return
-        if not _has_unread_bytes(self.transport):
+        if not is_readable(self.transport.get_extra_info("socket").fileno()):
             self._slow_reader.close()
 
-    def _mark_last(self) -> None:
-        """Let the answer to the request that came last be the last one, once all of that has come."""
-        if self.cycle is not None and self._state is _IDLE and not self._backlog:  # type: ignore[redundant-expr]  # none at first
-            self._last.mark(self.cycle)
 
-
-class _Flow(FlowControl):
-    """A connection's flow control, which does not read on while there is a backlog that is not parsed."""
-
-    def __init__(self, transport: asyncio.Transport, backlog: bytearray) -> None:
-        super().__init__(transport)
-        self._backlog = backlog
-
-    def resume_reading(self) -> None:
-        """Read on, if nothing is left of what was read."""
-        if not self._backlog:
-            super().resume_reading()
-
-
-def _has_unread_bytes(transport: asyncio.Transport) -> bool:
-    """Whether bytes have come, or the end of them, that the event loop did not read yet."""
+def is_readable(*descriptors: int) -> bool:
+    """Whether bytes, the end of them or connections have come on a socket that the event loop did not take yet."""
     poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))

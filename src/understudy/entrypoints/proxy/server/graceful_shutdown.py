@@ -6,14 +6,13 @@ them off at the end.
 """
 
 import asyncio
-import select
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import uvicorn
 
-from understudy.entrypoints.proxy.server.connection import DRAINING, Connection
+from understudy.entrypoints.proxy.server.connection import DRAINING, Connection, is_readable
 
 LEAVING = "understudy.leaving"
 """Set in the server's state once it drains and no other process listens on its socket: ``/readyz`` says so."""
@@ -111,11 +110,7 @@ class GracefulServer(uvicorn.Server):
             await asyncio.sleep(0)
 
     def _is_connection_queued(self) -> bool:
-        poll = select.poll()
-        listening = [one.fileno() for server in self.servers for one in server.sockets]
-        for descriptor in listening:
-            poll.register(descriptor, select.POLLIN)
-        return bool(listening) and bool(poll.poll(0))
+        return is_readable(*(one.fileno() for server in self.servers for one in server.sockets))
 
     def _stop_listening(self, sockets: Iterable[socket.socket]) -> None:
         for server in self.servers:

@@ -68,9 +68,10 @@ class FastPathCycle:
 class LastResponse:
     """Which response of a connection says ``connection: close`` while its process shuts down."""
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_cycle", "is_draining")
 
     def __init__(self) -> None:
+        self.is_draining = False
         self._cycle: RequestResponseCycle | FastPathCycle | None = None
 
     def mark(self, cycle: RequestResponseCycle | FastPathCycle) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from understudy.serving.upstream.row_deadlines import TIMER_SECONDS
 
 
-class ReadTimeout:
-    """Bounds the time from a request's first byte until its head is complete, however slowly it trickles (slow-loris).
+class _Timeout:
+    """One timer of a connection.
 
     Args:
         loop: The connection's event loop.
@@ -23,39 +23,36 @@ class ReadTimeout:
         self._on_timeout = on_timeout
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
-        """Start the clock, unless it runs."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._on_timeout)
-
     def stop(self) -> None:
-        """Stop the clock: the head is complete, or the connection is over."""
+        """Stop the timer: what it waits for has come, or the connection is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-class KeepAliveTimeout:
-    """Closes a connection that had no request for too long. One timer serves many requests: it checks when it fires.
+class ReadTimeout(_Timeout):
+    """Bounds the time from a request's first byte until its head is complete, however slow the bytes (slow-loris)."""
 
-    Args:
-        loop: The connection's event loop.
-        seconds: Longest time between two requests, and before the first one.
-        on_timeout: Closes the connection.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_idle_since", "_loop", "_on_timeout", "_seconds", "_timer")
+    def start(self) -> None:
+        """Start the clock, unless it runs."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._on_timeout)
+
+
+class KeepAliveTimeout(_Timeout):
+    """Closes a connection that had no request for too long. One timer serves many requests: it checks when it fires."""
+
+    __slots__ = ("_idle_since",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, on_timeout: Callable[[], None]) -> None:
-        self._loop = loop
-        self._seconds = seconds
-        self._on_timeout = on_timeout
-        self._timer: asyncio.TimerHandle | None = None
+        super().__init__(loop, seconds, on_timeout)
         self._idle_since: float | None = None
         """In the event loop's time; ``None`` while there is a request."""
 
     def begin(self) -> None:
-        """Wait for the next request from now on."""
+        """Wait for the next request, or for the first one, from now on."""
         self._idle_since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._check)
@@ -63,12 +60,6 @@ class KeepAliveTimeout:
     def pause(self) -> None:
         """Bytes have come: wait no more. The timer goes on, and finds out when it fires."""
         self._idle_since = None
-
-    def stop(self) -> None:
-        """Stop the timer: the connection is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _check(self) -> None:
         self._timer = None

@@ -1,4 +1,4 @@
-"""A request that asks for another protocol, as the request that it is without that (RFC 9110 §7.8).
+"""Parses requests; one that asks for another protocol, as the request that it is without that (RFC 9110 §7.8).
 
 Java's own client asks for HTTP/2 with its first call. uvicorn's parser takes such a request to end with its head, so
 that its body would be lost: the head is written again without the fields that ask, and parsed again.
@@ -6,11 +6,35 @@ that its body would be lost: the head is written again without the fields that a
 
 from collections.abc import Iterable
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
 _FIELDS = frozenset((b"upgrade", b"http2-settings"))
 """Header fields that ask for another protocol, and that ``connection`` names then."""
 
 
-def head_without_upgrade(method: bytes, target: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def parse(connection: HttpToolsProtocol, data: bytes) -> bool:
+    """Give bytes to a connection's parser, and refuse what is no HTTP; return whether more may follow."""
+    while True:
+        try:
+            connection.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            method, version = connection.parser.get_method(), connection.parser.get_http_version()
+            if method == b"CONNECT":
+                return False  # it is answered; what follows is not for this server
+            data = _without_upgrade(method, connection.url, version, connection.headers) + data[upgrade.args[0] :]
+            connection.parser = HttpRequestParser(connection)
+            connection.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        except HttpParserError:
+            message = "Invalid HTTP request received."
+            connection.logger.warning(message)
+            connection.send_400_response(message)
+            return False
+        else:
+            return True
+
+
+def _without_upgrade(method: bytes, target: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the bytes of a request's head, without what asks for another protocol."""
     lines = [b"%b %b HTTP/%b" % (method, target, version.encode())]
     for name, value in headers:

@@ -15,7 +15,8 @@ from virtual_time import in_virtual_time, run_in_virtual_time
 
 from understudy.entrypoints.proxy.api.predict_route import Receive, Scope, Send, read_body
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
-from understudy.entrypoints.proxy.server.connection import DRAINING, MAX_HEAD, TURN_BYTES, Connection
+from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES
+from understudy.entrypoints.proxy.server.connection import DRAINING, MAX_HEAD, Connection
 from understudy.entrypoints.proxy.server.request_state import TRANSITIONS, State
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE
 
