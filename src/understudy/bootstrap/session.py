@@ -5,7 +5,6 @@ An adapter is imported with the property that opens it: a rollback must not wait
 
 from contextlib import AsyncExitStack
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from understudy.settings import Settings
@@ -44,9 +43,7 @@ class Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     @cached_property

@@ -13,21 +13,17 @@ class PolicyChange(NamedTuple):
 
 
 class PolicySource(Protocol):
-    """Where policies come from. Every call may also raise ``MigrationNeeded`` where the tables are not there."""
+    """Where policies come from.
+
+    Every call raises ``RegistryUnavailable`` when Postgres does not answer in time, and ``MigrationNeeded`` where the
+    tables are not there.
+    """
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """Return the rows of these models, or of all with ``None``. A named model without policy has ``policy: None``.
-
-        Raises:
-            RegistryUnavailable: Postgres does not answer in time.
-        """
+        """Return the rows of these models, by default of all; a named model without policy has ``policy: None``."""
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some.
-
-        Raises:
-            RegistryUnavailable: Postgres does not answer in time.
-        """
+        """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some."""
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
@@ -40,18 +36,10 @@ class PolicySource(Protocol):
         """
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """Record which generation of each model this proxy instance acts on, and its calls in flight by version id.
-
-        Raises:
-            RegistryUnavailable: Postgres does not answer in time.
-        """
+        """Record which generation of each model this proxy instance acts on, and its calls in flight by version id."""
 
     async def sign_off(self, instance: str) -> None:
-        """Forget what this proxy instance reported: it sends no traffic any more. One that never reported is no error.
-
-        Raises:
-            RegistryUnavailable: Postgres does not answer in time.
-        """
+        """Forget what this proxy instance reported: it sends no traffic any more; one that never did is no error."""
 
     async def close(self) -> None:
         """Close the connections."""

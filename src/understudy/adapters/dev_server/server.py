@@ -1,6 +1,5 @@
 """The development model server: real ONNX models behind TF Serving's API and the Open Inference Protocol, over gRPC."""
 
-from types import TracebackType
 from typing import Final, Self
 
 import grpc
@@ -62,8 +61,6 @@ class InferenceServer:
         self._server = server
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             await self._server.stop(GRACE_SECONDS)

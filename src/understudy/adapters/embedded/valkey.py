@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from understudy.adapters.embedded.child_process import POLL_SECONDS, end
@@ -43,9 +42,7 @@ class EmbeddedValkey:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

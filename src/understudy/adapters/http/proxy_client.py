@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -51,9 +50,7 @@ class HttpProxy:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> ProxyAnswer:

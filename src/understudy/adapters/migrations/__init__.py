@@ -1,7 +1,8 @@
 """Brings a database's schema to the one that this code needs.
 
 The scripts lie inside the package, so that an installed wheel finds them as a checkout does; ``migrations/`` at the top
-of the repository is a link to this folder, and ``alembic.ini`` names it for ``alembic revision``.
+of the repository is a link to this folder, and ``alembic.ini`` names it for ``alembic revision``. Every call
+raises ``RegistryUnavailable`` when Postgres does not answer.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -96,7 +97,6 @@ async def downgrade(
         DataWouldBeLost: Data would be deleted; names which. Nothing was changed, unless the data came while this ran:
             then the revisions above the one that would delete it are reverted.
         MigrationBlocked: As for :func:`upgrade`.
-        RegistryUnavailable: As for :func:`upgrade`.
         ValueError: There is no such revision.
     """
 
@@ -121,7 +121,6 @@ async def losses_below(database_url: str, revision: str) -> Sequence[str]:
 
     Raises:
         ValueError: There is no such revision.
-        RegistryUnavailable: Postgres does not answer.
     """
 
     def ask(connection: Connection) -> Sequence[str]:
@@ -131,11 +130,7 @@ async def losses_below(database_url: str, revision: str) -> Sequence[str]:
 
 
 async def current_revision(database_url: str) -> str | None:
-    """Return the revision of the schema, ``None`` for an empty database.
-
-    Raises:
-        RegistryUnavailable: Postgres does not answer.
-    """
+    """Return the revision of the schema, ``None`` for an empty database."""
     return await _read(database_url, _revision_of)
 
 
@@ -144,7 +139,6 @@ async def check(database_url: str) -> str:
 
     Raises:
         MigrationNeeded: It is older or newer.
-        RegistryUnavailable: Postgres does not answer.
     """
     found = await current_revision(database_url)
     if found != head():
@@ -153,11 +147,7 @@ async def check(database_url: str) -> str:
 
 
 async def roles_without_rights(database_url: str) -> Sequence[str]:
-    """Return which of our roles do not exist, or have no rights in this database.
-
-    Raises:
-        RegistryUnavailable: Postgres does not answer.
-    """
+    """Return which of our roles do not exist, or have no rights in this database."""
 
     def ask(connection: Connection) -> Sequence[str]:
         return [str(name) for name in connection.execute(text(_WITHOUT_RIGHTS), {"names": list(ROLES)}).scalars()]

@@ -227,7 +227,7 @@ def _textbook_tests(sums: NumericSums | CategoricalSums, now: Spans) -> Textbook
 def _chi2(shares: FloatArray, expected: FloatArray, rows: float) -> TextbookTests:
     wanted = normalised(np.maximum(expected, 1 / rows))
     value = float(rows * (np.square(shares - wanted) / wanted).sum())
-    return TextbookTests(float(special.chdtrc(max(len(wanted) - 1, 1), value)))
+    return TextbookTests(value, float(special.chdtrc(max(len(wanted) - 1, 1), value)))
 
 
 def _traffic(sums: NumericSums | CategoricalSums) -> tuple[int, int]:

@@ -51,6 +51,7 @@ class Reading(NamedTuple):
 class TextbookTests(NamedTuple):
     """What the usual tests say, for comparison: with many rows they find every difference, however small."""
 
+    chi2: float
     chi2_p_value: float
     ks_distance: float | None = None
     """``None`` for a categorical subject."""

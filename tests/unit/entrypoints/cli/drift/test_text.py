@@ -57,7 +57,7 @@ def moved() -> Drift:
     words = "country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 80,000 of 4,000 needed."
     history = tuple(0.3 if at >= SINCE else 0.01 for at in HOURS)
     drift = Drift("country", DriftState.DRIFT, words, 90_000, SINCE, shown, (shown,), "4 % BR", "19 % BR", "+BR")
-    return replace(drift, history=history, history_seconds=HOURS, tests=TextbookTests(0.0))
+    return replace(drift, history=history, history_seconds=HOURS, tests=TextbookTests(900.0, 0.0))
 
 
 def windows(subject: str) -> list[SubjectWindow]:
