@@ -5,28 +5,42 @@ from typing import Any
 from understudy.core.experiments.outcome_events import MAX_EVENTS
 from understudy.core.requests.rank import MAX_TREATMENT_ID, MAX_TREATMENTS
 
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "code", "detail", "error"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
+
+def _object(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict[str, Any]:
+    """Return the schema of an object whose properties are all required, but for the ``optional`` ones."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties, **keywords}
+
+
+def _body(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict[str, Any]:
+    """Return the schema of a request's body, or of an object in it, which has no other properties."""
+    return _object(properties, *optional, additionalProperties=False, **keywords)
+
+
+def _list(items: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **keywords}
+
+
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_ID = {"type": "string", "minLength": 1, "maxLength": 255}
+_CATEGORY = {"type": ["string", "null"], "maxLength": 255}
+_PROBLEM = _object(
+    {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": _NUMBER,
         "code": {"type": "string", "examples": ["E101"]},
-        "detail": {"type": "string"},
-        "instance": {"type": "string"},
-        "error": {"type": "string"},
+        "detail": _TEXT,
+        "instance": _TEXT,
+        "error": _TEXT,
         "next": {"type": "string", "description": "What to do next."},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["pointer", "detail"],
-                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
-            },
-        },
+        "errors": _list(_object({"pointer": _TEXT, "detail": _TEXT})),
     },
-}
+    "instance",
+    "next",
+    "errors",
+)
 _DESCRIPTIONS: dict[int | str, str] = {
     400: "The body is not acceptable JSON, or a header is unusable; the detail says where.",
     401: "No key, or an unknown one.",
@@ -43,93 +57,68 @@ _DESCRIPTIONS: dict[int | str, str] = {
     504: "The deadline passed; the detail names the stage.",
     "default": "Any other problem.",
 }
-_REQUEST = {
-    "type": "object",
-    "required": ["entity_id", "inputs"],
-    "additionalProperties": False,
-    "properties": {
-        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+_REQUEST = _body(
+    {
+        "entity_id": _ID,
         "inputs": {"type": "object", "description": "Features by name, as the version's input_schema says."},
-        "category": {"type": ["string", "null"], "maxLength": 255},
+        "category": _CATEGORY,
     },
-    "examples": [{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
-}
-_ANSWER: dict[str, Any] = {
-    "type": "object",
-    "required": ["prediction", "model", "version", "role", "prediction_id", "generation"],
-    "properties": {
+    "category",
+    examples=[{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
+)
+_ANSWER = _object(
+    {
         "prediction": {"type": "object", "examples": [{"score": 0.31}]},
-        "model": {"type": "string"},
-        "version": {"type": "string"},
+        "model": _TEXT,
+        "version": _TEXT,
         "role": {"enum": ["champion", "challenger", "shadow"]},
         "prediction_id": {"type": "string", "format": "uuid"},
-        "generation": {"type": "integer"},
+        "generation": _NUMBER,
         "fallback": {"type": "object", "description": "Present when the champion answered for a failing challenger."},
-        "defaulted": {"type": "array", "items": {"type": "string"}, "description": "Features that took their default."},
+        "defaulted": _list(_TEXT, description="Features that took their default."),
     },
-}
-_BATCH_REQUEST = {
-    "type": "object",
-    "required": ["entities"],
-    "additionalProperties": False,
-    "properties": {"entities": {"type": "array", "minItems": 1, "maxItems": 256, "items": _REQUEST}},
-}
-_BATCH_ANSWER: dict[str, Any] = {
-    "type": "object",
-    "required": ["model", "predictions", "failed"],
-    "properties": {
-        "model": {"type": "string"},
-        "failed": {"type": "integer"},
-        "predictions": {
-            "type": "array",
-            "items": {"anyOf": [_ANSWER, {"type": "object", "required": ["error"], "properties": {"error": _PROBLEM}}]},
-        },
-    },
-}
+    "fallback",
+    "defaulted",
+)
+_BATCH_REQUEST = _body({"entities": _list(_REQUEST, minItems=1, maxItems=256)})
+_BATCH_ANSWER = _object(
+    {
+        "model": _TEXT,
+        "predictions": _list({"anyOf": [_ANSWER, _object({"error": _PROBLEM})]}),
+        "failed": _NUMBER,
+    }
+)
 _TREATMENT_INPUTS = "Features of a treatment by name: those that input_schema marks with per: treatment."
 _TREATMENT_ID = {"type": "string", "minLength": 1, "maxLength": MAX_TREATMENT_ID}
-_RANK_REQUEST = {
-    "type": "object",
-    "required": ["entity_id", "inputs", "treatments"],
-    "additionalProperties": False,
-    "properties": {
-        "entity_id": {"type": "string", "minLength": 1, "maxLength": 255},
+_RANK_REQUEST = _body(
+    {
+        "entity_id": _ID,
         "inputs": {"type": "object", "description": "The entity's features by name."},
-        "category": {"type": ["string", "null"], "maxLength": 255},
+        "category": _CATEGORY,
         "treatments": {
             "oneOf": [
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "maxItems": MAX_TREATMENTS,
-                    "items": {
-                        "type": "object",
-                        "required": ["id", "inputs"],
-                        "additionalProperties": False,
-                        "properties": {
-                            "id": _TREATMENT_ID,
-                            "inputs": {"type": "object", "description": _TREATMENT_INPUTS},
-                        },
-                    },
-                },
-                {
-                    "type": "object",
-                    "required": ["ids", "inputs"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "ids": {"type": "array", "minItems": 1, "maxItems": MAX_TREATMENTS, "items": _TREATMENT_ID},
+                _list(
+                    _body({"id": _TREATMENT_ID, "inputs": {"type": "object", "description": _TREATMENT_INPUTS}}),
+                    minItems=1,
+                    maxItems=MAX_TREATMENTS,
+                ),
+                _body(
+                    {
+                        "ids": _list(_TREATMENT_ID, minItems=1, maxItems=MAX_TREATMENTS),
                         "inputs": {
                             "type": "object",
                             "description": "For each feature a list of values in the order of the ids.",
                             "additionalProperties": {"type": "array"},
                         },
-                    },
-                },
+                    }
+                ),
             ]
         },
         "top_k": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_TREATMENTS},
     },
-    "examples": [
+    "category",
+    "top_k",
+    examples=[
         {
             "entity_id": "customer-42",
             "inputs": {"age": 41.0},
@@ -142,85 +131,55 @@ _RANK_REQUEST = {
             "treatments": {"ids": ["mail-7", "push-2"], "inputs": {"price": [9.5, 4.0]}},
         },
     ],
-}
-_RANKING = {
-    "type": "object",
-    "required": ["treatments"],
-    "oneOf": [{"required": ["scores"]}, {"required": ["best"]}],
-    "properties": {
+)
+_RANKING = _object(
+    {
         "treatments": {"type": "integer", "description": "How many there were."},
-        "scores": {"type": "array", "items": {"type": "number"}, "description": "In the order of the request."},
-        "best": {
-            "type": "array",
-            "description": "With top_k: the best first, equal ones in the order of the request.",
-            "items": {
-                "type": "object",
-                "required": ["id", "score"],
-                "properties": {"id": {"type": "string"}, "score": {"type": "number"}},
-            },
-        },
+        "scores": _list({"type": "number"}, description="In the order of the request."),
+        "best": _list(
+            _object({"id": _TEXT, "score": {"type": "number"}}),
+            description="With top_k: the best first, equal ones in the order of the request.",
+        ),
     },
-}
+    "scores",
+    "best",
+    oneOf=[{"required": ["scores"]}, {"required": ["best"]}],
+)
 _RANK_ANSWER = {**_ANSWER, "properties": {**_ANSWER["properties"], "prediction": _RANKING}}
 
-_OUTCOMES = {
-    "type": "object",
-    "required": ["events"],
-    "additionalProperties": False,
-    "properties": {
-        "events": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_EVENTS,
-            "items": {
-                "type": "object",
-                "required": ["event_id", "model", "name", "value", "occurred_at"],
-                "additionalProperties": False,
-                "anyOf": [{"required": ["entity_id"]}, {"required": ["prediction_id"]}],
-                "properties": {
-                    "event_id": {"type": "string", "minLength": 1, "maxLength": 255, "description": "Counts once."},
-                    "model": {"type": "string", "minLength": 1, "maxLength": 255},
-                    "entity_id": {"type": ["string", "null"], "minLength": 1, "maxLength": 255},
-                    "prediction_id": {"type": ["string", "null"], "format": "uuid"},
-                    "name": {"type": "string", "minLength": 1, "maxLength": 100},
-                    "value": {"type": "number", "description": "1 and 0 for what happens or does not."},
-                    "occurred_at": {"type": "string", "format": "date-time"},
-                },
-            },
-        }
+_EVENT = _body(
+    {
+        "event_id": {**_ID, "description": "Counts once."},
+        "model": _ID,
+        "entity_id": {**_ID, "type": ["string", "null"]},
+        "prediction_id": {"type": ["string", "null"], "format": "uuid"},
+        "name": {"type": "string", "minLength": 1, "maxLength": 100},
+        "value": {"type": "number", "description": "1 and 0 for what happens or does not."},
+        "occurred_at": {"type": "string", "format": "date-time"},
     },
-    "examples": [
-        {
-            "events": [
-                {
-                    "event_id": "order-81723",
-                    "model": "visits",
-                    "entity_id": "customer-42",
-                    "name": "converted",
-                    "value": 1,
-                    "occurred_at": "2026-11-20T13:02:11Z",
-                }
-            ]
-        }
-    ],
+    "entity_id",
+    "prediction_id",
+    anyOf=[{"required": ["entity_id"]}, {"required": ["prediction_id"]}],
+)
+_EXAMPLE_EVENT = {
+    "event_id": "order-81723",
+    "model": "visits",
+    "entity_id": "customer-42",
+    "name": "converted",
+    "value": 1,
+    "occurred_at": "2026-11-20T13:02:11Z",
 }
-_OUTCOMES_ANSWER: dict[str, Any] = {
-    "type": "object",
-    "required": ["results", "new", "known"],
-    "properties": {
-        "results": {
-            "type": "array",
-            "description": "In the order of the events.",
-            "items": {
-                "type": "object",
-                "required": ["event_id", "result"],
-                "properties": {"event_id": {"type": "string"}, "result": {"enum": ["new", "known"]}},
-            },
-        },
-        "new": {"type": "integer"},
+_OUTCOMES = _body({"events": _list(_EVENT, minItems=1, maxItems=MAX_EVENTS)}, examples=[{"events": [_EXAMPLE_EVENT]}])
+_OUTCOMES_ANSWER = _object(
+    {
+        "results": _list(
+            _object({"event_id": _TEXT, "result": {"enum": ["new", "known"]}}),
+            description="In the order of the events.",
+        ),
+        "new": _NUMBER,
         "known": {"type": "integer", "description": "Stored before; what came first stands."},
-    },
-}
+    }
+)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
