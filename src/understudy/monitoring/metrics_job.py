@@ -21,13 +21,7 @@ MAX_SECONDS = 3_600.0
 
 
 class MetricsJob:
-    """Writes ``PredictionMetric``.
-
-    Args:
-        store: Which versions are active, and where their metrics go.
-        windows: What they did.
-        on_active: Called with the names of the models that have an active version.
-    """
+    """Writes ``PredictionMetric``, and gives ``on_active`` the names of the models that have an active version."""
 
     def __init__(
         self, store: MetricStore, windows: WindowLog, on_active: Callable[[Collection[str]], None] = lambda _: None

@@ -66,13 +66,7 @@ class MetricStore(Protocol):
         """
 
     async def drift_facts(self, version_id: int, since: float, subjects: Sequence[str] | None = None) -> DriftFacts:
-        """Return a version's facts with the hours that start at ``since`` or later and are not empty.
-
-        Args:
-            version_id: The version.
-            since: In seconds since the epoch.
-            subjects: Whose hours; those of all subjects by default.
-        """
+        """Return a version's facts with the subjects' hours that start at ``since`` or later and are not empty."""
 
     async def input_samples(self, version_id: int, hour_start: float, limit: int) -> Sequence[InputSample]:
         """Return the logged inputs of a version in one hour.

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
-branch_labels = None
-depends_on = None
 
 # What the way down takes with it, each a Loss(table, what, where); db downgrade asks before it goes.
 LOSES = ()

@@ -228,17 +228,8 @@ class PostgresArchiveLedger:
 
 def archive_of(row: Any) -> Archive:
     """Return a row of ``LogArchive`` with the columns of :data:`_COLUMNS`."""
-    return Archive(
-        row["id"],
-        row["partition_name"],
-        row["start"],
-        row["end"],
-        row["location"],
-        ArchiveState(row["state"]),
-        row["attempt"],
-        None if row["fingerprint"] is None else Fingerprint.parse(row["fingerprint"]),
-        row["detached_as"],
-    )
+    fingerprint = None if row["fingerprint"] is None else Fingerprint.parse(row["fingerprint"])
+    return Archive(**{**row, "state": ArchiveState(row["state"]), "fingerprint": fingerprint})
 
 
 def _overtaken(archive: Archive) -> ArchiveBusy:

@@ -44,16 +44,12 @@ SESSION = {"TimeZone": "UTC", "DateStyle": "ISO", "extra_float_digits": "1"}
 
 
 @asynccontextmanager
-async def reading_rows(
-    database_url: str, *, timeout_seconds: float, piece_bytes: int = PIECE_BYTES, silent_seconds: float = SILENT_SECONDS
-) -> AsyncIterator["PostgresLogRows"]:
+async def reading_rows(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogRows"]:
     """Open a connection that reads rows.
 
     Args:
         database_url: With a role that may read ``PredictionLog`` and the labels of ``ModelVersion``.
         timeout_seconds: Longest time of connecting.
-        piece_bytes: CSV that is gathered before it is parsed.
-        silent_seconds: Longest time without a row.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
@@ -65,7 +61,7 @@ async def reading_rows(
         server_settings=SESSION,
     )
     try:
-        yield PostgresLogRows(connection, piece_bytes=piece_bytes, silent_seconds=silent_seconds)
+        yield PostgresLogRows(connection)
     finally:
         connection.terminate()
 
@@ -73,22 +69,14 @@ async def reading_rows(
 class PostgresLogRows:
     """Reads over a connection, which its opener closes."""
 
-    def __init__(
-        self,
-        connection: asyncpg.Connection,
-        *,
-        piece_bytes: int = PIECE_BYTES,
-        silent_seconds: float = SILENT_SECONDS,
-    ) -> None:
+    def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
-        self._piece_bytes = piece_bytes
-        self._silent_seconds = silent_seconds
 
     async def days(self, source: RowSource) -> Sequence[ModelDay]:
         statement = _DAYS.format(table=_checked(source.table), in_range=_in_range(source))
         models = None if source.models is None else list(source.models)
-        async with translated("the rows of the log cannot be counted", self._silent_seconds):
-            found = await self._connection.fetch(statement, models, timeout=self._silent_seconds)
+        async with translated("the rows of the log cannot be counted", SILENT_SECONDS):
+            found = await self._connection.fetch(statement, models, timeout=SILENT_SECONDS)
         return [ModelDay(row["model_name"], row["day"], tuple(row["version_ids"]), row["rows"]) for row in found]
 
     async def export(self, source: RowSource, day: ModelDay, folder: Path, on_file: OnFile) -> None:
@@ -112,12 +100,12 @@ class PostgresLogRows:
             # Postgres sends one row in one message, and asyncpg passes whole messages on: a piece never ends within a
             # row.
             gathered.extend(rows)
-            if len(gathered) >= self._piece_bytes:
+            if len(gathered) >= PIECE_BYTES:
                 limit.reschedule(None)  # storing files has bounds of its own
                 await write_gathered()
-            limit.reschedule(clock() + self._silent_seconds)
+            limit.reschedule(clock() + SILENT_SECONDS)
 
-        async with translated("the rows of the log cannot be read"), asyncio.timeout(self._silent_seconds) as limit:
+        async with translated("the rows of the log cannot be read"), asyncio.timeout(SILENT_SECONDS) as limit:
             await self._connection.copy_from_query(statement, output=take, format="csv", timeout=_FOREVER_SECONDS)
             limit.reschedule(None)
             if gathered:

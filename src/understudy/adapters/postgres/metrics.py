@@ -193,12 +193,4 @@ async def _add(connection: asyncpg.Connection, values: Sequence[MetricValue]) ->
 
 
 def _active_version(row: asyncpg.Record) -> ActiveVersion:
-    return ActiveVersion(
-        row["id"],
-        row["model_name"],
-        row["version"],
-        None if row["role"] is None else Role(row["role"]),
-        row["metrics_digest"],
-        row["measured_until"],
-        row["summed_until"],
-    )
+    return ActiveVersion(**{**row, "role": None if row["role"] is None else Role(row["role"])})

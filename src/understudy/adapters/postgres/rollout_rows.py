@@ -33,6 +33,7 @@ EVENTS = """
            code_version, actor
     FROM rolloutevent WHERE rollout_id = $1 ORDER BY id
 """
+# In the order of PolicySeen.
 POLICY = """
     SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
            (SELECT version FROM modelversion WHERE id = p.challenger_version) AS challenger,
@@ -81,16 +82,7 @@ REACH = f"""
 
 def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
     """Return the policy as the rollout's state machine reads it."""
-    if row is None:
-        return None
-    return PolicySeen(
-        row["champion"],
-        row["challenger"],
-        row["challenger_weight"],
-        row["generation"],
-        row["rollout_id"],
-        row["salt"],
-    )
+    return None if row is None else PolicySeen(*row)
 
 
 def record_of(row: asyncpg.Record) -> RolloutRecord:
@@ -137,19 +129,8 @@ def stale_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
 
 def event_of(row: asyncpg.Record) -> RolloutEventRecord:
     """Return an event; one with damaged JSON has its problem instead of evidence, inputs and thresholds."""
-    event = RolloutEventRecord(
-        id=row["id"],
-        at=row["at"],
-        step=row["step"],
-        phase=row["phase"],
-        verdict=None if row["verdict"] is None else Verdict(row["verdict"]),
-        reason=row["reason"],
-        evidence=(),
-        inputs={},
-        thresholds={},
-        code_version=row["code_version"],
-        actor=row["actor"],
-    )
+    verdict = None if row["verdict"] is None else Verdict(row["verdict"])
+    event = RolloutEventRecord(**{**row, "verdict": verdict, "evidence": (), "inputs": {}, "thresholds": {}})
     try:
         return event._replace(
             evidence=_evidence_of(row["evidence"]),

@@ -12,6 +12,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
 
+# In the order of WindowKey, then the counts.
 _COLUMNS = """
     shipper, epoch, model_version_id, role, rollout_id, policy_generation,
     extract(epoch FROM window_start)::bigint AS start, counts
@@ -113,13 +114,5 @@ def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
 
 
 def _window(row: asyncpg.Record) -> Window:
-    key = WindowKey(
-        row["shipper"],
-        row["epoch"],
-        row["model_version_id"],
-        Role(row["role"]),
-        row["rollout_id"],
-        row["policy_generation"],
-        row["start"],
-    )
-    return window_from_json(key, row["counts"])
+    *key, counts = row
+    return window_from_json(WindowKey(*key)._replace(role=Role(row["role"])), counts)

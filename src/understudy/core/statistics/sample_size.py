@@ -55,15 +55,13 @@ class ReferenceSampleSize(NamedTuple):
     sentence: str
 
 
-def relative_change(ratio: float, variation_ratio: float = 1.0) -> Effect:
-    """Return a change of a mean by a share of itself, in units of A's mean.
+def relative_change(ratio: float) -> Effect:
+    """Return a change of a mean by a share of itself (0.05 for 5 %), in units of A's mean.
 
-    Args:
-        ratio: The change, 0.05 for 5 %.
-        variation_ratio: Standard deviation over mean of one entity's value. The default 1 makes a relative change the
-            same as one in standard deviations, which is what seed 003's table takes for granted.
+    One entity's standard deviation is taken to be its mean, as seed 003's table takes for granted: a relative change is
+    then the same as one in standard deviations.
     """
-    return Effect(ratio, variation_ratio**2, variation_ratio**2)
+    return Effect(ratio, 1.0, 1.0)
 
 
 def welch_degrees_of_freedom(error_a: float, freedom_a: float, error_b: float, freedom_b: float) -> float:

@@ -5,8 +5,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 _TABLES = (
     *("ModelVersion", "ModelEndpoint", "ServingPolicy", "PolicyAudit", "PolicyChange", "PredictionLog"),

@@ -5,8 +5,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 # What the way down takes with it.
 LOSES = (

@@ -4,8 +4,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 # What it takes from the release before.
 NARROWS = ("index predictionmetric_computed_at on predictionmetric is built while writers wait",)

@@ -4,8 +4,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 # What it takes from the release before.
 NARROWS = ("trigger modelversion_guard_warm on modelversion may refuse what was done before",)

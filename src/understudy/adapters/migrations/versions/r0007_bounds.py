@@ -4,8 +4,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 # What it takes from the release before.
 NARROWS = (

@@ -5,8 +5,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0008"
 down_revision = "0007"
-branch_labels = None
-depends_on = None
 
 # What the next way up finds out by itself is not lost (0008_endpoints.sql).
 _FOUND_AGAIN = (

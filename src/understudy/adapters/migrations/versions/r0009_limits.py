@@ -4,8 +4,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0009"
 down_revision = "0008"
-branch_labels = None
-depends_on = None
 
 # What it takes from the release before.
 NARROWS = (

@@ -4,8 +4,6 @@ from understudy.adapters.migrations.script import run_script
 
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
