@@ -66,12 +66,7 @@ async def find_test(
 ) -> Found:
     """Return the two versions that share the calls now, else those of the latest test of the metric.
 
-    Args:
-        log: Allocations.
-        store: Declared tests.
-        model_name: The model.
-        metric: Name of the outcomes.
-        version_id: B; ``None``: the only one of :func:`candidates`.
+    Without ``version_id`` B is the only one of :func:`candidates`.
 
     Raises:
         NotRegistered: There is neither.

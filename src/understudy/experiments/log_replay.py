@@ -122,12 +122,7 @@ async def replay_calls(
 ) -> ReplayFinding:
     """Send the newest logged inputs to the version, and return how its answers compare with those of then.
 
-    Args:
-        question: What is asked.
-        history: Where calls are read.
-        connect: Opens the version's model servers; they are closed at the end.
-        now: The monotonic clock, in seconds.
-        on_calls: Called with how many calls are over, of how many.
+    ``on_calls`` gets how many calls are over, of how many. The model servers are closed at the end.
 
     Raises:
         BackendUnavailable: No model server of the version says that it is ready.

@@ -25,11 +25,7 @@ class Added(NamedTuple):
 
 
 async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
-    """Store a batch, and return what became of each of its events, in order.
-
-    Args:
-        store: Where events are kept.
-        document: A parsed body, as :func:`understudy.core.experiments.outcome_events.read_batch` wants it.
+    """Store a batch as ``read_batch`` takes it, and return what became of each of its events, in order.
 
     Raises:
         BatchInvalid: It is no batch, or events in it cannot be used: all that is wrong is named, and nothing stored.

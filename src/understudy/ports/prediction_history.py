@@ -99,9 +99,7 @@ class FailureHistory(Protocol):
     async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
         """Return what a challenger's calls failed with, those that the champion answered in its place too.
 
-        Of the calls that windows judge: a call that was forced, or sent by its category, is none of them.
+        The newest ``at_most`` rows of each version are looked at.
 
-        Args:
-            trial: Which calls.
-            at_most: So many rows of each version are looked at, the newest ones.
+        Of the calls that windows judge: a call that was forced, or sent by its category, is none of them.
         """

@@ -61,13 +61,7 @@ async def prepare(
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
-    Args:
-        registry: Where the versions are.
-        windows: What the champion did of late.
-        model_name: The model.
-        version: The challenger's label.
-        plan_source: A plan's name, its weights or its JSON object; ``None`` for the plan that the risk asks for.
-        now: Seconds since the epoch.
+    ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
 
     Raises:
         NotRegistered: The model has no policy, or no such version.

@@ -26,13 +26,9 @@ MIN_SECONDS = 10.0
 
 
 def early_failure(inputs: CheckInput, errors: RateCheck, log_needed: float, now: float) -> Keys | None:
-    """Return the evidence that the challenger fails from its first calls on, or ``None`` when there is not enough.
+    """Return the evidence that the challenger fails from its first calls on; ``None``: there is not enough.
 
-    Args:
-        inputs: Of all windows that have begun.
-        errors: Its error rate.
-        log_needed: Logarithm of the evidence that is needed.
-        now: Seconds since the epoch.
+    ``inputs`` has all windows that have begun; ``log_needed`` is a logarithm.
     """
     rates = errors.rates.cut(inputs.firsts[0])
     failing = float(rates.bad_challenger.sum())

@@ -34,12 +34,7 @@ class RecentRegression(NamedTuple):
 
 
 def recent_regressions(inputs: CheckInput, now: float) -> list[RecentRegression]:
-    """Return which rates look worse since a minute ago.
-
-    Args:
-        inputs: Of all windows that have begun.
-        now: Seconds since the epoch.
-    """
+    """Return which rates look worse since a minute ago, of all windows that have begun."""
     first = inputs.strata.first_at(now - RECENT_SECONDS)
     compared = (error_rate(inputs), slow_tail(inputs))
     found = (_regression(rate, max(first, rate.processes.first)) for rate in compared)

@@ -35,15 +35,10 @@ def rows_of_hour(watched: int) -> int:
 def input_hours(
     start_seconds: float, samples: Sequence[InputSample], watched: Mapping[str, Baseline]
 ) -> dict[str, SubjectWindow]:
-    """Return the hour of each input by its subject; inputs that no call had are left out.
+    """Return the hour of each watched input by its name; inputs that no call had are left out.
 
     An input that is not in a call's object was not logged, which is not the same as null. A number under a baseline of
     categories counts by its text; a text under a baseline of numbers is not counted.
-
-    Args:
-        start_seconds: Of the hour, since the epoch.
-        samples: In any order.
-        watched: The baselines of the inputs that are looked at, by name.
     """
     documents = [orjson.loads(sample.inputs) for sample in samples]
     homes = np.array([analysis_bucket(sample.entity_id) for sample in samples], dtype=np.int64)

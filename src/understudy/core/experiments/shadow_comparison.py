@@ -149,13 +149,7 @@ class ShadowReport(NamedTuple):
 
 
 def compare_shadow(pairs: ShadowPairs, threshold: float = DEFAULT_THRESHOLD, top: int = 20) -> ShadowReport:
-    """Return the comparison.
-
-    Args:
-        pairs: The requests, in any order and number.
-        threshold: Scores from here on are a yes.
-        top: How many disagreements are listed at most.
-    """
+    """Return the comparison; scores from ``threshold`` on are a yes, and ``top`` bounds the listed disagreements."""
     count = len(pairs.prediction_ids)
     if not count:
         return ShadowReport(

@@ -173,12 +173,7 @@ class Transition(NamedTuple):
 def begin(rollout_id: int, model_name: str, plan: RolloutPlan, policy: PolicySeen, now: float) -> RolloutState:
     """Return the state of a new rollout.
 
-    Args:
-        rollout_id: Its id; the policy must carry it.
-        model_name: The model.
-        plan: How it is to go.
-        policy: With the challenger in its role at weight 0, as the transaction that starts the rollout leaves it.
-        now: Seconds since the epoch.
+    The policy carries its id, with the challenger in its role at weight 0, as the transaction that starts it leaves it.
 
     Raises:
         ValueError: If the policy is not as described.
