@@ -12,7 +12,11 @@ CODES = frozenset(error.code for error in leaf_errors())
 SLOW_SECONDS = 5.0
 """Of a whole request, among many: far beyond what any should take, so that a busy machine is no finding."""
 _LAST_OF_CALLERS = 499
-_HTTP_REFUSED = b"Invalid HTTP request received."
+_BELOW_HTTP = {
+    400: b"Invalid HTTP request received.",
+    431: b"The head of the request is too long: at most 65536 bytes of target and headers.",
+}
+"""Answers in plain text: what is refused before there is a request."""
 
 
 def judge_case(case: Case, answer: Answer, seconds: float) -> list[str]:
@@ -46,7 +50,7 @@ def judge_wire(case: WireCase, heard: Heard) -> list[str]:
 
 def judge_answer(answer: Answer) -> list[str]:
     """Return what is wrong with any answer, whatever was asked."""
-    if answer.status <= _LAST_OF_CALLERS and answer.body == _HTTP_REFUSED:
+    if answer.body == _BELOW_HTTP.get(answer.status):
         return []
     if answer.status < 400:  # noqa: PLR2004 - from there on it is a problem
         return []

@@ -39,6 +39,7 @@ def test_an_answer_that_may_not_be_is_found(answer, finding):
         a_problem(422, "E101"),
         an_answer(),
         Answer(400, {"content-type": b"text/plain"}, b"Invalid HTTP request received."),
+        Answer(431, {}, b"The head of the request is too long: at most 65536 bytes of target and headers."),
     ],
 )
 def test_an_answer_that_may_be_is_none(answer):
