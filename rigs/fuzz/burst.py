@@ -4,12 +4,17 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+import orjson
+
 from rigs.fuzz.attack import Tally
-from rigs.fuzz.cases import AUTHORIZATION, REFUSED, Case
+from rigs.fuzz.cases import AUTHORIZATION, GOOD, REFUSED, Case
 from rigs.fuzz.models import OFFERS, VISITS
 from rigs.fuzz.wire import PATIENCE_SECONDS
+from understudy.adapters.dev_server.example_models import example_rows
 
 BURST = 40
+_POOL_CALLS = 100
+"""At once: more than a worker keeps connections of any kind."""
 _BODY_BYTES = 1_048_576
 _ACCEPTED = REFUSED | {413, 503, 504}
 
@@ -35,6 +40,19 @@ def bursts() -> Mapping[str, Sequence[Case]]:
         name: [Case(targets[number % len(targets)], body, _ACCEPTED, headers=AUTHORIZATION) for number in range(BURST)]
         for name, body in bodies.items()
     }
+
+
+def good_calls() -> Sequence[Case]:
+    """Return plain calls that differ, to be sent at once: they open every connection that the pools may keep."""
+    return [
+        Case(
+            f"/v1/models/{VISITS}/predict",
+            orjson.dumps({"entity_id": row.entity_id, "inputs": row.inputs}),
+            GOOD | {503, 504},
+            headers=AUTHORIZATION,
+        )
+        for row in example_rows()[:_POOL_CALLS]
+    ]
 
 
 def _filled(begin: bytes, unit: bytes, end: bytes) -> bytes:

@@ -18,7 +18,7 @@ import asyncpg
 
 from loadtests.result import about, say, write_result
 from rigs.fuzz.attack import SHOWN_BYTES, Tally, send_cases, send_wire
-from rigs.fuzz.burst import bursts, unread_answers
+from rigs.fuzz.burst import bursts, good_calls, unread_answers
 from rigs.fuzz.cases import (
     Case,
     batch_cases,
@@ -91,6 +91,8 @@ def attack(world: World, workers: int, examples: int, seed: int, *, with_bursts:
     began = time.monotonic()
     # What the first calls open and fill (connections, caches, code) is no leak.
     warm_up = _send_all(world, max(examples // 20, 200), seed + 1, "warming up")
+    calls = good_calls()
+    warm_up += [asyncio.run(send_cases(world.port, "warming up: pools", calls, len(calls))) for _ in range(workers)]
     if with_bursts:
         warm_up += _send_bursts(world)
     before, series = world.usage(), world.series()
