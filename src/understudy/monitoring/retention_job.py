@@ -39,15 +39,7 @@ _PIECES: Mapping[GrowingTable, tuple[int, int]] = {
 class RetentionJob:
     """Forgets windows, hours, metrics, logged inputs, and what the control loop wrote in all its other tables.
 
-    Args:
-        windows: The windows.
-        store: The hours that drift is judged from, the metrics and the logged inputs.
-        growing: All other tables that grow.
-        window_days: How long windows are kept; those of an open rollout are kept longer.
-        metric_days: How long metrics are kept, and the events of finished rollouts.
-        input_days: How long logged inputs are kept.
-        outcome_days: How long outcome events are kept.
-        now: The wall clock, in seconds since the epoch.
+    Windows of an open rollout are kept longer; events of finished rollouts as long as metrics.
     """
 
     def __init__(

@@ -22,9 +22,7 @@ models the tail latency of callers would grow."""
 class JsonSnapshotFile:
     """Implements ``ports.SnapshotFile``; several workers may share the path.
 
-    Args:
-        path: The file.
-        on_failure: Counts a document, or one model's part of it, that could not be written.
+    ``on_failure`` counts a document, or one model's part of it, that could not be written.
     """
 
     def __init__(self, path: Path, on_failure: Callable[[], None] = lambda: None) -> None:

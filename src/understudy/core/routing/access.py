@@ -33,7 +33,7 @@ def admit(
     *,
     needs_key: bool,
 ) -> None:
-    """Let a caller pass who may do what is ``needed``.
+    """Let a caller pass who may do what is ``needed``; a scope for one model may name ``model_name``.
 
     Raises:
         PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.

@@ -50,7 +50,8 @@ async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> s
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
     """Register what is missing, give every version its servers of today, and return how the scenario's model stands.
 
-    A first policy is made where there is none; a later start leaves it as operators changed it.
+    ``targets`` has ``host:port`` by the server's name. A first policy is made where there is none; a later start leaves
+    it as operators changed it.
     """
     async with open_session(database_url) as session:
         registry = session.registry

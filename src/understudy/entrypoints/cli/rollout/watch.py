@@ -51,7 +51,7 @@ async def follow(
 
 
 class Screen:
-    """The last status on a terminal, redrawn in place."""
+    """The last status on a terminal, redrawn in place by ``live``, which the caller starts."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console

@@ -18,9 +18,7 @@ T = TypeVar("T")
 def with_session(work: Callable[[Session], Awaitable[T]], settings: Settings | None = None) -> T:
     """Do ``work`` in a new event loop, close what it opened, and return what it returned.
 
-    Args:
-        work: Gets the session.
-        settings: Those of the command, if it has read them already; reading them names the demo they are of.
+    A command that has read its settings already gives them: reading them names the demo they are of.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
