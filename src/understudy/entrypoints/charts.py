@@ -71,13 +71,7 @@ class Axis(NamedTuple):
 
 
 def distributions(title: str, arms: Sequence[Distribution], edges: Sequence[float]) -> str:
-    """Return the arms' histograms over each other, each as shares of its own total.
-
-    Args:
-        title: What is distributed.
-        arms: With one count for each cell.
-        edges: Edges of the cells, one more than there are cells.
-    """
+    """Return the arms' histograms over each other, each as shares of its own total; a cell lies between two edges."""
     shares = [[count / (sum(arm.cells) or 1) for count in arm.cells] for arm in arms]
     highest = max((share for own in shares for share in own), default=0) or 1
     x = Axis(edges[0], edges[-1], _LEFT, WIDTH - _RIGHT)

@@ -31,11 +31,7 @@ def checks_table(
 ) -> Table:
     """Return the checks as a table that fits; the sparkline goes first where there is no room.
 
-    Args:
-        rows: What the analysis says now.
-        decisions: The last ones, oldest first; may be none.
-        width: Of the table; by default the terminal's.
-        sides: What the compared sides are called.
+    ``decisions`` are the last ones, oldest first; ``sides`` is what the compared versions are called.
     """
     columns = [
         Column("check"),
