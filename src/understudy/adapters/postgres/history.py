@@ -11,7 +11,7 @@ from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
 
-# The rows that core.window_builder takes scores from, so that a baseline and the hours it is compared with are alike.
+# The rows that core.windows.builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
     FROM predictionlog
     WHERE model_version_id = $1 AND assigned_version_id = $1 AND status = 'ok' AND NOT cache_hit

@@ -5,7 +5,7 @@ moves known entities on purpose, is no mismatch.
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, inf
+from math import exp, inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -87,10 +87,11 @@ def split_evidence(arrivals: Arrivals, challenger_ratios: Mapping[int, float]) -
 
     Source:
         Lindon and Malek, "Anytime-valid inference for multinomial count data", NeurIPS 2022, arXiv 2011.03567; here
-        with a grid of odds ratios in place of their Dirichlet mixture: the evidence is multiplied over all shares for
-        each loss or gain that may run through them, and averaged over those, so that a ramp's steps add up. An average
-        of likelihood ratios exceeds 1 / alpha at any time with a chance of alpha at most (Ville's inequality); with N
-        shippers that appear one after the other, of alpha (1 + 1/2 + … + 1/N) (Chow 1960).
+        with a grid of odds ratios in place of their Dirichlet mixture. Half of the evidence is of a loss or gain that
+        runs through all shares, so that a ramp's steps add up; half of one that each share may have for itself, so
+        that healthy steps do not hide a fault that begins at a later one. An average of likelihood ratios exceeds
+        1 / alpha at any time with a chance of alpha at most (Ville's inequality); with N shippers that appear one
+        after the other, of alpha (1 + 1/2 + … + 1/N) (Chow 1960).
     """
     ratios = ratios_of(arrivals, challenger_ratios)
     is_split = (ratios > 0) & (ratios < 1)
@@ -103,9 +104,11 @@ def split_evidence(arrivals: Arrivals, challenger_ratios: Mapping[int, float]) -
     for shipper in np.unique(split.shipper):
         own = split.shipper == shipper
         new, cells = split.new_entities[own], time[own] * len(shares) + share[own]
-        total = np.bincount(cells, new, len(starts) * len(shares)).reshape(len(starts), len(shares))
-        challenger = np.bincount(time[own], new * split.is_challenger[own], len(starts))
-        paths.append(_log_evidence(np.cumsum(challenger), np.cumsum(total, axis=0), shares))
+        total, challenger = (
+            np.cumsum(np.bincount(cells, counted, len(starts) * len(shares)).reshape(len(starts), -1), axis=0)
+            for counted in (new, new * split.is_challenger[own])
+        )
+        paths.append(_log_ramp_evidence(challenger, total, shares))
     return max(0.0, float(log_mean_exp(np.stack(paths)).max()))
 
 
@@ -128,6 +131,19 @@ def _log_evidence(entities_b: FloatArray, totals: FloatArray, shares: FloatArray
     # Not a matrix product: for so few columns the threads of BLAS cost four times as much as they save (measured).
     expected = np.einsum("os,ts->ot", np.log1p(np.outer(_ODDS - 1, shares)), totals)
     return log_mean_exp(np.outer(np.log(_ODDS), entities_b) - expected)
+
+
+def _log_ramp_evidence(entities_b: FloatArray, totals: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the average of the evidence of one alternative through all shares, and of one for each share.
+
+    Args:
+        entities_b: Of B under each share up to each time, shape ``(times, shares)``.
+        totals: Of both arms, the same shape.
+        shares: B's, as they were set.
+    """
+    through_all = _log_evidence(entities_b.sum(axis=1), totals, shares)
+    each = [_log_evidence(entities_b[:, place], totals[:, [place]], shares[[place]]) for place in range(len(shares))]
+    return np.logaddexp(through_all, np.sum(each, axis=0)) - log(2)
 
 
 def _chi2(a: int, b: int, share: float) -> float:

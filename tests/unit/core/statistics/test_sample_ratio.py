@@ -89,6 +89,17 @@ def test_a_split_that_follows_a_growing_weight_is_no_mismatch_and_another_one_is
     assert split_evidence(arrivals_of(late), weights) > log(1e4)
 
 
+@pytest.mark.parametrize(("lost_ratio", "windows"), [(0.1, 30), (0.3, 6)])
+def test_healthy_steps_do_not_hide_a_loss_that_begins_at_a_later_step(lost_ratio, windows):
+    weights = {1: 0.02, 2: 0.05, 3: 0.10, 4: 0.25}
+    steps = [1] * 120 + [2] * 120 + [3] * 240 + [4] * windows
+    shares = [(weights[g] * (1 - lost_ratio) if g == 4 else weights[g], g) for g in steps]
+    rows = [("a", 15 * n, g, round(1_000 * (1 - weights[g])), round(1_000 * b)) for n, (b, g) in enumerate(shares)]
+
+    assert split_evidence(arrivals_of(rows[:-windows]), weights) < 1
+    assert split_evidence(arrivals_of(rows), weights) > log(1e4)
+
+
 def test_evidence_of_a_mismatch_is_not_forgotten_when_the_split_is_mended():
     rows = [("a", 15 * n, 1, 50, 20) for n in range(40)] + [("a", 15 * n, 1, 50, 50) for n in range(40, 4_000)]
 

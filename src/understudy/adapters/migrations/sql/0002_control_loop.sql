@@ -17,7 +17,7 @@ CREATE TABLE PredictionWindow (
 CREATE INDEX ON PredictionWindow (window_start);
 CREATE INDEX predictionwindow_of_rollout ON PredictionWindow (rollout_id, window_start) WHERE rollout_id <> 0;
 
--- What a subject of a version (its predictions, or an input) was like in one hour, for drift: core.drift_windows as JSON.
+-- What a subject of a version (its predictions, or an input) was like in one hour, for drift: core.drift.subject_window as JSON.
 CREATE TABLE DriftHour (
     model_version_id BIGINT       NOT NULL REFERENCES ModelVersion(id) ON DELETE CASCADE,
     subject          VARCHAR(255) NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE MonitorLease (
 
 ALTER TABLE ProxyInstance ADD COLUMN in_flight JSONB NOT NULL DEFAULT '{}';
 
--- state: core.rollout_state.RolloutState as JSON. revision: a transition is applied only to the state that it was decided
+-- state: core.rollout.state.RolloutState as JSON. revision: a transition is applied only to the state that it was decided
 -- on. slow_us: the champion's 95th percentile when the rollout began. salt_before: what the policy gets back at the end.
 -- announced_at: when every proxy had confirmed the end, and nothing was in flight any more.
 ALTER TABLE Rollout

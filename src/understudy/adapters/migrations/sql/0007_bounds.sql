@@ -54,7 +54,7 @@ CREATE TRIGGER spooloffset_guard_age BEFORE DELETE ON SpoolOffset
 
 -- -- Rollout ------------------------------------------------------------------------------------------------------------
 
--- Says why a row cannot be read as core.rollout_state.RolloutState beside its own columns; NULL when it can. A column or a
+-- Says why a row cannot be read as core.rollout.state.RolloutState beside its own columns; NULL when it can. A column or a
 -- value that a later version adds to the state is added here first.
 CREATE FUNCTION understudy_rollout_problem(one Rollout) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE
