@@ -29,7 +29,7 @@ class SpooledBatch(NamedTuple):
     start: int
     end: int
     rows: Sequence[bytes]
-    """Encoded rows, one each, as ``core.spool_format`` makes them."""
+    """Encoded rows, one each, as ``core.prediction_log.spool_format`` makes them."""
     columns: Sequence[str] = COLUMNS
     """The columns of ``rows``, as the process named them that wrote the segment."""
     damage: str = ""

@@ -17,7 +17,7 @@ class ShadowPool:
         return len(self._tasks)
 
     def offer(self, model_name: str, call: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Start ``call`` unless the set is full; it must bound its own time."""
+        """Start ``call`` unless the pool is full; it must bound its own time."""
         if len(self._tasks) >= self._limit:
             self._on_drop(model_name)
             return False

@@ -84,7 +84,7 @@ class PostgresAlertOutbox:
         channels: Names of the channels. Without any, due events are marked as failed for good, so that the first
             channel that is ever configured does not get all old events. Events for a removed channel wait until it is
             configured again.
-        timeout_seconds: Longest time of one call, connecting included.
+        timeout_seconds: Longest time of one call, waiting for its turn and connecting included.
     """
 
     def __init__(self, database_url: str, channels: Sequence[str], *, timeout_seconds: float = 5.0) -> None:

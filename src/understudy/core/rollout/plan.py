@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """The whole way to the champion's place; ``core.plan_reader.read_plan`` makes none that breaks a rule."""
+    """The whole way to the champion's place; ``plan_reader.read_plan`` makes none that breaks a rule."""
 
     steps: tuple[Step, ...]
     strategy: Strategy = Strategy.CANARY

@@ -105,10 +105,10 @@ def split_evidence(arrivals: Arrivals, challenger_ratios: Mapping[int, float]) -
         own = split.shipper == shipper
         new, cells = split.new_entities[own], time[own] * len(shares) + share[own]
         total, challenger = (
-            np.cumsum(np.bincount(cells, counted, len(starts) * len(shares)).reshape(len(starts), -1), axis=0)
+            np.bincount(cells, counted, len(starts) * len(shares)).reshape(len(starts), -1).astype(np.float64)
             for counted in (new, new * split.is_challenger[own])
         )
-        paths.append(_log_ramp_evidence(challenger, total, shares))
+        paths.append(_log_ramp_evidence(np.cumsum(challenger, axis=0), np.cumsum(total, axis=0), shares))
     return max(0.0, float(log_mean_exp(np.stack(paths)).max()))
 
 
@@ -143,7 +143,8 @@ def _log_ramp_evidence(entities_b: FloatArray, totals: FloatArray, shares: Float
     """
     through_all = _log_evidence(entities_b.sum(axis=1), totals, shares)
     each = [_log_evidence(entities_b[:, place], totals[:, [place]], shares[[place]]) for place in range(len(shares))]
-    return np.logaddexp(through_all, np.sum(each, axis=0)) - log(2)
+    average: FloatArray = np.logaddexp(through_all, np.sum(each, axis=0)) - log(2)
+    return average
 
 
 def _chi2(a: int, b: int, share: float) -> float:
