@@ -14,6 +14,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,14 +73,36 @@ def _newest(tree: Path) -> str:
     return max(path.name[1:5] for path in (tree / VERSIONS).glob("r[0-9]*.py"))
 
 
+def _python_of(tree: Path) -> Path:
+    """Return a Python with what is installed here, and with the old tree's code in place of this one's.
+
+    ``PYTHONPATH`` alone is not enough: some tests start processes with a ``PYTHONPATH`` of their own.
+    """
+    folder = tree.with_name(f"{tree.name}-venv")
+    venv.EnvBuilder(clear=True, symlinks=True).create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    installed = sysconfig.get_path("purelib")
+    (packages / "trees.pth").write_text(f"{tree / 'src'}\n{installed}\n", encoding="utf-8")
+    return folder / "bin" / "python"
+
+
 def _run(tree: Path, arguments: Sequence[str]) -> int:
     environment = {
         **os.environ,
-        # The old tree's code comes before what is installed, in the processes that its tests start as well.
+        # Before what is installed, for the plugin too.
         "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(ROOT / "tools" / "previous")]),
         "UNDERSTUDY_NEWER_TREE": str(ROOT),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests_on_newer_schema", "-m", "not slow and not timed"]
+    command = [
+        str(_python_of(tree)),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests_on_newer_schema",
+        "-m",
+        "not slow and not timed",
+    ]
     chosen = [one for one in arguments if one.startswith("tests/")]
     return subprocess.run(
         [*command, *(() if chosen else FOLDERS), *arguments], cwd=tree, env=environment, check=False
