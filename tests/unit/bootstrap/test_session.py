@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from understudy.bootstrap.session import Session
 
 
@@ -12,6 +14,7 @@ async def test_a_store_is_opened_once():
         assert session.rollouts is session.rollouts
 
 
+@pytest.mark.deep
 def test_taking_traffic_back_waits_for_no_library_that_only_the_registry_needs():
     program = (
         "import sys; import understudy.entrypoints.cli.rollback; from understudy.bootstrap.session import Session; "

@@ -108,6 +108,7 @@ async def test_blocks_that_were_deleted_are_forgotten(windows):
     await assert_all_is_there(found, log)
 
 
+@pytest.mark.deep
 async def test_a_late_window_of_an_earlier_day_is_seen_within_as_many_looks_as_there_are_days(windows):
     days = [
         replace(w, key=w.key._replace(start=w.key.start + MARKED_SECONDS * day)) for day in range(3) for w in windows

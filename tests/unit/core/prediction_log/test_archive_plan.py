@@ -72,6 +72,7 @@ fingerprints = st.builds(
 )
 
 
+@pytest.mark.deep
 @given(st.lists(fingerprints), st.randoms())
 def test_fingerprints_add_up_in_any_order(parts, dice):
     shuffled = list(parts)

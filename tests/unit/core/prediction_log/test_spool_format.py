@@ -222,6 +222,7 @@ def test_a_header_that_cannot_be_read_is_none(noise):
     assert read_header(encode_header()[:-1]) is None
 
 
+@pytest.mark.deep
 @given(st.lists(rows, max_size=5), st.integers(0, 10_000))
 def test_the_starts_of_rows_follow_from_where_the_last_one_ends(many, start):
     frames = [encode_row(row) for row in many]

@@ -21,6 +21,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.deep
 @given(json_values, st.sampled_from([None, 2]))
 def test_what_is_json_is_read_as_it_is(value, indent):
     body = json.dumps(value, indent=indent).encode()

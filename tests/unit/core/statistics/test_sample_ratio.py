@@ -21,6 +21,7 @@ epochs = st.lists(
 )
 
 
+@pytest.mark.deep
 @given(epochs)
 def test_the_sample_ratio_is_chi2_for_each_epoch_and_their_sum_for_all(split):
     found = sample_ratio(split)

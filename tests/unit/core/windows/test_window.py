@@ -493,6 +493,7 @@ def test_a_rollout_that_was_forgotten_gives_no_new_entities():
     assert [(window.new_entities, window.new_in_role) for window in windows] == [(1, 1), (0, 0)]
 
 
+@pytest.mark.deep
 def test_of_too_many_forgotten_rollouts_those_are_known_whose_rows_go_on():
     builder = WindowBuilder("shipper-1", open_rollouts=set)
     built(of_rollouts(range(1, MAX_ROLLOUTS + 3)), builder)

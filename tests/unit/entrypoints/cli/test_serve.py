@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.deep
 def test_the_proxy_is_started_before_the_metrics_library_is_imported():
     program = "import sys, understudy.entrypoints.cli.serve; sys.exit('prometheus_client' in sys.modules)"
 
