@@ -47,7 +47,8 @@ lint: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 
-PURE := tests/unit tests/architecture tests/docs
+# A plug-in that these do not need takes half a second of each process.
+PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 
 .PHONY: check
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
