@@ -147,8 +147,12 @@ class Reader:
         for terminal in reversed(self._terminals.values()):
             terminal.interrupt()
         give_up = time.monotonic() + patience_seconds
-        while (left := marked_processes(self.mark)) and time.monotonic() < give_up:
+        left, looks_without = marked_processes(self.mark), 0
+        # Twice none: a process that is being replaced by another program (exec) has no environment for a moment.
+        while looks_without < 2 and time.monotonic() < give_up:
             time.sleep(POLL_SECONDS)
+            left = marked_processes(self.mark)
+            looks_without = 0 if left else looks_without + 1
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         return left
