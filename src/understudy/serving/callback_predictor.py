@@ -83,6 +83,7 @@ class CallbackPredictor:
             self._log.commit(None, run.on_result, defect)
         else:
             self._log.commit(row, run.on_result, outcome)
+            self._predictor.report(run.call, outcome, failed)
 
     def fall_back(self, run: "_Run", first: Served) -> None:
         """Let the champion answer for a run, which is rare enough for a task."""

@@ -7,6 +7,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from understudy.core.prediction_log.prediction_id import prediction_id
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
@@ -24,6 +26,8 @@ from understudy.serving.shadow_calls import ShadowCalls
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.upstream.cached_inference import CachedInference
 from understudy.serving.version_calls import VersionCalls
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class Predictor:
         outcome, row = self.end(call, fetched, served, failed)
         if row is not None:
             self._log.append(row)
+        self.report(call, outcome, failed)
         return outcome
 
     def decoder_of(self, model_name: str) -> TypedDecoder | None:
@@ -134,9 +139,10 @@ class Predictor:
     def end(
         self, call: Call, fetched: float, served: Served, failed: Served | None
     ) -> tuple[Outcome, PredictionRow | None]:
-        """Count the call, show it to the shadow, and return what its handler answers, and its row.
+        """Return what the call's handler answers, and its row.
 
-        The caller of this method has the row written before it gives the answer.
+        The caller of this method has the row written before it gives the answer, and passes the outcome to
+        :meth:`report` once the row is pending.
 
         Args:
             call: As it was begun.
@@ -150,17 +156,28 @@ class Predictor:
         ended = self._clocks.monotonic()
         role = call.route.role if failed is None else Role.CHAMPION
         fallback_from = failed.error if failed is not None else None
-        self._recorder.count(call, role, served, failed, ended - call.started)
         row: PredictionRow | None = None
         if not isinstance(served.error, RequestError):
             row = self._recorder.row(call, role, served, fallback_from, ended - call.started)
-        if call.span is not None and call.span.is_recorded:
-            describe_call(call.span, call, role, served)
-        if self._shadows.wants(call, served):
-            self._shadows.start(call)
         seconds = Stages(call.routed - call.started, fetched - call.routed, ended - fetched)
         generation = call.policy.generation
         return Outcome(call.prediction_id, call.route, served, role, generation, fallback_from, seconds), row
+
+    def report(self, call: Call, outcome: Outcome, failed: Served | None) -> None:
+        """Count a call that has ended, describe it in its span, and show it to the shadow; raises nothing.
+
+        It comes after the row: a defect in here is logged, and costs neither the row nor the answer.
+        """
+        served, stages = outcome.served, outcome.seconds
+        try:
+            seconds = stages.route + stages.features + stages.upstream
+            self._recorder.count(call, outcome.role, served, failed, seconds)
+            if call.span is not None and call.span.is_recorded:
+                describe_call(call.span, call, outcome.role, served)
+            if self._shadows.wants(call, served):
+                self._shadows.start(call)
+        except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
+            _log.exception("call.not_reported", model=call.policy.model_name)
 
     def _new_id(self) -> str:
         return prediction_id(int(self._clocks.unix() * 1000), self._clocks.random_bits())

@@ -16,6 +16,7 @@ from virtual_time import in_virtual_time
 from understudy.adapters.local_cache import MemoryCache
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.model_servers.connect import connect
 from understudy.core.prediction_log.input_sampling import is_sampled
 from understudy.core.prediction_log.row import PredictionRow, Status
@@ -37,6 +38,7 @@ from understudy.errors import (
     UnknownVersion,
 )
 from understudy.ports.feature_store import FeatureStore
+from understudy.ports.tracing import Attributes, within
 from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.predict import Clocks, Limits, Predictor
@@ -92,14 +94,16 @@ class Stage:
         shared_cache: MemoryCache | None = None,
         caches: bool = True,
         spool: KeptRows | None = None,
+        telemetry: MemoryTelemetry | None = None,
+        on_drop: Callable[[str], None] | None = None,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
         self.connects: set[str] = set()
         """Versions that have the backend of their own settings instead."""
         self.spool = spool or KeptRows()
-        self.telemetry = MemoryTelemetry()
+        self.telemetry = telemetry or MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
-        self.shadows = ShadowPool(shadows, lambda model: self.telemetry.count("shadow_dropped_total", model))
+        self.shadows = ShadowPool(shadows, on_drop or partial(self.telemetry.count, "shadow_dropped_total"))
         self.memory_cache = MemoryCache(1_000_000)
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
@@ -854,3 +858,47 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     assert [len(call) for call in stage.backends["1"].calls] == [6]
     assert {entity for entity, found in answered.items() if isinstance(found, ValueError)} == {"unlucky"}
     assert [score_of(found) for found in answered.values() if isinstance(found, Outcome)] == [43.0] * 5
+
+
+def a_defect(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+class DefectiveSpan(MemorySpan):
+    """A span that breaks its promise to raise nothing."""
+
+    def tell(self, attributes: Attributes) -> None:
+        a_defect(attributes)
+
+
+class DefectiveTelemetry(MemoryTelemetry):
+    def predicted(self, *labels: Any) -> None:
+        a_defect(labels)
+
+
+async def test_a_defect_of_spans_costs_neither_the_row_nor_the_answer():
+    stage, tracer = Stage(a_policy()), MemoryTracer()
+
+    with within(DefectiveSpan(tracer, "call", "server", tracer.place(None, sampled=True))):
+        outcome = await stage.ask()
+
+    assert score_of(outcome) == 43.0
+    assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
+
+
+async def test_a_defect_of_the_shadow_pool_costs_neither_the_row_nor_the_answer():
+    stage = Stage(a_policy(shadow=a_version("3")), shadows=0, on_drop=a_defect)
+
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 43.0
+    assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
+
+
+async def test_a_defect_of_telemetry_costs_neither_the_row_nor_the_answer():
+    stage = Stage(a_policy(), telemetry=DefectiveTelemetry())
+
+    outcome = await stage.ask()
+
+    assert score_of(outcome) == 43.0
+    assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
