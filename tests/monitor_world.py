@@ -16,7 +16,7 @@ from stats.worlds import Traffic
 from stats.worlds import World as TrafficWorld
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.model_servers.connect import PROTOCOLS, connect
 from understudy.adapters.postgres.policy import PostgresPolicySource
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
@@ -115,7 +115,7 @@ def an_executor(installation: Installation) -> RolloutExecutor:
         PostgresRolloutStore(url, timeout_seconds=30),
         PostgresWindowLog(url, timeout_seconds=30),
         lambda _rollout_id: None,
-        WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect),
+        WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect, PROTOCOLS),
         MemoryTelemetry(),
         environment="test",
     )

@@ -54,7 +54,7 @@ class ReadyProbe(WarmUpProbe):
     """Says of every version that it answers."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryPolicySource(), lambda _: None)  # type: ignore[arg-type,return-value]  # never called
+        super().__init__(MemoryPolicySource(), lambda _: None, ())  # type: ignore[arg-type,return-value]  # never called
 
     async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
         return WarmUpResult(passed=True)

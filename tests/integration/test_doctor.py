@@ -99,3 +99,23 @@ async def test_a_server_that_hangs_holds_the_doctor_up_for_its_deadline_and_no_l
         assert re.search(
             rf"{server.endpoint}: it accepted the connection and did not answer within 2 s \(\d+\.\d s\)", found["what"]
         )
+
+
+async def test_a_challenger_of_a_later_releases_protocol_is_left_out_by_doctor_and_explain_as_by_proxies(
+    database: asyncpg.Connection, understudy: CommandLine
+):
+    async with running(Behaviour()) as (good,):
+        await serve(database, good.endpoint)
+        await database.execute("ALTER TABLE ModelVersion DROP CONSTRAINT modelversion_protocol_check")
+        later = await database.fetchval(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, output_schema,"
+            " protocol) SELECT model_name, '2', artifact_path, framework, input_schema, output_schema, 'quic'"
+            " FROM ModelVersion RETURNING id"
+        )
+        await database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 100", later)
+        doctor = await understudy.beside("doctor", "--json")
+        explained = await understudy.beside("explain", MODEL_NAME, "customer-1", "--json")
+
+    told = [finding["what"] for finding in doctor.document["findings"]]
+    assert any("this release speaks no protocol 'quic' to model servers" in what for what in told), told
+    assert explained.document["assignment"]["role"] == "champion"

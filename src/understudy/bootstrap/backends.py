@@ -1,19 +1,37 @@
 """How this process reaches model servers, and asks them whether they serve a version."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from understudy.adapters.model_servers.connect import connect, examine
+from understudy.adapters.model_servers.connect import PROTOCOLS, connect, examine
+from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
-from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.routing.policy_document import apply_document
 from understudy.ports.model_backend import ModelBackend, ServerSeen
-from understudy.rollout.warm_up import READY_SECONDS, warm_up
+from understudy.ports.policy import PolicySource
+from understudy.rollout.warm_up import READY_SECONDS, WarmUpProbe, warm_up
 from understudy.settings import Settings
 
 
 def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
     """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities."""
     return partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+
+
+def warm_up_probe(settings: Settings, policies: PolicySource) -> WarmUpProbe:
+    """Return what makes the example calls of a warm-up to versions whose rows ``policies`` has."""
+    return WarmUpProbe(policies, connector_of(settings), PROTOCOLS)
+
+
+async def policies_of_proxies(session: Session, model_names: Sequence[str] | None = None) -> PolicySnapshot:
+    """Return the policies of these models, or of all, as a proxy of this release compiles them; without keys.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer.
+    """
+    document = await session.policies.load(model_names)
+    return apply_document(PolicySnapshot(), document, complete=True, protocols=PROTOCOLS)
 
 
 async def try_version(settings: Settings, version: ModelVersion) -> tuple[tuple[ServerSeen, ...], WarmUpResult | None]:

@@ -8,10 +8,9 @@ from understudy.adapters import migrations
 from understudy.adapters.model_servers.connect import examine as examine_servers
 from understudy.adapters.postgres.checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
 from understudy.adapters.redis.checkup import examine_redis
-from understudy.bootstrap.backends import connector_of
+from understudy.bootstrap.backends import connector_of, policies_of_proxies
 from understudy.bootstrap.session import session_of
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.routing.policy_document import apply_document
+from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.server_findings import (
     NO_MONITOR,
@@ -108,7 +107,7 @@ async def _examine_monitor(settings: Settings) -> Finding:
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:
     try:
         async with session_of(settings) as session:
-            snapshot = apply_document(PolicySnapshot(), await session.policies.load(), complete=True)
+            snapshot = await policies_of_proxies(session)
     except (MigrationNeeded, RegistryUnavailable) as problem:
         return [Finding("policies", State.PROBLEM, problem.detail, problem.next_step)]
     rejected = [

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.bootstrap.backends import connector_of
+from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
@@ -34,4 +34,4 @@ def _session(settings: Settings) -> Session:
 @asynccontextmanager
 async def _open_probe(settings: Settings) -> AsyncIterator[WarmUpProbe]:
     async with _session(settings) as session:
-        yield WarmUpProbe(session.policies, connector_of(settings))
+        yield warm_up_probe(settings, session.policies)

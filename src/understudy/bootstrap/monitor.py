@@ -17,7 +17,7 @@ from understudy.adapters.postgres.retention import PostgresRetentionStore
 from understudy.adapters.postgres.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.windows import PostgresWindowLog
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import connector_of
+from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
 from understudy.monitoring.alert_delivery import deliver_due
@@ -32,7 +32,6 @@ from understudy.ports.lease import Epoch, Lease
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
 from understudy.rollout.outcome_check import OutcomeCheck
-from understudy.rollout.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
 ROLLOUTS_SECONDS = 30.0
@@ -99,7 +98,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds),
         outcomes.latest,
-        WarmUpProbe(policies, connector_of(settings)),
+        warm_up_probe(settings, policies),
         telemetry,
         environment=settings.environment,
     )

@@ -1,6 +1,7 @@
 """Warm-up: example calls to a version before it gets traffic."""
 
 import asyncio
+from collections.abc import Collection
 
 from understudy.core.requests.example import example_inputs
 from understudy.core.rollout.state import WarmUpResult
@@ -23,11 +24,13 @@ class WarmUpProbe:
     Args:
         policies: Where the version's row is read.
         connect: Opens its model servers.
+        protocols: Those of model servers that this release speaks.
     """
 
-    def __init__(self, policies: PolicySource, connect: ConnectBackend) -> None:
+    def __init__(self, policies: PolicySource, connect: ConnectBackend, protocols: Collection[str]) -> None:
         self._policies = policies
         self._connect = connect
+        self._protocols = protocols
 
     async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
         """Say whether the version is ready and answers an example request; never raises for what is its own fault.
@@ -36,7 +39,8 @@ class WarmUpProbe:
             RegistryUnavailable: The version's row cannot be read.
         """
         document = await self._policies.load([model_name])
-        policy = apply_document(PolicySnapshot(), document, complete=True).policies.get(model_name)
+        snapshot = apply_document(PolicySnapshot(), document, complete=True, protocols=self._protocols)
+        policy = snapshot.policies.get(model_name)
         version = None if policy is None else policy.versions.get(version_label)
         if version is None:
             return WarmUpResult(passed=False, detail="its row cannot be used: see understudy doctor")

@@ -112,19 +112,27 @@ def _answer_digest(row: Mapping[str, Any]) -> str:
     return blake2b(made_by.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
-def apply_document(snapshot: PolicySnapshot, document: PolicyDocument, *, complete: bool) -> PolicySnapshot:
+def apply_document(
+    snapshot: PolicySnapshot,
+    document: PolicyDocument,
+    *,
+    complete: bool,
+    protocols: Collection[str] | None = None,
+) -> PolicySnapshot:
     """Return the snapshot after reading a document; never fails.
 
     Args:
         snapshot: The snapshot so far.
         document: Some models' rows, or all of them.
         complete: Whether models that the document does not name are gone.
+        protocols: Those of model servers that this release speaks, so that the policy is the one that a proxy acts on;
+            ``None`` takes any.
 
     A challenger, arm or shadow that cannot be used is left out, and its share is 0. Only where no version could answer
     (the champion cannot be used, or the policy itself) the model keeps its last good policy; weight 0 and the end of
     all further arms hold for that too. A key that cannot be read opens nothing.
     """
-    compiling = Compiling(snapshot, document, complete=complete)
+    compiling = Compiling(snapshot, document, complete=complete, protocols=protocols)
     for _ in compiling.each_model():
         pass
     return compiling.snapshot()

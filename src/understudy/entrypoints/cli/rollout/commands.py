@@ -11,7 +11,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from understudy.bootstrap.backends import connector_of
+from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind, Phase
 from understudy.core.routing.proxy_liveness import stale_words
@@ -52,7 +52,6 @@ from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
-from understudy.rollout.warm_up import WarmUpProbe
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"
@@ -93,7 +92,7 @@ def start(
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
-        await require_ready(WarmUpProbe(session.policies, connector_of(settings)), model, version)
+        await require_ready(warm_up_probe(settings, session.policies), model, version)
         first = prepared.plan.steps[0].weight_percent
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
