@@ -84,7 +84,7 @@ def test_a_policy_is_set_shown_audited_and_explained(understudy: CommandLine):
     second = understudy("model", "set", "churn", "--challenger", "2", "--weight", "10", "--reason", "try 2", "--yes")
     listed = understudy("model", "list", "--json")
     shown = understudy("model", "show", "churn")
-    audit = understudy("audit", "list", "churn", "--json")
+    audit = understudy("audit", "list", "churn", "--subject", "policy", "--json")
     explained = understudy("explain", "churn", "cust-42", "--json")
 
     assert [done.code for done in (first, second, listed, shown, audit, explained)] == [0] * 6

@@ -310,7 +310,7 @@ async def test_going_back_is_refused_where_it_would_delete_and_done_where_somebo
 async def test_an_upgrade_that_meets_an_open_transaction_leaves_with_5_and_says_whose_it_is(
     database, database_url, understudy: CommandLine
 ):
-    await migrations.downgrade(database_url, "0007")
+    await migrations.downgrade(database_url, "0007", lose_data=True)
     async with database.transaction():
         await database.execute("SELECT * FROM ApiKey")
         done = await understudy.beside("db", "upgrade", "--lock-seconds", "1")

@@ -23,7 +23,7 @@ from understudy.errors import (
     Unauthenticated,
 )
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports.registry import Actor, NewVersion
+from understudy.ports.registry import Actor, AuditSubject, NewVersion
 
 DANA = Actor("dana@", "cli", "weekly retrain")
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
@@ -43,7 +43,7 @@ async def registry(database_url: str) -> AsyncIterator[PostgresRegistry]:
 @pytest.fixture
 async def served(registry: PostgresRegistry) -> PostgresRegistry:
     for number in ("6", "7", "8"):
-        await register_version(registry, a_version(number, endpoints=("127.0.0.1:9000",)))
+        await register_version(registry, a_version(number, endpoints=("127.0.0.1:9000",)), DANA)
     await set_policy(registry, "churn", {"champion": "6", "challenger": "7", "challenger_weight": 5}, DANA)
     return registry
 
@@ -62,7 +62,7 @@ async def test_a_version_is_registered_with_everything_that_was_said_of_it(regis
         endpoints=("b:2", "a:1", "a:1"),
     )
 
-    made = await register_version(registry, new)
+    made = await register_version(registry, new, DANA)
 
     assert made == await registry.show_version("churn", "6")
     assert made.endpoints == ("a:1", "b:2")
@@ -72,13 +72,13 @@ async def test_a_version_is_registered_with_everything_that_was_said_of_it(regis
 
 
 async def test_a_version_without_metrics_has_none(registry, database):
-    await register_version(registry, a_version("6"))
+    await register_version(registry, a_version("6"), DANA)
 
     assert await database.fetchval("SELECT metrics IS NULL FROM ModelVersion")
 
 
 async def test_baselines_that_are_set_at_once_are_both_kept(registry):
-    await register_version(registry, a_version("6", metrics={"auc": 0.8}))
+    await register_version(registry, a_version("6", metrics={"auc": 0.8}), DANA)
     scores, ages = NumericBaseline(0.4, 0.1), NumericBaseline(40.0, 9.0)
 
     await asyncio.gather(
@@ -92,7 +92,7 @@ async def test_baselines_that_are_set_at_once_are_both_kept(registry):
 
 
 async def test_a_baseline_that_is_only_tried_is_shown_and_not_kept(registry):
-    made = await register_version(registry, a_version("6"))
+    made = await register_version(registry, a_version("6"), DANA)
 
     new = Baselines(NumericBaseline(0.4, 0.1), {})
     tried = await registry.set_baselines("churn", "6", new, DANA, source="x", dry_run=True)
@@ -104,10 +104,10 @@ async def test_a_baseline_that_is_only_tried_is_shown_and_not_kept(registry):
 
 
 async def test_a_version_is_registered_once(registry):
-    await register_version(registry, a_version("6"))
+    await register_version(registry, a_version("6"), DANA)
 
     with pytest.raises(AlreadyRegistered, match="version 6 of churn"):
-        await register_version(registry, a_version("6"))
+        await register_version(registry, a_version("6"), DANA)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_version_is_registered_once(registry):
 )
 async def test_a_schema_that_no_proxy_could_use_is_not_registered(registry, broken):
     with pytest.raises(SchemaInvalid):
-        await register_version(registry, a_version("6")._replace(**broken))
+        await register_version(registry, a_version("6")._replace(**broken), DANA)
 
     assert await registry.list_versions() == []
 
@@ -128,7 +128,7 @@ async def test_a_schema_that_no_proxy_could_use_is_not_registered(registry, brok
 @pytest.mark.parametrize("target", ["http://m:80", "unix:/tmp/s", "m"])
 async def test_a_version_with_an_endpoint_that_is_no_host_and_port_is_not_registered(registry, target):
     with pytest.raises(PolicyRefused, match="host:port") as refused:
-        await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", target)))
+        await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", target)), DANA)
 
     assert "127.0.0.1:9000" in refused.value.next_step
     assert await registry.list_versions() == []
@@ -136,7 +136,7 @@ async def test_a_version_with_an_endpoint_that_is_no_host_and_port_is_not_regist
 
 async def test_a_version_with_an_endpoint_at_a_clouds_metadata_service_is_not_registered(registry):
     with pytest.raises(PolicyRefused, match="is link-local") as refused:
-        await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", "169.254.169.254:80")))
+        await register_version(registry, a_version("6", endpoints=("127.0.0.1:9000", "169.254.169.254:80")), DANA)
 
     assert "tfs-churn-7:8500" in refused.value.next_step
     assert await registry.list_versions() == []
@@ -147,17 +147,17 @@ async def test_a_version_with_an_endpoint_at_a_clouds_metadata_service_is_not_re
 )
 async def test_a_value_outside_its_range_is_refused_and_not_an_outage(registry, values):
     with pytest.raises(PolicyRefused):
-        await register_version(registry, a_version("6", **values))
+        await register_version(registry, a_version("6", **values), DANA)
 
 
 @pytest.mark.parametrize("new", [a_version(""), a_version("6", ""), a_version("x" * 101), a_version("6", "x" * 256)])
 async def test_names_that_do_not_fit_are_refused(registry, new):
     with pytest.raises(PolicyRefused, match="characters"):
-        await register_version(registry, new)
+        await register_version(registry, new, DANA)
 
 
 async def test_a_dry_run_says_what_would_be_and_writes_nothing(registry):
-    would_be = await register_version(registry, a_version("6"), dry_run=True)
+    would_be = await register_version(registry, a_version("6"), DANA, dry_run=True)
 
     assert would_be.version == "6"
     assert await registry.list_versions() == []
@@ -169,14 +169,14 @@ async def test_a_version_that_is_not_there_is_answered_with_those_that_are(serve
 
 
 async def test_endpoints_come_and_go(served):
-    added = await served.add_endpoint("churn", "6", "127.0.0.1:9001")
-    again = await served.add_endpoint("churn", "6", "127.0.0.1:9001")
-    removed = await served.remove_endpoint("churn", "6", "127.0.0.1:9000")
+    added = await served.add_endpoint("churn", "6", "127.0.0.1:9001", DANA)
+    again = await served.add_endpoint("churn", "6", "127.0.0.1:9001", DANA)
+    removed = await served.remove_endpoint("churn", "6", "127.0.0.1:9000", DANA)
 
     assert added.endpoints == again.endpoints == ("127.0.0.1:9000", "127.0.0.1:9001")
     assert removed.endpoints == ("127.0.0.1:9001",)
     with pytest.raises(NotRegistered, match="has no endpoint m:1"):
-        await served.remove_endpoint("churn", "6", "m:1")
+        await served.remove_endpoint("churn", "6", "m:1", DANA)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -184,7 +184,7 @@ async def test_the_last_endpoint_of_the_champion_stays_and_a_dry_run_says_so(ser
     with pytest.raises(
         PolicyRefused, match="is the last endpoint of version 6 of churn, which is the champion"
     ) as refused:
-        await served.remove_endpoint("churn", "6", "127.0.0.1:9000", dry_run=dry_run)
+        await served.remove_endpoint("churn", "6", "127.0.0.1:9000", DANA, dry_run=dry_run)
 
     assert "INSERT INTO ModelEndpoint" in refused.value.next_step
     assert (await served.show_version("churn", "6")).endpoints == ("127.0.0.1:9000",)
@@ -206,7 +206,7 @@ async def test_a_policy_is_told_in_version_texts(served, database):
 
 
 async def test_every_model_is_listed_also_one_without_policy(served):
-    await register_version(served, a_version("1", "fraud"))
+    await register_version(served, a_version("1", "fraud"), DANA)
 
     models = await served.list_models()
 
@@ -258,7 +258,7 @@ async def test_a_change_that_makes_no_sense_is_refused_and_not_an_outage(served,
     with pytest.raises(PolicyRefused):
         await set_policy(served, "churn", changes, DANA)
 
-    assert len(await served.list_audit()) == 1
+    assert len(await served.list_audit(subject=AuditSubject.POLICY)) == 1
 
 
 async def test_a_change_based_on_an_old_generation_is_refused(served):
@@ -288,7 +288,7 @@ async def test_a_dry_run_of_a_change_is_judged_and_taken_back(served):
 
 
 async def test_a_first_policy_needs_a_champion_that_is_registered(registry):
-    await register_version(registry, a_version("6"))
+    await register_version(registry, a_version("6"), DANA)
 
     with pytest.raises(PolicyRefused, match="needs a champion"):
         await set_policy(registry, "churn", {}, DANA)
@@ -298,23 +298,23 @@ async def test_a_first_policy_needs_a_champion_that_is_registered(registry):
 
 async def test_a_key_that_was_made_opens_until_it_is_revoked(registry, database_url):
     source = PostgresPolicySource(database_url)
-    key = await create_key(registry, ["predict:churn", "read", "read"], "for the shop", "dana@")
+    key = await create_key(registry, ["predict:churn", "read", "read"], "for the shop", DANA)
     keys = apply_document(PolicySnapshot(), await source.load(), complete=True).keys
 
     scopes = scopes_of(keys, f"Bearer {key.credential}", needs_key=True)
-    revoked = await registry.revoke_key(key.record.id)
+    revoked = await registry.revoke_key(key.record.id, DANA)
     left = apply_document(PolicySnapshot(), await source.load(), complete=True).keys
 
     assert scopes == {"predict:churn", "read"}
     assert revoked.revoked_at is not None
-    assert await registry.revoke_key(key.record.id) == revoked
+    assert await registry.revoke_key(key.record.id, DANA) == revoked
     with pytest.raises(Unauthenticated):
         scopes_of(left, f"Bearer {key.credential}", needs_key=True)
     await source.close()
 
 
 async def test_the_secret_of_a_key_is_nowhere_in_the_database(registry, database):
-    key = await create_key(registry, ["operate"], None, "dana@")
+    key = await create_key(registry, ["operate"], None, DANA)
 
     stored = await database.fetchval("SELECT k::text FROM ApiKey k")
     assert key.secret not in stored
@@ -325,14 +325,14 @@ async def test_the_secret_of_a_key_is_nowhere_in_the_database(registry, database
 @pytest.mark.parametrize("scopes", [[], ["admin"], ["predict:"], ["operate:churn"]])
 async def test_a_key_with_a_scope_that_does_not_exist_is_not_made(registry, scopes):
     with pytest.raises(PolicyRefused):
-        await create_key(registry, scopes, None, "dana@")
+        await create_key(registry, scopes, None, DANA)
 
     assert await registry.list_keys() == []
 
 
 async def test_a_key_that_is_not_there_cannot_be_revoked(registry):
     with pytest.raises(NotRegistered, match="no key 'k9'"):
-        await registry.revoke_key("k9")
+        await registry.revoke_key("k9", DANA)
 
 
 async def test_a_registry_that_is_away_says_so_without_the_password():
@@ -359,7 +359,7 @@ async def test_a_registry_behind_a_lock_gives_up_in_time(served, database_url, d
 
 
 async def test_a_model_server_that_is_added_reaches_the_policy_document(served, database_url):
-    await served.add_endpoint("churn", "7", "127.0.0.1:9002")
+    await served.add_endpoint("churn", "7", "127.0.0.1:9002", DANA)
     source = PostgresPolicySource(database_url)
 
     snapshot = apply_document(PolicySnapshot(), await source.load(), complete=True)

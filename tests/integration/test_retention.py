@@ -30,7 +30,12 @@ from understudy.ports.retention_store import GrowingTable
 DAY = 86_400.0
 METRIC_DAYS = 90.0
 OUTCOME_DAYS = 400.0
-GUARDED = {"PolicyAudit": "policyaudit_guard", "PolicyChange": "policychange_guard", "SpoolOffset": "spooloffset_guard"}
+GUARDED = {
+    "PolicyAudit": "policyaudit_guard",
+    "RegistryAudit": "registryaudit_guard",
+    "PolicyChange": "policychange_guard",
+    "SpoolOffset": "spooloffset_guard",
+}
 
 
 class World(NamedTuple):
@@ -225,6 +230,17 @@ async def test_of_the_audit_two_years_stay_and_what_held_at_their_beginning(worl
     assert [row["generation"] for row in left] == [3, 4, 5]
 
 
+async def test_of_the_registrys_audit_two_years_stay(world):
+    await world.database.execute("UPDATE ModelVersion SET timeout_ms = 400 WHERE id = $1", world.champion)
+    await world.age("RegistryAudit", "changed_at", 800, "action = 'insert'")
+    await world.age("RegistryAudit", "changed_at", 700, "action = 'update'")
+
+    await world.job.tick(world.epoch)
+
+    left = await world.database.fetch("SELECT action FROM RegistryAudit")
+    assert [row["action"] for row in left] == ["update"]
+
+
 async def test_the_audit_of_an_open_rollout_stays_however_old_it_is(world):
     await world.database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
     rollout_id = await insert_rollout(world.database, "churn", world.champion, world.challenger)
@@ -240,6 +256,7 @@ async def test_the_audit_of_an_open_rollout_stays_however_old_it_is(world):
     ("statement", "age"),
     [
         ("DELETE FROM PolicyAudit", ("PolicyAudit", "changed_at", 729)),
+        ("DELETE FROM RegistryAudit", ("RegistryAudit", "changed_at", 729)),
         ("DELETE FROM PolicyChange", ("PolicyChange", "changed_at", 29)),
         ("DELETE FROM PolicyChange WHERE source = 'policy'", ("PolicyChange", "changed_at", 9_999)),
         ("DELETE FROM SpoolOffset", ("SpoolOffset", "updated_at", 364)),

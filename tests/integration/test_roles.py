@@ -39,6 +39,7 @@ DECISIONS = {
     "predictionmetric": ("", "siu", "s", "sd", "s"),
     "predictionwindow": ("si(u)", "s", "s", "sd", "s"),
     "proxyinstance": ("siud", "s", "s", "", "s"),
+    "registryaudit": ("", "", "s", "sd", "s"),
     "rollout": ("(s)", "s(u)", "siu", "sd(u)", "s"),
     "rolloutevent": ("", "si", "si", "sd(u)", "s"),
     "servingpolicy": ("s", "s(u)", "siud", "s", "s"),
@@ -324,7 +325,7 @@ async def test_a_server_where_the_migrating_login_may_not_make_roles_is_migrated
 
 
 async def test_the_way_down_takes_the_rights_and_leaves_the_roles(database, database_url):
-    await migrations.downgrade(database_url, "0007")
+    await migrations.downgrade(database_url, "0007", lose_data=True)
     without = await migrations.roles_without_rights(database_url)
     executable = await database.fetchval(
         "SELECT has_function_privilege($1::text, 'understudy_ensure_partitions(int, timestamptz)', 'EXECUTE')", READER

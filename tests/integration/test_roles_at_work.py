@@ -64,7 +64,7 @@ async def test_a_proxy_under_its_own_role_answers_logs_takes_outcomes_and_signs_
     champion = await register(database_url, 1, [model_port("visits:1")])
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
     registry = PostgresRegistry(database_url)
-    key = await create_key(registry, ["predict", "outcomes", "operate", "read"], None, "dana")
+    key = await create_key(registry, ["predict", "outcomes", "operate", "read"], None, ACTOR)
     settings = Settings(
         database_url=await login("understudy_proxy"), control_database_url=await login("understudy_engineer"),
         state_dir=tmp_path, metrics_port=0, auth=True,
@@ -104,7 +104,7 @@ async def test_a_proxy_under_its_own_role_answers_logs_takes_outcomes_and_signs_
 async def test_a_proxy_under_its_own_role_alone_changes_no_policy(database, database_url, login, model_port, tmp_path):
     champion = await register(database_url, 1, [model_port("visits:1")])
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion)
-    key = await create_key(PostgresRegistry(database_url), ["operate"], None, "dana")
+    key = await create_key(PostgresRegistry(database_url), ["operate"], None, ACTOR)
     app = create_app(
         Settings(database_url=await login("understudy_proxy"), state_dir=tmp_path, metrics_port=0, auth=True)
     )

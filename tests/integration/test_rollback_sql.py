@@ -218,7 +218,7 @@ async def test_rollbacks_of_one_transaction_do_not_sign_each_others_changes(data
 async def test_the_release_before_leaves_a_champion_that_was_set_by_hand(database, database_url, versions):
     await set_policy(database, "champion_version = $1", versions["2"])
 
-    await migrations.downgrade(database_url, "0010")
+    await migrations.downgrade(database_url, "0010", lose_data=True)
     at_0010 = await roll_back(database)
     await migrations.upgrade(database_url)
     now = await roll_back(database)

@@ -22,6 +22,7 @@ from understudy.adapters.postgres.outbox import PostgresAlertOutbox
 from understudy.adapters.postgres.registry import PostgresRegistry
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.lifecycle.registry import create_key
+from understudy.ports.registry import Actor
 
 PASSWORD = "canary-dsn-password"
 ENTITY = "canary-entity-id"
@@ -138,7 +139,7 @@ async def planted(
         "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", deaf, f"127.0.0.1:{free_port()}"
     )
     registry = PostgresRegistry(database_url)
-    key = await create_key(registry, ["predict", "read", "outcomes", "operate"], None, "dana")
+    key = await create_key(registry, ["predict", "read", "outcomes", "operate"], None, Actor("dana", "cli"))
     webhook, asked = receiver
     outbox = PostgresAlertOutbox(database_url, ["webhook"])
     await outbox.add(ALERT)

@@ -83,7 +83,7 @@ async def test_rows_that_were_there_outlive_the_way_down_and_up_of_the_bounds_an
     first, objects = [await database.fetch(rows) for rows in contents], await objects_of(database_url)
     refused_once_down = ("DELETE FROM SpoolOffset", "DELETE FROM PolicyAudit", "DELETE FROM PolicyChange")
 
-    await migrations.downgrade(database_url, "0006")
+    await migrations.downgrade(database_url, "0006", lose_data=True)
     for statement in refused_once_down:
         with pytest.raises(asyncpg.CheckViolationError):
             await database.execute(statement)

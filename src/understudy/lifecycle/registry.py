@@ -53,8 +53,10 @@ class NewKey(NamedTuple):
         return f"{self.record.id}.{self.secret}"
 
 
-async def register_version(registry: Registry, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
-    """Register a version after its schemas have been compiled.
+async def register_version(
+    registry: Registry, new: NewVersion, actor: Actor, *, dry_run: bool = False
+) -> VersionRecord:
+    """Register a version after its schemas have been compiled; the audit gets ``actor``.
 
     Raises:
         SchemaInvalid: A proxy could not use its ``input_schema`` or ``output_schema``; nothing was registered.
@@ -69,7 +71,7 @@ async def register_version(registry: Registry, new: NewVersion, *, dry_run: bool
         )
     compile_input_schema(new.input_schema)
     compile_output_schema(new.output_schema)
-    return await registry.add_version(new, dry_run=dry_run)
+    return await registry.add_version(new, actor, dry_run=dry_run)
 
 
 async def set_policy(
@@ -103,7 +105,7 @@ async def create_key(
     registry: Registry,
     scopes: Sequence[str],
     note: str | None,
-    created_by: str,
+    actor: Actor,
     limits: KeyLimits = NO_KEY_LIMITS,
 ) -> NewKey:
     """Make a caller's key with these scopes: ``predict``, ``predict:<model>``, ``outcomes``, ``read``, ``operate``.
@@ -121,9 +123,7 @@ async def create_key(
         )
     secret = token_urlsafe(SECRET_BYTES)
     hashed = sha256(secret.encode()).hexdigest()
-    record = await registry.add_key(
-        token_hex(KEY_ID_BYTES), hashed, wanted, note=note, created_by=created_by, limits=limits
-    )
+    record = await registry.add_key(token_hex(KEY_ID_BYTES), hashed, wanted, note=note, actor=actor, limits=limits)
     return NewKey(record, secret)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.drift.baseline import Baselines
@@ -101,12 +102,28 @@ class ModelRecord(NamedTuple):
     version_count: int
 
 
+class AuditSubject(StrEnum):
+    """What a change in the audit was of."""
+
+    POLICY = "policy"
+    VERSION = "version"
+    ENDPOINT = "endpoint"
+    KEY = "key"
+
+
 class AuditEntry(NamedTuple):
-    """One change of a policy, as the database's trigger wrote it down; ``before`` and ``after`` are whole rows."""
+    """One change, as a trigger of the database wrote it down.
+
+    ``before`` and ``after`` are a policy's whole rows; of anything else an update has only the columns that changed,
+    and a value of more than 2,048 bytes is told by its digest.
+    """
 
     id: int
-    model_name: str
-    generation: int
+    """Unique among policies, and among everything else."""
+    model_name: str | None
+    """``None`` for a key."""
+    generation: int | None
+    """Of the policy; ``None`` for anything else."""
     changed_at: datetime
     actor: str
     via: str
@@ -114,6 +131,11 @@ class AuditEntry(NamedTuple):
     action: str
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
+    subject: AuditSubject
+    subject_id: str | None
+    """The id of the row that changed; of a policy its model."""
+    version: str | None
+    """The label of the version that changed, or whose endpoint did."""
 
 
 class KeyRecord(NamedTuple):
@@ -159,8 +181,8 @@ class Registry(Protocol):
     with the database's own words and advice when it refuses. With ``dry_run`` a write is tried and taken back.
     """
 
-    async def add_version(self, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
-        """Register a version with its endpoints.
+    async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
+        """Register a version with its endpoints; ``actor``, here and below, is for the audit.
 
         Raises:
             AlreadyRegistered: The model has a version of this name.
@@ -176,7 +198,9 @@ class Registry(Protocol):
             NotRegistered: There is no such version; the message names those there are.
         """
 
-    async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
+    async def add_endpoint(
+        self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
+    ) -> VersionRecord:
         """Give a version one more model server; one that it has already changes nothing.
 
         Raises:
@@ -184,7 +208,7 @@ class Registry(Protocol):
         """
 
     async def remove_endpoint(
-        self, model_name: str, version: str, target: str, *, dry_run: bool = False
+        self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
         """Take a model server away from a version.
 
@@ -254,8 +278,13 @@ class Registry(Protocol):
             GenerationMoved: The policy is at another generation.
         """
 
-    async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        """Return the latest changes of a model's policy, or of all, latest first."""
+    async def list_audit(
+        self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None
+    ) -> Sequence[AuditEntry]:
+        """Return the latest changes of a model, or of all models and of keys, latest first.
+
+        With a ``subject`` only those of such things.
+        """
 
     async def add_key(
         self,
@@ -264,15 +293,15 @@ class Registry(Protocol):
         scopes: Sequence[str],
         *,
         note: str | None,
-        created_by: str,
+        actor: Actor,
         limits: KeyLimits,
     ) -> KeyRecord:
-        """Store a key; ``sha256`` is of its secret, in hex."""
+        """Store a key that ``actor`` made; ``sha256`` is of its secret, in hex."""
 
     async def list_keys(self) -> Sequence[KeyRecord]:
         """Return every key, revoked ones too, oldest first."""
 
-    async def revoke_key(self, key_id: str) -> KeyRecord:
+    async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         """Revoke a key; one that is revoked stays so.
 
         Raises:

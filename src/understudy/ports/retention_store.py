@@ -18,6 +18,7 @@ class GrowingTable(StrEnum):
     """Finished ones; a model's newest stays."""
     AUDIT = "PolicyAudit"
     """What a policy was at the age's beginning stays, and so does all of an open rollout."""
+    REGISTRY_AUDIT = "RegistryAudit"
     DEAD_LETTERS = "PredictionDeadLetter"
     """Beside the age a number of rows is a bound."""
     SPOOL_OFFSETS = "SpoolOffset"

@@ -26,12 +26,12 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from understudy.adapters.postgres.audit import newest_changes, sign
 from understudy.adapters.postgres.engine import make_engine, translated
 from understudy.adapters.postgres.tables import (
     API_KEY,
     MODEL_ENDPOINT,
     MODEL_VERSION,
-    POLICY_AUDIT,
     PROXY_INSTANCE,
     ROLLOUT,
     SERVING_POLICY,
@@ -47,6 +47,7 @@ from understudy.ports.registry import (
     STAGING,
     Actor,
     AuditEntry,
+    AuditSubject,
     KeyLimits,
     KeyRecord,
     ModelRecord,
@@ -85,10 +86,11 @@ class PostgresRegistry:
         )
         self._timeout_seconds = timeout_seconds
 
-    async def add_version(self, new: NewVersion, *, dry_run: bool = False) -> VersionRecord:
+    async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
         values = new._asdict()
         targets = values.pop("endpoints")
         async with self._transaction(dry_run=dry_run) as connection:
+            await sign(connection, actor)
             try:
                 async with _refusals():
                     made = await connection.execute(insert(MODEL_VERSION).values(values).returning(MODEL_VERSION.c.id))
@@ -112,8 +114,11 @@ class PostgresRegistry:
         async with self._transaction() as connection:
             return await _version(connection, model_name, version)
 
-    async def add_endpoint(self, model_name: str, version: str, target: str, *, dry_run: bool = False) -> VersionRecord:
+    async def add_endpoint(
+        self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
+    ) -> VersionRecord:
         async with self._transaction(dry_run=dry_run) as connection:
+            await sign(connection, actor)
             found = await _version(connection, model_name, version)
             row = {"model_version_id": found.id, "target": target}
             async with _refusals():
@@ -121,9 +126,10 @@ class PostgresRegistry:
             return await _version(connection, model_name, version)
 
     async def remove_endpoint(
-        self, model_name: str, version: str, target: str, *, dry_run: bool = False
+        self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
         async with self._transaction(dry_run=dry_run) as connection:
+            await sign(connection, actor)
             found = await _version(connection, model_name, version)
             if target not in found.endpoints:
                 there_are = ", ".join(found.endpoints) or "none"
@@ -146,7 +152,7 @@ class PostgresRegistry:
         dry_run: bool = False,
     ) -> VersionChange:
         async with self._transaction(dry_run=dry_run) as connection:
-            await _sign(connection, actor)
+            await sign(connection, actor)
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
             await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update())
             before = await _version(connection, model_name, version)
@@ -165,6 +171,7 @@ class PostgresRegistry:
     ) -> VersionChange:
         status = RETIRED if is_retired else STAGING
         async with self._transaction(dry_run=dry_run) as connection:
+            await sign(connection, actor)
             of_version = (MODEL_VERSION.c.model_name == model_name) & (MODEL_VERSION.c.version == version)
             # The same lock as the guards of policies take: rows of its calls can still be logged.
             await connection.execute(select(MODEL_VERSION.c.id).where(of_version).with_for_update(key_share=True))
@@ -205,7 +212,7 @@ class PostgresRegistry:
         dry_run: bool = False,
     ) -> PolicyRecord:
         async with self._transaction(dry_run=dry_run) as connection:
-            await _sign(connection, actor)
+            await sign(connection, actor)
             held = select(SERVING_POLICY.c.generation).where(SERVING_POLICY.c.model_name == model_name)
             generation = (await connection.execute(held.with_for_update())).scalar()
             if expected_generation is not None and expected_generation != (generation or 0):
@@ -224,12 +231,11 @@ class PostgresRegistry:
                 raise NotRegistered(f"the policy of {model_name} was deleted meanwhile")
             return found[0].policy
 
-    async def list_audit(self, model_name: str | None = None, limit: int = 50) -> Sequence[AuditEntry]:
-        query = select(POLICY_AUDIT).order_by(POLICY_AUDIT.c.id.desc()).limit(limit)
-        if model_name is not None:
-            query = query.where(POLICY_AUDIT.c.model_name == model_name)
+    async def list_audit(
+        self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None
+    ) -> Sequence[AuditEntry]:
         async with self._transaction() as connection:
-            return [AuditEntry(**row._mapping) for row in await connection.execute(query)]  # noqa: SLF001 - public in spite of its name
+            return await newest_changes(connection, model_name, subject, limit)
 
     async def add_key(
         self,
@@ -238,12 +244,13 @@ class PostgresRegistry:
         scopes: Sequence[str],
         *,
         note: str | None,
-        created_by: str,
+        actor: Actor,
         limits: KeyLimits,
     ) -> KeyRecord:
-        row = {"id": key_id, "sha256": sha256, "scopes": list(scopes), "note": note, "created_by": created_by}
+        row = {"id": key_id, "sha256": sha256, "scopes": list(scopes), "note": note, "created_by": actor.name}
         row |= limits._asdict()
         async with self._transaction() as connection, _refusals():
+            await sign(connection, actor)
             made = await connection.execute(insert(API_KEY).values(row).returning(*_KEY_COLUMNS))
             return _key_record(made.one())
 
@@ -252,10 +259,11 @@ class PostgresRegistry:
             rows = await connection.execute(select(*_KEY_COLUMNS).order_by(API_KEY.c.created_at, API_KEY.c.id))
             return [_key_record(row) for row in rows]
 
-    async def revoke_key(self, key_id: str) -> KeyRecord:
+    async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         revoked = func.coalesce(API_KEY.c.revoked_at, func.now())
         statement = update(API_KEY).where(API_KEY.c.id == key_id).values(revoked_at=revoked).returning(*_KEY_COLUMNS)
         async with self._transaction() as connection:
+            await sign(connection, actor)
             row = (await connection.execute(statement)).one_or_none()
             if row is None:
                 raise NotRegistered(f"there is no key {key_id!r}", hint="understudy key list shows the keys there are.")
@@ -375,13 +383,6 @@ def _listed(names: Sequence[str], at_most: int = 20) -> str:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-
-
-async def _sign(connection: AsyncConnection, actor: Actor) -> None:
-    """Name the actor of this transaction to the audit's trigger."""
-    settings = {"actor": actor.name, "via": actor.via, "reason": actor.reason or ""}
-    for name, value in settings.items():
-        await connection.execute(select(func.set_config(f"understudy.{name}", value, True)))
 
 
 async def _columns_of(connection: AsyncConnection, model_name: str, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -142,6 +142,25 @@ POLICY_AUDIT = Table(
 Index("policyaudit_model_name_id_idx", POLICY_AUDIT.c.model_name, POLICY_AUDIT.c.id.desc())
 Index("policyaudit_changed_at", POLICY_AUDIT.c.changed_at)
 
+REGISTRY_AUDIT = Table(
+    "registryaudit",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text),
+    Column("subject", String(10), nullable=False),
+    Column("subject_id", String(64), nullable=False),
+    Column("model_name", String(255)),
+    Column("version", String(100)),
+    Column("action", String(10), nullable=False),
+    Column("before", JSONB(none_as_null=True)),
+    Column("after", JSONB(none_as_null=True)),
+)
+Index("registryaudit_model_name_id_idx", REGISTRY_AUDIT.c.model_name, REGISTRY_AUDIT.c.id.desc())
+Index("registryaudit_changed_at", REGISTRY_AUDIT.c.changed_at)
+
 POLICY_CHANGE = Table(
     "policychange",
     METADATA,

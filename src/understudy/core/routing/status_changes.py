@@ -1,4 +1,4 @@
-"""Who retired a version, or brought it back, and why: kept in its metrics, since only policies have an audit."""
+"""Who retired a version, or brought it back, and why: kept in its metrics, where ``version show`` reads it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

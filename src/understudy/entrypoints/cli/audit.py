@@ -1,4 +1,4 @@
-"""``understudy audit``: which actor changed which policy."""
+"""``understudy audit``: which actor changed which policy, version, endpoint or key."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,11 +11,13 @@ from understudy.entrypoints.cli.shared.options import AsJson, Limit
 from understudy.entrypoints.cli.shared.rendering import ago, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import audit_document, changes_of
-from understudy.ports.registry import AuditEntry, Registry
+from understudy.ports.registry import AuditEntry, AuditSubject, Registry
 
-app = typer.Typer(no_args_is_help=True, help="List who changed which policy, when and why.", add_completion=False)
+app = typer.Typer(no_args_is_help=True, help="List who changed what, when and why.", add_completion=False)
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)
 """Values that a first policy has by default: not worth a line."""
+MAX_SHOWN = 60
+"""Characters of a value; ``--json`` has all of it."""
 
 
 @app.callback()
@@ -27,17 +29,18 @@ def root() -> None:
 def list_audit(
     *,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's changes.")] = None,
+    subject: Annotated[AuditSubject | None, typer.Option(help="Only changes of such things.")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List the latest changes of policies, by whatever way they were made: those in plain SQL too."""
+    """List the latest changes of policies, versions, endpoints and keys, by whatever way: those in plain SQL too."""
 
     async def read(registry: Registry) -> tuple[list[AuditEntry], dict[int, str]]:
         labels = {version.id: version.version for version in await registry.list_versions(model)}
-        return list(await registry.list_audit(model, limit)), labels
+        return list(await registry.list_audit(model, limit, subject)), labels
 
     entries, labels = with_registry(read)
-    listing = _listing(entries, labels) if entries else "No policy has changed yet."
+    listing = _listing(entries, labels) if entries else "Nothing of this has changed yet."
     show(audit_document(entries, labels), listing, as_json=as_json)
 
 
@@ -46,16 +49,25 @@ def _listing(entries: list[AuditEntry], labels: Mapping[int, str]) -> Table:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for entry in entries:
-        head = Text().append(entry.model_name, "bold").append(f" generation {entry.generation}")
+        head = Text().append(entry.model_name or f"key {entry.subject_id}", "bold").append(_place(entry))
         head.append(f"  {entry.actor} via {entry.via}", "cyan")
-        head.append(f"\n{_change_text(entry, labels)}")
+        head.append(f"\n{change_text(entry, labels)}")
         if entry.reason:
             head.append(f"\n“{entry.reason}”", "dim")
         grid.add_row(ago(entry.changed_at), head)
     return grid
 
 
-def _change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
+def _place(entry: AuditEntry) -> str:
+    if entry.subject is AuditSubject.POLICY:
+        return f" generation {entry.generation}"
+    return "" if entry.version is None else f" version {entry.version}"
+
+
+def change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
+    """Return what an entry changed, in one line; versions by their labels."""
+    if entry.subject is not AuditSubject.POLICY:
+        return _registry_text(entry)
     if entry.action == "delete":
         return "policy deleted: the model is not served any more"
     changed = changes_of(entry, labels)
@@ -63,3 +75,22 @@ def _change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
         shown = {name: new for name, (_, new) in changed.items() if new not in _USUAL}
         return "first policy: " + ", ".join(f"{name} {value}" for name, value in shown.items())
     return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in changed.items())
+
+
+def _registry_text(entry: AuditEntry) -> str:
+    whole = entry.after or entry.before or {}
+    named = f"endpoint {whole.get('target')}" if entry.subject is AuditSubject.ENDPOINT else entry.subject.value
+    if entry.action == "delete":
+        return f"{named} removed"
+    if entry.action == "insert":
+        scopes = f" with the scopes {', '.join(whole['scopes'])}" if "scopes" in whole else ""
+        return f"{named} added{scopes}"
+    changed = ", ".join(f"{name} {_short(old)} → {_short(new)}" for name, (old, new) in changes_of(entry, {}).items())
+    return f"{entry.subject}: {changed}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return "{…}"
+    text = nothing_as(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"

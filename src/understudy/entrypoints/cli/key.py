@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, nothing_as, show
@@ -35,7 +35,7 @@ def create(
 
     async def make(registry: Registry) -> NewKey:
         limits = KeyLimits(tenant, calls_per_second, bytes_per_second)
-        return await create_key(registry, scope, note, this_person(), limits)
+        return await create_key(registry, scope, note, actor_of_command(None), limits)
 
     made = with_registry(make)
     scopes = ", ".join(made.record.scopes)
@@ -90,7 +90,7 @@ def revoke(
 
     async def end(registry: Registry) -> KeyRecord:
         if not dry_run:
-            return await registry.revoke_key(key_id)
+            return await registry.revoke_key(key_id, actor_of_command(None))
         for key in await registry.list_keys():
             if key.id == key_id:
                 return key

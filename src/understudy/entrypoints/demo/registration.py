@@ -22,6 +22,7 @@ from understudy.lifecycle.registry import create_key, register_version, set_poli
 from understudy.ports.registry import Actor, NewVersion, Registry
 
 ACTOR = Actor(name="demo", via="understudy demo", reason="the demo's first policy")
+STARTING = Actor(name="demo", via="understudy demo", reason="the demo starts")
 KEY_NOTE = "understudy demo: of this start only"
 _FIRST_GENERATION = 1
 _RETIRED = "retired"
@@ -43,8 +44,8 @@ async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> s
         registry = session.registry
         for earlier in await registry.list_keys():
             if (earlier.created_by, earlier.note) == (ACTOR.name, KEY_NOTE) and earlier.revoked_at is None:
-                await registry.revoke_key(earlier.id)
-        return (await create_key(registry, scopes, KEY_NOTE, ACTOR.name)).credential
+                await registry.revoke_key(earlier.id, STARTING)
+        return (await create_key(registry, scopes, KEY_NOTE, STARTING)).credential
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:
@@ -68,13 +69,13 @@ async def _register(registry: Registry, served: ServedVersion, endpoints: tuple[
     label = str(served.version)
     known = {version.version: version for version in await registry.list_versions(served.model_name)}
     if label not in known:
-        await register_version(registry, _described(served, endpoints))
+        await register_version(registry, _described(served, endpoints), STARTING)
         return
     # The new ones first: a version is never without a server.
     for target in set(endpoints) - set(known[label].endpoints):
-        await registry.add_endpoint(served.model_name, label, target)
+        await registry.add_endpoint(served.model_name, label, target, STARTING)
     for target in set(known[label].endpoints) - set(endpoints):
-        await registry.remove_endpoint(served.model_name, label, target)
+        await registry.remove_endpoint(served.model_name, label, target, STARTING)
 
 
 def _described(served: ServedVersion, endpoints: tuple[str, ...]) -> NewVersion:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from understudy.core.routing.arms import BucketRange, arm_percents
-from understudy.ports.registry import AuditEntry, ModelRecord, PolicyRecord
+from understudy.ports.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion"}
 _FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")
@@ -24,7 +24,7 @@ def model_document(model: ModelRecord) -> dict[str, Any]:
 
 
 def audit_document(entries: Iterable[AuditEntry], labels: Mapping[int, str]) -> dict[str, Any]:
-    """Return changes of policies as JSON; ``labels`` are the versions' labels by their ids."""
+    """Return changes as JSON; ``labels`` are the versions' labels by their ids."""
     return {"audit": [{**entry._asdict(), "changes": changes_of(entry, labels)} for entry in entries]}
 
 
@@ -32,8 +32,9 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
     """Return the fields that an entry changed, each with its value before and after; versions by their labels."""
     before, after = entry.before or {}, entry.after or {}
     changed: dict[str, list[Any]] = {}
+    ignored = _IGNORED if entry.subject is AuditSubject.POLICY else frozenset()
     for name in dict.fromkeys([*_FIRST, *after, *before]):
-        if name in _IGNORED or before.get(name) == after.get(name):
+        if name in ignored or before.get(name) == after.get(name):
             continue
         values = [before.get(name), after.get(name)]
         if name in _ROLES:

@@ -1,6 +1,7 @@
 """How a change of a policy is asked for, and how it is shown."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.cli.model import arm_weights_of, changes_of, difference_text
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
-from understudy.ports.registry import AuditEntry, PolicyRecord
+from understudy.ports.registry import AuditEntry, AuditSubject, PolicyRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -64,9 +65,14 @@ def test_arms_are_asked_for_by_percent_or_all_ended():
             arm_weights_of(nonsense)
 
 
+def change_of_policy(before: dict[str, Any], after: dict[str, Any]) -> AuditEntry:
+    said = (1, "visits", 2, NOON, "kim", "psql", None, "update", before, after)
+    return AuditEntry(*said, AuditSubject.POLICY, "visits", None)
+
+
 def test_an_audit_entry_tells_further_arms_by_their_percent():
     after = {"champion_version": 7, "arms": [{"version_id": 8, "first": 90, "last": 99}]}
-    entry = AuditEntry(1, "visits", 2, NOON, "kim", "psql", None, "update", {"champion_version": 7, "arms": []}, after)
+    entry = change_of_policy({"champion_version": 7, "arms": []}, after)
 
     assert audit_changes(entry, {7: "1", 8: "2"}) == {"arms": [{}, {"2": 10}]}
 
@@ -74,7 +80,7 @@ def test_an_audit_entry_tells_further_arms_by_their_percent():
 def test_an_audit_entry_names_versions_by_their_text():
     before = {"champion_version": 7, "challenger_weight": 10, "generation": 1, "updated_by": "dana"}
     after = {"champion_version": 8, "challenger_weight": 10, "generation": 2, "updated_by": "kim"}
-    entry = AuditEntry(1, "visits", 2, NOON, "kim", "psql", None, "update", before, after)
+    entry = change_of_policy(before, after)
 
     assert audit_changes(entry, {7: "1", 8: "2"}) == {"champion": ["1", "2"]}
     assert audit_changes(entry, {}) == {"champion": ["id 7", "id 8"]}

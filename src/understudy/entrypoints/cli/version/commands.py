@@ -62,7 +62,7 @@ def register(
     new = NewVersion(model_name=model, version=version, **described)
 
     async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None]:
-        made = await register_version(registry, new, dry_run=dry_run)
+        made = await register_version(registry, new, actor_of_command(None), dry_run=dry_run)
         return made, await _champion_of(registry, model)
 
     made, champion = with_registry(register)
@@ -111,7 +111,11 @@ def add_endpoint(
     as_json: AsJson = False,
 ) -> None:
     """Give a version one more model server; one that it has already changes nothing."""
-    made = with_registry(lambda registry: registry.add_endpoint(model, version, target, dry_run=dry_run))
+
+    async def add(registry: Registry) -> VersionRecord:
+        return await registry.add_endpoint(model, version, target, actor_of_command(None), dry_run=dry_run)
+
+    made = with_registry(add)
     head = Text("✔ ", "green").append(f"{model} {version} is served by {', '.join(made.endpoints)}", "bold")
     if dry_run:
         head = Text(f"{model} {version} would be served by {', '.join(made.endpoints)}; nothing was written.", "bold")

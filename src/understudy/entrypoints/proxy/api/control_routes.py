@@ -20,6 +20,7 @@ from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
+from understudy.ports.registry import AuditSubject
 from understudy.settings import Settings
 
 MAX_LISTED = 100
@@ -91,9 +92,13 @@ def _add_policy_routes(api: FastAPI) -> None:
 
     @api.get("/v1/audit", **CONTROL["list_audit"])
     async def list_audit(
-        request: Request, model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None, limit: Limit = 20
+        request: Request,
+        *,
+        model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        subject: Annotated[AuditSubject | None, Query(description="Only changes of such things.")] = None,
+        limit: Limit = 20,
     ) -> Response:
-        return response_of(await policies.list_audit(_call(request, model or ""), limit))
+        return response_of(await policies.list_audit(_call(request, model or ""), limit, subject))
 
 
 def _add_report_routes(api: FastAPI) -> None:

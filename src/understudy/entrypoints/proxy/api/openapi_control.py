@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from pydantic import create_model
 
@@ -63,9 +63,11 @@ _ROLLED_BACK = _document(
         "in_flight": {"7": 2},
     },
 )
+_Subject = Literal["policy", "version", "endpoint", "key"]
+"""The values of ``AuditSubject``, written out: the schema of an enumeration is a reference, and to nothing here."""
 _AUDIT = _document(
-    {"audit": {"type": "array", "items": _typed(AuditEntry, changes=dict[str, list[Any]])}},
-    audit=[{"actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
+    {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, list[Any]])}},
+    audit=[{"subject": "policy", "actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
 )
 
 
@@ -115,7 +117,7 @@ CONTROL: dict[str, dict[str, Any]] = {
         (*_WRITE, 409, 412, 428),
         PolicyChange,
     ),
-    "list_audit": _call("listAudit", "Changes of policies with their actors, latest first", _AUDIT, _READ),
+    "list_audit": _call("listAudit", "Changes of policies, versions, endpoints and keys, latest first", _AUDIT, _READ),
     "report_ab": _call(
         "reportAb",
         "Whether the challenger is better",

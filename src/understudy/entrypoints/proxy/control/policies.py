@@ -1,4 +1,4 @@
-"""Calls about policies: show one, change one, list who changed them.
+"""Calls about policies: show one, change one, list who changed what.
 
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
@@ -17,7 +17,7 @@ from understudy.entrypoints.proxy.control.handler import (
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, NotRegistered
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry import PolicyRecord
+from understudy.ports.registry import AuditSubject, PolicyRecord
 
 
 async def show_policy(call: ControlCall) -> Reply:
@@ -67,13 +67,13 @@ async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_
     return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)
 
 
-async def list_audit(call: ControlCall, limit: int) -> Reply:
-    """Return the latest changes of a model's policy, or of all where the call names no model, latest first."""
+async def list_audit(call: ControlCall, limit: int, subject: AuditSubject | None) -> Reply:
+    """Return the latest changes of a model, or all where the call names no model, latest first."""
     model_name = call.model_name or None
 
     async def read(parts: Session) -> Reply:
         labels = await labels_of(parts, model_name)
-        return answer(audit_document(await parts.registry.list_audit(model_name, limit), labels))
+        return answer(audit_document(await parts.registry.list_audit(model_name, limit, subject), labels))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 

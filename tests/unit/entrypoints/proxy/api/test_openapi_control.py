@@ -11,7 +11,7 @@ from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import audit_document, policy_document
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
-from understudy.ports.registry import AuditEntry, PolicyRecord
+from understudy.ports.registry import AuditEntry, AuditSubject, PolicyRecord
 from understudy.ports.rollout_store import RollbackRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -19,7 +19,10 @@ POLICY = PolicyRecord(
     *("visits", "6", "7", 10, None, 0, True, None, {"vip": "champion"}, 118, "5", 42, NOW, "9f2c01aa77de", 6, 6),
     arms=(BucketRange("8", 90, 99),),
 )
-ENTRY = AuditEntry(7, "visits", 42, NOW, "9f2c01aa77de", "http", None, "UPDATE", {}, {"challenger_weight": 10})
+ENTRY = AuditEntry(
+    *(7, "visits", 42, NOW, "9f2c01aa77de", "http", None, "update", {}, {"challenger_weight": 10}),
+    *(AuditSubject.POLICY, "visits", None),
+)
 DONE = {**rollback_document(RollbackRecord("visits", "weight 0", 42, "6", "7", 118), None), "in_flight": {"7": 2}}
 
 

@@ -1,0 +1,32 @@
+"""A change in the audit as a line that people read."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from understudy.entrypoints.cli.audit import change_text
+from understudy.ports.registry import AuditEntry, AuditSubject
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ENDPOINT, KEY, VERSION = AuditSubject.ENDPOINT, AuditSubject.KEY, AuditSubject.VERSION
+
+
+@pytest.mark.parametrize(
+    ("subject", "action", "before", "after", "said"),
+    [
+        (ENDPOINT, "update", {"target": "m:1"}, {"target": "m:2"}, "endpoint: target m:1 → m:2"),
+        (ENDPOINT, "insert", None, {"target": "m:1"}, "endpoint m:1 added"),
+        (ENDPOINT, "delete", {"target": "m:1"}, None, "endpoint m:1 removed"),
+        (VERSION, "update", {"timeout_ms": 500}, {"timeout_ms": 1}, "version: timeout_ms 500 → 1"),
+        (VERSION, "update", {"metrics": None}, {"metrics": {"auc": 1}}, "version: metrics - → {…}"),
+        (VERSION, "insert", None, {"artifact_path": "s3://m"}, "version added"),
+        (KEY, "insert", None, {"scopes": ["predict:visits", "read"]}, "key added with the scopes predict:visits, read"),
+        (KEY, "update", {"note": "a"}, {"note": "b" * 99}, f"key: note a → {'b' * 59}…"),
+    ],
+)
+def test_what_changed_is_said_in_one_line(subject, action, before: dict[str, Any], after: dict[str, Any], said):
+    model = None if subject is KEY else "visits"
+    entry = AuditEntry(1, model, None, NOON, "kim", "psql", None, action, before, after, subject, "7", "1")
+
+    assert change_text(entry, {}) == said
