@@ -1,0 +1,1 @@
+"""Histories against a model: random operations on real processes, recorded with times and checked afterwards."""
