@@ -51,8 +51,9 @@ class NoSpool:
         """Take a row."""
         return True
 
-    def append_all(self, _rows: Any) -> None:
-        """Take rows."""
+    def append_all(self, _rows: Any) -> tuple[int, ...]:
+        """Take rows; none is dropped."""
+        return ()
 
 
 class Adding:

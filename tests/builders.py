@@ -1,6 +1,6 @@
 """Values that tests are about, with everything unimportant filled in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from understudy.core.prediction_log.row import PredictionRow
@@ -94,11 +94,10 @@ class KeptRows:
         self.rows.append(row)
         return True
 
-    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+    def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         kept = self.rows.copy()
         try:
-            for row in rows:
-                self.append(row)
+            return [place for place, row in enumerate(rows) if not self.append(row)]
         except Exception:
             self.rows[:] = kept
             raise

@@ -53,7 +53,8 @@ BOUNDED_OTHERWISE = {
     "serving/upstream/row_deadlines.py": "rows under way, and as many that are over (SWEEP_ROWS)",
     "serving/upstream/champion_health.py": "names of one snapshot's models: it is filled again only when it is empty",
     "core/upstream/hedging.py": "the oldest leaves when WINDOW_CALLS are in it",
-    "adapters/disk/spool.py": "at _RETIRED_LIMIT segments rows are dropped and counted",
+    "adapters/disk/spool_keeper.py": "at _RETIRED_LIMIT segments the spool begins no other; one folder stands ready; a "
+    "group of calls under way waits for a sync",
     "adapters/memory/policy.py": "the twin of a listener, for tests and notebooks",
 }
 """Modules with a store that no argument bounds, and what bounds it."""

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_files import FailingFiles
 from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
@@ -235,7 +237,7 @@ while number < int(sys.argv[3]):
 
 
 def appender(directory: Path, segment_bytes: int, rows: int, **given: Any) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", APPENDER, str(directory), str(segment_bytes), str(rows)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, **given)
 
@@ -267,7 +269,48 @@ def test_every_row_whose_append_returned_survives_kill_9(tmp_path):
 
 
 def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
-    # A limit on the file's size ends writes as a full disk does: the last one is cut short, later ones fail.
+    with a_spool(tmp_path, files=FailingFiles(room=5_000), reserve_bytes=1 << 20) as spool:
+        kept = [number for number in range(50) if spool.append(a_row(number))]
+        batches = read_all(spool.own)
+
+    assert 5 < len(kept) < 50
+    assert good_ids(batches) == [a_prediction_id(number) for number in kept]
+    assert only_segment(tmp_path).stat().st_size == batches[-1].end, "what was cut short is gone again"
+
+
+@pytest.mark.parametrize("disk", ["can be cut", "cannot be cut"])
+def test_of_a_group_that_a_full_disk_cuts_short_the_whole_rows_stay_and_none_comes_twice(tmp_path, disk):
+    files = FailingFiles(room=5_000, refused=["cut"] if disk == "cannot be cut" else [])
+    dropped: list[int] = []
+    places: list[int] = []
+
+    with a_spool(tmp_path, files=files, reserve_bytes=1 << 20, on_drop=lambda: dropped.append(1)) as spool:
+        for first in range(0, 48, 6):
+            left_out = spool.append_all([a_row(number) for number in range(first, first + 6)])
+            places += [first + place for place in left_out]
+        batches = read_all(spool.own)
+
+    found = good_ids(batches)
+    assert 6 < len(found) < 24
+    assert found == [a_prediction_id(number) for number in range(48) if number not in places]
+    assert len(found) + len(dropped) == 48
+    assert not any(batch.damage for batch in batches)
+
+
+def test_a_segment_that_a_full_disk_cannot_add_to_is_followed_by_another_one_when_there_is_room(tmp_path):
+    files = FailingFiles(room=3_000)
+    with a_spool(tmp_path, files=files, reserve_bytes=1 << 20) as spool:
+        kept = [number for number in range(20) if spool.append(a_row(number))]
+        files.room = LARGE
+        later = wait_for(lambda: spool.append(a_row(99)))
+        batches = read_all(spool.own)
+
+    assert later
+    assert good_ids(batches) == [*map(a_prediction_id, kept), a_prediction_id(99)]
+    assert len(list(tmp_path.glob("*/*.log"))) == 2, "no attempt leaves an empty segment"
+
+
+def test_a_segment_at_the_longest_size_that_a_process_may_write_is_followed_by_another_one(tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 
@@ -276,54 +319,32 @@ def test_on_a_full_disk_rows_are_dropped_and_none_is_torn(tmp_path):
     with a_spool(tmp_path) as spool:
         batches = read_all(spool.own)
 
-    kept = kept_numbers(output)
     assert process.returncode == 0
-    assert 5 < len(kept) < 50
-    assert good_ids(batches) == [a_prediction_id(number) for number in kept]
-    assert only_segment(tmp_path).stat().st_size == batches[-1].end, "what was cut short is gone again"
+    assert kept_numbers(output) == list(range(50))
+    assert good_ids(batches) == list(map(a_prediction_id, range(50)))
+    assert len({batch.segment for batch in batches}) == 3
 
 
-GROUPED = """
-import sys
-from pathlib import Path
-
-from spooled_rows import a_row
-from understudy.adapters.disk.spool import Spool
-
-dropped = []
-spool = Spool(
-    Path(sys.argv[1]), limit_bytes=1 << 30, segment_bytes=1 << 20, sync_seconds=0.01, on_drop=lambda: dropped.append(1)
-)
-if sys.argv[2] == "cannot be cut":  # no real disk does this when asked to, but a failing one
-    def refuse(segment, end):
-        raise OSError("Input/output error")
-    sys.modules["os"].ftruncate = refuse
-for first in range(0, 48, 6):
-    spool.append_all([a_row(number) for number in range(first, first + 6)])
-print(len(dropped))
-"""
-
-
-@pytest.mark.parametrize("disk", ["can be cut", "cannot be cut"])
-def test_of_a_group_that_a_full_disk_cuts_short_the_whole_rows_stay_and_none_comes_twice(tmp_path, disk):
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
-
-    done = subprocess.run(
-        [sys.executable, "-c", GROUPED, str(tmp_path), disk],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        stdout=subprocess.PIPE,
-        preexec_fn=limit,
-        timeout=60,
-        check=True,
-    )
-    with a_spool(tmp_path) as spool:
+def test_rows_are_given_on_although_nothing_can_be_deleted_and_that_is_counted(tmp_path):
+    failures: list[str] = []
+    files = FailingFiles(refused=["delete"])
+    with a_spool(tmp_path, files=files, segment_bytes=500, on_failure=failures.append) as spool:
+        for number in range(6):
+            spool.append(a_row(number))
         batches = read_all(spool.own)
+        for batch in batches:
+            spool.own.forget(batch.segment, batch.end)
+        sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*/*.log"))]
 
-    found, dropped = good_ids(batches), int(done.stdout)
-    assert len(set(found)) == len(found)
-    assert len(found) + dropped == 48
-    assert not any(batch.damage for batch in batches)
-    if disk == "can be cut":
-        assert 6 < len(found) < 24
-        assert found == [a_prediction_id(number) for number in range(len(found))]
+    assert good_ids(batches) == list(map(a_prediction_id, range(6)))
+    assert "delete" in failures
+    assert [size > 0 for size in sizes] == [False] * (len(sizes) - 1) + [True], "what cannot be deleted is emptied"
+
+
+def wait_for(is_done: Callable[[], bool], seconds: float = 10.0) -> bool:
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        if is_done():
+            return True
+        time.sleep(0.01)
+    return False

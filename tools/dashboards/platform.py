@@ -112,6 +112,12 @@ PLATFORM = Dashboard(
             alerts=("PredictionLogBehind",),
         ),
         Panel(
+            "Failures of the disk under the log",
+            (Query(rate("prediction_log_spool_failures_total", "kind"), "{{kind}}"),),
+            "Full, or its folder is gone or cannot be written. Empty: none.",
+            alerts=("PredictionLogDiskFailing",),
+        ),
+        Panel(
             "Background tasks that broke",
             (Query("sum by (task) (increase(background_failures_total[$__rate_interval]))", "{{task}}"),),
             "A defect of Understudy; the log has the traceback. Empty: none.",

@@ -95,6 +95,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         for outcome in ("written", "dropped", "rejected"):
             # A counter that first appears with 1 has not increased, for Prometheus.
             telemetry.count("prediction_log_rows_total", outcome, by=0)
+        for kind in ("full", "folder", "sync", "delete"):
+            telemetry.count("prediction_log_spool_failures_total", kind, by=0)
         tracer = open_tracer(settings, telemetry)
         if tracer is not None:
             stack.push_async_callback(tracer.close, FLUSH_SECONDS)
@@ -104,6 +106,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             segment_bytes=settings.spool_segment_bytes,
             sync_seconds=settings.spool_sync_seconds,
             on_drop=partial(telemetry.count, "prediction_log_rows_total", "dropped"),
+            on_failure=partial(telemetry.count, "prediction_log_spool_failures_total"),
         )
         stack.callback(spool.close)
         log = GroupCommit(spool)

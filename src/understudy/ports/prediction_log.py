@@ -1,6 +1,6 @@
 """The way of a row from the answer to Postgres."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -14,10 +14,11 @@ class PredictionSpool(Protocol):
     def append(self, row: PredictionRow) -> bool:
         """Write one row; ``False`` when it was dropped because the spool or the disk is full (counted)."""
 
-    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+    def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         """Write several rows at the cost of one; each that does not fit is dropped (and counted) by itself.
 
-        A row that cannot be encoded is a defect: it is raised, and nothing of the others is written.
+        Returns the places in ``rows`` of those that were dropped. A row that cannot be encoded is a defect: it is
+        raised, and nothing of the others is written.
         """
 
 

@@ -531,7 +531,7 @@ async def test_a_line_of_the_log_that_is_written_during_a_call_names_its_trace(s
         def append(self, row: Any) -> bool:
             raise RuntimeError("a defect of ours")
 
-        def append_all(self, rows: Any) -> None:
+        def append_all(self, rows: Any) -> tuple[int, ...]:
             raise RuntimeError("a defect of ours")
 
     with structlog.testing.capture_logs(processors=[name_trace]) as lines:

@@ -1,6 +1,6 @@
 """The in-memory twins of the spool and of ``PredictionLog``: same outcomes, same fencing, no disk and no server."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from math import inf
 from typing import NamedTuple
 from uuid import uuid4
@@ -59,10 +59,10 @@ class MemorySpool:
         self._segments[last] += frame
         return True
 
-    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+    def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         """Keep several rows; each that is over the limit is dropped by itself."""
-        for frame in [encode_row(row) for row in rows]:
-            self._append(frame)
+        frames = [encode_row(row) for row in rows]
+        return [place for place, frame in enumerate(frames) if not self._append(frame)]
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         """Return rows that follow this place, or ``None``."""

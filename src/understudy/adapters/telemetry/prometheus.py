@@ -46,6 +46,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
     "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
+    "prediction_log_spool_failures_total": (
+        "Failures of the disk under the spool: full, folder, sync, delete.",
+        ("kind",),
+    ),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),
     "process_cpu_seconds_total": ("Processor time of the process.", ()),
     "rollout_transitions_total": ("Changes of rollouts, by the phase they led to and why.", ("model", "to", "reason")),

@@ -73,6 +73,7 @@ class LogShipper:
         self._orphan_seconds = orphan_seconds
         self._sign_seconds = sign_seconds
         self._now = now
+        self._own_id = ""
         self._own_place: tuple[int, int] | None = None
         """Committed place of the own spool while it is known for certain."""
 
@@ -121,9 +122,11 @@ class LogShipper:
         Rows that were appended during the turn wait for the next one, unless there are enough of them for a full batch.
         """
         # Forgotten on any failure, cancellation included: then only the database knows what was committed.
-        place, self._own_place = self._own_place, None
+        own, place, self._own_place = self._shelf.own, self._own_place, None
+        if own.spool_id != self._own_id:  # the spool's folder was lost, and another one made
+            self._own_id, place = own.spool_id, None
         try:
-            self._own_place, is_behind = await self._ship(self._shelf.own, place, to_the_end=to_the_end)
+            self._own_place, is_behind = await self._ship(own, place, to_the_end=to_the_end)
         finally:
             self._telemetry.set("prediction_log_spool_bytes", self._shelf.own.unshipped_bytes)
         return is_behind

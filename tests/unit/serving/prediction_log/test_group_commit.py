@@ -23,9 +23,10 @@ class Watched(KeptRows):
         self.events.append(["row", *self._numbers([row])])
         return super().append(row)
 
-    def append_all(self, rows: Sequence[PredictionRow]) -> None:
+    def append_all(self, rows: Sequence[PredictionRow]) -> tuple[int, ...]:
         self.events.append(["rows", *self._numbers(rows)])
         self.rows += rows
+        return ()
 
     def _numbers(self, rows: Sequence[PredictionRow]) -> list[int]:
         numbers = [next(n for n in range(10) if a_prediction_id(n) == row.prediction_id) for row in rows]

@@ -1,0 +1,323 @@
+"""One worker's folder of the spool: its lock, its segments as they are read, and the room that is given back.
+
+``directory/<spool id>/<segment number>.log``, locked by ``flock`` while its worker lives. Only the process that created
+a segment appends to it: after an adoption all older segments are final, whatever their last bytes.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from understudy.adapters.disk.files import DiskFiles
+from understudy.adapters.disk.segment_reader import HEADER_READ_BYTES, SegmentReader
+from understudy.core.prediction_log.spool_format import FORMAT, read_header
+from understudy.ports.prediction_log import SpooledBatch
+
+RESERVE = "reserve"
+MAX_HELD = 40
+"""Segments of a worker's own spool that stay open, so that their rows are shipped although the folder was deleted. The
+default limit of a spool is 32 segments."""
+_LOCK = "lock"
+_CREATE_ATTEMPTS = 8
+_TAIL_BYTES = 4_096
+
+
+class SpoolFolder:
+    """The segments of one spool whose lock this process holds: reads them, and gives back the room of shipped ones.
+
+    One thread appends, another one ships. Which segments there are is known without listing the folder: while the lock
+    is held, only the holder adds any.
+    """
+
+    def __init__(
+        self, folder: Path, lock: int, files: DiskFiles, on_failure: Callable[[str], None] = lambda _kind: None
+    ) -> None:
+        self.folder = folder
+        self._lock = lock
+        self._files = files
+        self._on_failure = on_failure
+        self._held: dict[int, int | None] = dict.fromkeys(_numbers_in(folder))
+        """By number: the descriptor by which a segment can be read although its name is gone."""
+        self._reader = SegmentReader(self.spool_id)
+        self._turn = threading.Lock()
+        """Of shipping: at the end of a process, its last turn may overlap with the one that was cancelled."""
+        numbers = self.segments()
+        self._forgotten = (numbers[0] if numbers else 0, 0)
+        self._emptied = -1
+        self._named = -1
+        self.newest = numbers[-1] if numbers else -1
+        """Number of the newest segment, -1 without one."""
+        self.writing: int | None = None
+        """Segments before this number are final; all of them when ``None``."""
+        # Each counter has one writing thread (the appender's, the shipper's), so neither needs a lock.
+        self.appended_bytes = sum(self._size(number) for number in numbers)
+        self.forgotten_bytes = 0
+
+    @property
+    def spool_id(self) -> str:
+        """The folder's name, a UUID."""
+        return self.folder.name
+
+    @property
+    def unshipped_bytes(self) -> int:
+        """Bytes that :meth:`forget` was not called for."""
+        return max(0, self.appended_bytes - self.forgotten_bytes)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder at this path is still the one that is locked: it may be deleted, moved or mounted over."""
+        try:
+            found, own = (self.folder / _LOCK).stat(), os.fstat(self._lock)
+        except OSError:
+            return False
+        return (found.st_ino, found.st_dev) == (own.st_ino, own.st_dev)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing follows the place that was forgotten last."""
+        with self._turn:
+            return self._read_from(*self._forgotten, 1, 1) is None
+
+    def path(self, number: int) -> Path:
+        """Return the path of a segment."""
+        return self.folder / f"{number:012d}.log"
+
+    def segments(self) -> list[int]:
+        """Return the numbers of the segments, in order."""
+        return sorted(self._held)
+
+    def hold(self) -> None:
+        """Keep the segments that are there readable, whatever becomes of their names."""
+        for number in self.segments()[:MAX_HELD]:
+            with suppress(OSError):
+                self._held[number] = os.open(self.path(number), os.O_RDONLY)
+
+    def begin(self, number: int, segment: int) -> None:
+        """Know of a segment that this process has created and has open."""
+        held: int | None = None
+        if len(self._held) < MAX_HELD:
+            with suppress(OSError):  # no descriptor is left: it is read by its name
+                held = os.dup(segment)
+        self._held[number] = held
+        self.newest = number
+
+    def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
+        """Return rows that follow this place, or ``None`` when there are none (yet)."""
+        with self._turn:
+            return self._read_from(segment, offset, max_rows, max_bytes)
+
+    def _read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
+        for number in self.segments():
+            if number < segment:
+                continue
+            # Checked before reading: a segment that is final now gets no bytes behind those that are read next.
+            final = self._is_final(number)
+            self._sync_name(number)
+            batch = self._read_segment(number, offset if number == segment else 0, max_rows, max_bytes, final=final)
+            if batch is not None or not final:
+                return batch
+        return None
+
+    def forget(self, segment: int, offset: int) -> None:
+        """Give back the room before this place, up to a final segment's end.
+
+        The last segment keeps its name: its number must not be used again. What cannot be deleted is counted, and keeps
+        no row from being shipped.
+        """
+        with self._turn:
+            number, start = self._forgotten
+            if (segment, offset) > (number, start):
+                for old in self.segments() if segment > number else ():
+                    if old >= segment:
+                        break
+                    if old >= number:
+                        self.forgotten_bytes += max(0, self._size(old) - (start if old == number else 0))
+                    self._delete(old)
+                self.forgotten_bytes += offset - (start if number == segment else 0)
+                self._forgotten = (segment, offset)
+            if segment != self._emptied and segment in self._held and self._is_final(segment):
+                self._empty_if_shipped(segment, offset)
+
+    def release(self) -> None:
+        """Release the lock; a spool without unshipped rows is removed before."""
+        with suppress(OSError):
+            if self.writing is None and self.is_in_place and self.is_drained:
+                self._remove()
+        for held in self._held.values():
+            if held is not None:
+                os.close(held)
+        self._held.clear()
+        os.close(self._lock)
+
+    def sync(self, number: int) -> None:
+        """Let a segment survive a power cut."""
+        with suppress(FileNotFoundError):
+            segment = os.open(self.path(number), os.O_RDONLY)
+            try:
+                self._files.sync(segment)
+            finally:
+                os.close(segment)
+
+    def discard(self, number: int) -> None:
+        """Delete a segment that holds no row."""
+        self._delete(number)
+
+    def is_readable(self) -> bool:
+        """Whether this process knows the format of every segment (a newer one may have written it)."""
+        for number in self.segments():
+            with self.path(number).open("rb") as segment:
+                header = read_header(segment.read(HEADER_READ_BYTES))
+            if header is not None and header[0].format > FORMAT:
+                return False
+        return True
+
+    def _remove(self) -> None:
+        for name in [*(self.path(number).name for number in self.segments()), RESERVE]:
+            with suppress(FileNotFoundError):
+                self._files.delete(self.folder / name)
+        self._files.delete(self.folder / _LOCK)
+        self._files.delete_folder(self.folder)
+
+    def _is_final(self, number: int) -> bool:
+        return self.writing is None or number < self.writing
+
+    def _size(self, number: int) -> int:
+        held = self._held.get(number)
+        with suppress(FileNotFoundError):
+            return (self.path(number).stat() if held is None else os.fstat(held)).st_size
+        return 0
+
+    def _sync_name(self, number: int) -> None:
+        """Let a segment's name survive a power cut before any row of it is in the log.
+
+        Otherwise the next process could use the number again, and its rows would count as shipped.
+        """
+        if number > self._named:
+            self._named = self.newest
+            with suppress(OSError):  # the folder may be gone, and its rows are shipped all the same
+                self._files.sync_folder(self.folder)
+
+    def _empty_if_shipped(self, number: int, offset: int) -> None:
+        left = self._size(number) - offset
+        if left > 0 and self._read_segment(number, offset, 1, _TAIL_BYTES, final=True) is not None:
+            return
+        self._emptied = number
+        self.forgotten_bytes += max(0, left)
+        self._let_go(number)
+        if self.is_in_place:
+            self._change(self._files.empty, number)
+
+    def _delete(self, number: int) -> None:
+        self._let_go(number)
+        del self._held[number]
+        # What another process has put in this place is not ours to delete.
+        if self.is_in_place and not self._change(self._files.delete, number):
+            self._change(self._files.empty, number)
+
+    def _change(self, change: Callable[[Path], None], number: int) -> bool:
+        try:
+            change(self.path(number))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            self._on_failure("delete")
+            return False
+        return True
+
+    def _let_go(self, number: int) -> None:
+        held = self._held[number]
+        if held is not None:
+            self._held[number] = None
+            os.close(held)
+
+    def _read_segment(
+        self, number: int, start: int, max_rows: int, max_bytes: int, *, final: bool
+    ) -> SpooledBatch | None:
+        held = self._held.get(number)
+        try:
+            segment = os.open(self.path(number), os.O_RDONLY) if held is None else held
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return self._reader.read(number, segment, start, max_rows, max_bytes, final=final)
+        finally:
+            if held is None:
+                os.close(segment)
+
+
+def _numbers_in(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal())
+
+
+def folders_in(directory: Path) -> list[Path]:
+    """Return the folders of all spools, living and dead; none when the directory is gone."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(path for path in directory.iterdir() if path.is_dir())
+    return []
+
+
+def adopt(directory: Path, files: DiskFiles, on_failure: Callable[[str], None]) -> SpoolFolder | None:
+    """Adopt the first orphaned spool."""
+    for folder in folders_in(directory):
+        spool = lock(folder, files, on_failure)
+        if spool is None:
+            continue
+        # Without a segment the next number is unknown: such a folder is half removed, and reading orphans removes the
+        # rest.
+        if spool.segments() and spool.is_readable():
+            spool.hold()
+            return spool
+        spool.writing = 0
+        spool.release()
+    return None
+
+
+def create(directory: Path, files: DiskFiles, on_failure: Callable[[str], None]) -> SpoolFolder:
+    """Create a spool, whose name survives a power cut.
+
+    Another worker that reads orphans may lock the folder first; then try another one.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    make_folders(directory, files)
+    for _ in range(_CREATE_ATTEMPTS):
+        folder = directory / str(uuid4())
+        files.make_folder(folder)
+        spool = lock(folder, files, on_failure)
+        if spool is not None:
+            files.sync_folder(directory)
+            return spool
+    raise OSError(f"no spool can be locked in {directory}")
+
+
+def make_folders(directory: Path, files: DiskFiles) -> None:
+    """Make a folder and those above it that are missing, each with a name that survives a power cut."""
+    if directory.is_dir():
+        return
+    make_folders(directory.parent, files)
+    with suppress(FileExistsError):  # another worker was faster
+        files.make_folder(directory)
+    files.sync_folder(directory.parent)
+
+
+def lock(folder: Path, files: DiskFiles, on_failure: Callable[[str], None]) -> SpoolFolder | None:
+    """Lock a spool's folder; ``None`` while another worker has it."""
+    path = folder / _LOCK
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The previous holder may have removed the folder between open and lock.
+        if os.fstat(handle).st_ino == path.stat().st_ino:
+            return SpoolFolder(folder, handle, files, on_failure)
+    except OSError:
+        pass
+    os.close(handle)
+    return None
