@@ -83,6 +83,7 @@ class ModelServer:
     last_inputs: Arrays = field(default_factory=dict)
     metadata: list[dict[str, Any]] = field(default_factory=list)
     """Of each call."""
+    last_answer: bytes = b""
     last_model: tuple[str, Any] = ("", None)
     _server: grpc.aio.Server | None = None
 
@@ -130,7 +131,8 @@ class ModelServer:
                     behaviour.failures -= 1
                 await context.abort(behaviour.code, behaviour.details)
             self.completed += 1
-            return answer(request) if behaviour.answer is None else behaviour.answer
+            self.last_answer = answer(request) if behaviour.answer is None else behaviour.answer
+            return self.last_answer
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
@@ -328,13 +330,16 @@ class TcpRelay:
                 opened.close()
 
 
-class StreamResetter:
-    """An HTTP/2 server that resets every call with RST_STREAM and keeps the connection."""
+class FrameServer:
+    """An HTTP/2 server that answers every call with the same frames, and keeps the connection.
 
-    def __init__(self, http2_error: int) -> None:
+    ``frames`` gets the number of the call's stream.
+    """
+
+    def __init__(self, frames: Callable[[int], bytes]) -> None:
         self.port = 0
         self.calls = 0
-        self._http2_error = http2_error
+        self._frames = frames
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -350,13 +355,15 @@ class StreamResetter:
     async def __aexit__(self, *_exception: object) -> None:
         assert self._server is not None
         self._server.close()
-        await asyncio.wait_for(asyncio.gather(*self._tasks), 5)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await reader.readexactly(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
             writer.write(_frame(_SETTINGS))
             while True:
@@ -367,11 +374,48 @@ class StreamResetter:
                     writer.write(_frame(_SETTINGS, flags=_ACK))
                 if kind == _DATA:
                     self.calls += 1
-                    writer.write(_frame(_RST_STREAM, stream, self._http2_error.to_bytes(4)))
-        writer.close()
+                    writer.write(self._frames(stream))
 
 
-_DATA, _RST_STREAM, _SETTINGS, _ACK = 0x0, 0x3, 0x4, 0x1
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x7
+_ACK = _END_STREAM = 0x1
+_END_HEADERS = 0x4
+_ANSWER = {":status": "200", "content-type": "application/grpc"}
+_OK = {"grpc-status": "0"}
+
+
+def reset_with(http2_error: int) -> Callable[[int], bytes]:
+    """Reset each call with RST_STREAM."""
+    return lambda stream: _frame(_RST_STREAM, stream, http2_error.to_bytes(4))
+
+
+def go_away_with(http2_error: int) -> Callable[[int], bytes]:
+    """Announce at each call that the connection ends behind it."""
+    return lambda stream: _frame(_GOAWAY, 0, stream.to_bytes(4) + http2_error.to_bytes(4))
+
+
+def end_ok_with(content: bytes | None) -> Callable[[int], bytes]:
+    """End each call with OK, after ``content`` in the place of a message; ``None``: with trailers only."""
+
+    def frames(stream: int) -> bytes:
+        if content is None:
+            return _headers(stream, _END_STREAM, **_ANSWER, **_OK)
+        data = _frame(_DATA, stream, content)
+        return _headers(stream, 0, **_ANSWER) + data + _headers(stream, _END_STREAM, **_OK)
+
+    return frames
+
+
+def message_of(content: bytes) -> bytes:
+    """Return a message as gRPC frames it: not compressed, its length first."""
+    return b"\0" + len(content).to_bytes(4) + content
+
+
+def _headers(stream: int, flags: int, **fields: str) -> bytes:
+    """Return a HEADERS frame, its fields as literals without Huffman coding or indexing (RFC 7541, section 6.2.2)."""
+    texts = [text.encode() for field in fields.items() for text in field]
+    pairs = [b"".join(bytes([len(text)]) + text for text in texts[n : n + 2]) for n in range(0, len(texts), 2)]
+    return _frame(_HEADERS, stream, b"".join(b"\0" + pair for pair in pairs), flags | _END_HEADERS)
 
 
 def _frame(kind: int, stream: int = 0, payload: bytes = b"", flags: int = 0) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import orjson
 import pytest
 
+from rigs.faults.tcp import Behaviour as FaultBehaviour
+from rigs.faults.tcp import Door
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.backend import MemoryBackend
@@ -31,7 +34,19 @@ from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, join_by
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
 
-from .servers import MODEL_NAME, WEIGHTS, Behaviour, ModelServer, StreamResetter, TcpRelay, eventually, running
+from .servers import (
+    MODEL_NAME,
+    WEIGHTS,
+    Behaviour,
+    FrameServer,
+    ModelServer,
+    TcpRelay,
+    end_ok_with,
+    eventually,
+    message_of,
+    reset_with,
+    running,
+)
 
 NUMBERS = {
     "features": [{"name": name, "dtype": "float32"} for name in ("a", "b", "c")],
@@ -51,6 +66,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 SECOND = 1.0
 LOAD_SECONDS = 20.0
 """A deadline that only a broken server misses, however busy the machine is."""
+CORRUPTED_CALLS = 200
 MANY = 60
 """Calls of which each goes to one of two replicas at random: one of them gets fewer than three once in 10¹⁴ times."""
 
@@ -93,6 +109,25 @@ async def connected(version: ModelVersion) -> AsyncIterator[Any]:
         yield backend
     finally:
         await backend.close()
+
+
+def corrupted(content: bytes, chance: Random) -> bytes:
+    """Return the content with about one byte of twenty turned into another, at least one."""
+    spoilt = bytearray(content)
+    for place in [chance.randrange(len(spoilt)) for _ in range(1 + len(spoilt) // 20)]:
+        spoilt[place] ^= 1 << chance.randrange(8)
+    return bytes(spoilt)
+
+
+@asynccontextmanager
+async def corrupting(server: ModelServer, every_bytes: int) -> AsyncIterator[Door]:
+    """A wire to a server on which each so-manyth byte of the answers is another one."""
+    door = Door(server.port)
+    await door.behave(FaultBehaviour(corrupt_every_bytes=every_bytes))
+    try:
+        yield door
+    finally:
+        await door.close()
 
 
 @asynccontextmanager
@@ -394,6 +429,22 @@ async def test_a_new_kind_of_server_is_its_api_an_encoder_and_a_decoder():
     assert (seen.endpoint, seen.problem) == (server.endpoint, "")
 
 
+class Misreading(FloatsBackend):
+    def _decode(self, answer: bytes) -> Tensor:
+        raise KeyError(answer)
+
+
+async def test_an_answer_that_a_decoder_was_not_made_for_is_a_bad_answer_and_no_defect_of_the_call():
+    async with running(Behaviour(answer=b"secret")) as (server,):
+        backend = Misreading(a_version(server.endpoint))
+
+        with pytest.raises(BadAnswer, match="the answer cannot be read"):
+            await backend.infer([ROW], LOAD_SECONDS)
+        with pytest.raises(BadAnswer, match="the answer cannot be read"):
+            await backend.infer_block(Block(ROW, ((1, 3),)), LOAD_SECONDS)
+        await backend.close()
+
+
 def test_a_protocol_that_no_backend_speaks_is_refused():
     with pytest.raises(BackendUnavailable, match="'smtp'"):
         connect(replace(a_version("127.0.0.1:1"), protocol="smtp"))
@@ -538,6 +589,73 @@ async def test_an_unusable_answer_is_refused(adapter: str, why: str):
 
         with pytest.raises(BadAnswer):
             await backend.infer([ROW], LOAD_SECONDS)
+
+
+WITHOUT_A_MESSAGE = {"trailers only": None, "no data": b"", "half a message": b"\0\0\0\0\x09half"}
+
+
+@every_adapter
+@pytest.mark.parametrize("content", WITHOUT_A_MESSAGE.values(), ids=WITHOUT_A_MESSAGE)
+async def test_a_call_that_ends_ok_without_a_message_is_a_bad_answer_and_a_probe_that_does_says_nothing(
+    adapter: str, content: bytes | None
+):
+    async with (
+        FrameServer(end_ok_with(content)) as server,
+        connected(a_version(server.endpoint, adapter=adapter)) as backend,
+    ):
+        with pytest.raises(BadAnswer, match="without an answer"):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+        assert not await backend.ready(LOAD_SECONDS)
+        (seen,) = await examine(backend, LOAD_SECONDS)
+        assert seen.problem == "its answer cannot be read"
+
+
+@every_adapter
+async def test_a_corrupted_answer_is_an_outcome_of_ours_and_no_defect(adapter: str):
+    async with serving(adapter) as (backend, server):
+        await backend.infer([ROW], LOAD_SECONDS)
+    chance = Random(adapter)
+    good = message_of(server.last_answer)
+
+    def frames(stream: int) -> bytes:
+        return end_ok_with(corrupted(good, chance))(stream)
+
+    async with (
+        FrameServer(frames) as corrupting,
+        connected(a_version(corrupting.endpoint, adapter=adapter)) as backend,
+    ):
+        calls = [backend.infer([ROW], SECOND) for _ in range(CORRUPTED_CALLS)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [outcome for outcome in outcomes if not isinstance(outcome, Tensor | ServingError)] == []
+    assert {type(outcome) for outcome in outcomes} >= {Tensor, BadAnswer}
+
+
+@every_adapter
+async def test_on_a_wire_that_corrupts_one_byte_of_twenty_every_call_has_an_outcome_of_ours(adapter: str):
+    async with running() as (server,), corrupting(server, 20) as door:
+        version = a_version(f"127.0.0.1:{door.port}", adapter=adapter)
+        async with connected(version) as backend:
+            calls = [backend.infer([ROW], SECOND / 2) for _ in range(20)]
+            *answers, ready = await asyncio.gather(*calls, backend.ready(SECOND / 2), return_exceptions=True)
+
+    assert [answer for answer in answers if not isinstance(answer, Tensor | ServingError)] == []
+    assert isinstance(ready, bool)
+
+
+async def test_a_replica_that_ends_every_call_without_a_message_is_ejected_while_the_other_answers():
+    async with (
+        FrameServer(end_ok_with(None)) as mute,
+        running() as (server,),
+        connected(a_version(mute.endpoint, server.endpoint)) as backend,
+    ):
+        for _ in range(MANY):
+            with suppress(BadAnswer):
+                await backend.infer([ROW], LOAD_SECONDS)
+
+        assert backend.replicas.ejected == 1
+        assert await backend.infer([ROW], LOAD_SECONDS)
 
 
 @pytest.mark.parametrize("adapter", ["tfserving", "oip"])
@@ -1100,7 +1218,7 @@ async def test_closing_fails_the_calls_in_flight_and_cancels_no_caller():
 @pytest.mark.parametrize("http2_error", [1, 2, 7, 8], ids=["protocol", "internal", "refused", "cancel"])
 async def test_a_stream_that_the_peer_resets_is_taken_to_the_other_replica(http2_error: int):
     async with (
-        StreamResetter(http2_error) as resetter,
+        FrameServer(reset_with(http2_error)) as resetter,
         running() as (server,),
         connected(a_version(resetter.endpoint, server.endpoint)) as backend,
     ):

@@ -13,7 +13,7 @@ from understudy.adapters.model_servers.replica import Replica, Rpc, retrieve_exc
 from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled, result_of, translated
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, had_time
-from understudy.errors import BackendUnavailable, DeadlineExceeded
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
 from understudy.ports.tracing import CURRENT, Span
 
 MAX_UNCANCELLED_SECONDS = 120.0
@@ -86,7 +86,7 @@ class Attempts:
         Raises:
             NotTaken: Another replica may take the call.
             DeadlineExceeded: ``timeout_seconds`` passed.
-            BadAnswer: The replica refused the call.
+            BadAnswer: The replica refused the call, or ended it without an answer.
             BackendUnavailable: The channel was closed under the call.
         """
         replica.in_flight += 1
@@ -112,11 +112,19 @@ class Attempts:
             raise closed() from None
         finally:
             replica.in_flight -= 1
+        if answer is None:
+            self._health.record(replica, CallResult.REFUSED)
+            raise BadAnswer("the model server ended the call with OK and without an answer")
         self._health.record(replica, CallResult.ANSWERED)
         return answer
 
-    async def _call(self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None) -> bytes:
-        """Send the call to an open replica, as a step of the trace if there is one, and return the answer."""
+    async def _call(
+        self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None
+    ) -> bytes | None:
+        """Send the call to an open replica, as a step of the trace if there is one, and return the answer.
+
+        ``None``, of which gRPC's types say nothing: the call ended with OK before there was a whole message.
+        """
         parent = CURRENT.get()
         step = parent.attempt(rpc.method, replica.endpoint) if parent is not None else None
         metadata = replica.metadata if step is None else (*replica.metadata, *step.headers)

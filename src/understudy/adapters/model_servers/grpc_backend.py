@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
+
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS, ServerTraits
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, encoded
@@ -13,6 +15,9 @@ from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import block_of
 from understudy.core.schema.tensors import Block, Row, Tensor
+from understudy.errors import BadAnswer
+
+_log = structlog.get_logger(__name__)
 
 
 class ServerApi(NamedTuple):
@@ -53,11 +58,11 @@ class GrpcBackend(ABC):
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         message = self._encode(block_of(self._inputs, rows, batch=self._batch))
-        return self._decode(await self.replicas.call(self._method, message, timeout_seconds))
+        return self._read(await self.replicas.call(self._method, message, timeout_seconds))
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
-        return self._decode(await self.replicas.call(self._method, message, left_seconds))
+        return self._read(await self.replicas.call(self._method, message, left_seconds))
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica's answer to the probe says that it serves the version."""
@@ -66,6 +71,16 @@ class GrpcBackend(ABC):
     async def close(self) -> None:
         """Close the channels."""
         await self.replicas.close()
+
+    def _read(self, answer: bytes) -> Tensor:
+        try:
+            return self._decode(answer)
+        except BadAnswer:
+            raise
+        except Exception as defect:
+            # The decoder was not made for this answer. Whatever a server sends is an outcome of the call: 502, not 500.
+            _log.exception("model_answer.not_read", method=self._method)
+            raise BadAnswer("the answer cannot be read") from defect
 
     @abstractmethod
     def _api(self, version: ModelVersion) -> ServerApi:

@@ -93,14 +93,20 @@ class Prober:
         return False
 
     async def ask(self, replica: Replica, timeout_seconds: float, *, wait_for_ready: bool = True) -> bool:
-        """Return what the replica answers; raises what gRPC, the name resolution or the reading raises."""
+        """Return what the replica answers; raises what gRPC, the name resolution or the reading raises.
+
+        Raises:
+            ValueError: The answer cannot be read, or there is none although the call ended with OK.
+        """
         if not replica.is_open:
             async with asyncio.timeout(timeout_seconds):
                 await replica.open()
         call = replica.method(self._probe.method)
-        answer = await call(
+        answer: bytes | None = await call(
             self._probe.request, timeout=timeout_seconds, metadata=replica.metadata, wait_for_ready=wait_for_ready
         )
+        if answer is None:
+            raise ValueError("the call ended with OK and without an answer")
         try:
             return self._probe.says_ready(answer)
         except DecodeError as error:

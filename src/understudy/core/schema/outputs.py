@@ -122,7 +122,8 @@ def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
         # exp of a clipped argument: exp(709) is the last finite double, float32 ends at 88.
         squashed: NDArray[Any] = 1 / (1 + np.exp(-np.clip(matrix, -80, 80)))
         return squashed
-    weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # infinity less infinity: NaN, which is a defect of the row
+        weights = np.exp(matrix - matrix.max(axis=1, keepdims=True))
     normalised: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
     return normalised
 

@@ -67,6 +67,14 @@ def test_activations_of_whole_numbers_are_those_of_the_same_floats(datatype):
         assert found == expected
 
 
+def test_infinite_outputs_have_no_softmax_and_warn_of_nothing():
+    softmax = compile_output_schema({"activation": "softmax", "score_index": 0})
+
+    found = predictions_of(softmax, fp32((2, 2), float("inf"), 1.0, 5.0, 5.0), 2, batch=True)
+
+    assert [type(one) for one in found] == [BadAnswer, Prediction]
+
+
 def test_an_activation_does_not_wrap_around():
     def of(activation: str, *values: int) -> float:
         schema = compile_output_schema({"activation": activation, "score_index": len(values) - 1})
