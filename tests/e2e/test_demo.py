@@ -13,15 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
+from asyncpg import PostgresError
 from command import CommandLine
 from e2e.stack import sql
+from redis import Redis, RedisError
 
 from understudy.adapters.dev_server.example_models import example_rows
 from understudy.adapters.embedded.child_process import is_alive
 from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.bootstrap.psql import find_psql
+from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.state import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
@@ -80,6 +85,22 @@ def rollouts_of(database_url: str) -> list[tuple[str, ...]]:
     return [tuple(row) for row in asyncio.run(sql(database_url, query))]
 
 
+def refusal_of(url: str) -> str:
+    """Return how a server refuses a login without the password that its URL has."""
+    parts = urlsplit(url)
+    account, _, place = parts.netloc.rpartition("@")
+    bare = parts._replace(netloc=f"{account.partition(':')[0]}@{place}").geturl()
+    try:
+        if parts.scheme == "redis":
+            with Redis.from_url(bare) as client:
+                client.ping()
+        else:
+            asyncio.run(sql(bare, "SELECT 1"))
+    except (PostgresError, RedisError) as problem:
+        return type(problem).__name__
+    return "it let a stranger in"
+
+
 def all_gone(pids: dict[str, int], seconds: float) -> dict[str, int]:
     give_up = time.monotonic() + seconds
     while (alive := {name: pid for name, pid in pids.items() if is_alive(pid)}) and time.monotonic() < give_up:
@@ -104,14 +125,18 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
     short_path: Path,
 ):
     """Two starts for five claims, because each start is of ten processes: the second one is killed."""
+    psql = find_psql() or "psql"
     change = ["model", "set", "visits", "--challenger", "2", "--weight", "50", "--reason", "looks good", "--yes"]
 
     with a_demo(short_path, "--no-traffic") as (demo, running):
         roles = roles_of(running["proxy"])
+        strangers = [refusal_of(running[server]) for server in ("database_url", "redis_url") if running[server]]
         measured = ""
         for place in ("metrics", "monitor_metrics"):
             with urlopen(running[place], timeout=10) as metrics:
                 measured += metrics.read().decode()
+        printed = Demo(short_path, running["database_url"], short_path / "pgpass").shown_database_url
+        asked = subprocess.run([psql, printed, "-Atc", "SELECT 7"], capture_output=True, text=True, check=False)
         second = start(short_path, "--once")
         _, refusal = second.communicate(timeout=START_SECONDS)
         changed = CommandLine(running["database_url"])(*change)
@@ -128,6 +153,10 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
     assert stopped == 0, err
     for started in (running, again):
         assert {"demo", "proxy", "monitor", "postgres", "watchdog", *started["model_servers"]} <= set(started["pids"])
+    assert set(strangers) <= {"InvalidPasswordError", "AuthenticationError"}
+    assert (short_path / "pgpass").stat().st_mode & 0o777 == 0o600
+    assert (asked.stdout, asked.stderr) == ("7\n", "")
+    assert urlsplit(running["database_url"]).password not in printed
     assert roles == {"champion"}
     assert "predict_requests_total" in measured
     assert "monitor_leader" in measured

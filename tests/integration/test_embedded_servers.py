@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from redis import Redis
+from redis import AuthenticationError, Redis
 
 from understudy.adapters.embedded.child_process import end, is_alive
 from understudy.adapters.embedded.installations import Installation, find_installations
@@ -19,6 +20,7 @@ from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.errors import RegistryUnavailable
 
+PASSWORD = "a-secret_of-43-characters"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands the server to another account")
 
 
@@ -104,6 +106,7 @@ def test_a_second_user_of_the_folder_joins_and_does_not_stop_what_is_not_its_own
 START = """
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), server.pid, flush=True)
@@ -226,6 +229,45 @@ def test_as_root_binaries_that_nobody_else_may_reach_are_copied_with_their_libra
     assert executable.is_relative_to(short_path / "pg")
 
 
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@").removeprefix("@")).geturl()
+
+
+def refused_by(server: EmbeddedPostgres) -> bool:
+    try:
+        ask(without_password(server.url), "SELECT 1")
+    except asyncpg.PostgresError as problem:
+        return isinstance(problem, asyncpg.InvalidPasswordError)
+    return False
+
+
+def test_a_server_with_a_password_lets_nobody_in_without_it(short_path):
+    with EmbeddedPostgres(short_path / "pg", password=PASSWORD) as server:
+        answer, refused = ask(server.url, "SELECT 1"), refused_by(server)
+        arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes()
+
+    assert (answer, refused) == (1, True)
+    assert PASSWORD.encode() not in arguments
+    assert PASSWORD not in server.log_path.read_text()
+
+
+def test_a_cluster_from_before_passwords_keeps_its_data_and_asks_for_one_from_now_on(server, short_path):
+    ask(server.start(), "CREATE TABLE kept AS SELECT 7 AS n")
+    server.kill()
+
+    for password in (PASSWORD, "another-one"):
+        with EmbeddedPostgres(short_path / "pg", password=password) as again:
+            kept, refused = ask(again.url, "SELECT n FROM kept"), refused_by(again)
+
+        assert (kept, refused) == (7, True)
+
+
+def test_a_password_that_would_have_to_be_quoted_is_refused_before_anything_starts(short_path):
+    with pytest.raises(ValueError, match="letters, digits"):
+        EmbeddedPostgres(short_path / "pg", password="it's")
+
+
 @pytest.mark.timed
 def test_a_first_start_takes_seconds_and_a_later_one_moments(server):
     started = time.monotonic()
@@ -273,6 +315,18 @@ def test_valkey_is_a_bounded_cache_that_keeps_nothing_on_disk():
         assert client.get("a") == b"1"
         assert (config["maxmemory"], config["maxmemory-policy"]) == (str(64 * 1024 * 1024), "allkeys-lru")
         assert (config["save"], config["appendonly"], config["bind"]) == ("", "no", "127.0.0.1")
+
+
+@needs_valkey
+def test_valkey_with_a_password_lets_nobody_in_without_it_and_does_not_show_it_to_ps():
+    with EmbeddedValkey(password=PASSWORD) as server, Redis.from_url(server.url) as client:
+        answered = client.ping()
+        arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes()
+        with Redis.from_url(without_password(server.url)) as stranger, pytest.raises(AuthenticationError):
+            stranger.ping()
+
+    assert answered
+    assert PASSWORD.encode() not in arguments
 
 
 @needs_valkey

@@ -1,5 +1,6 @@
 """A Postgres cluster on disk: how it is made, how its server is started, and which server runs on it."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,6 +17,12 @@ DATABASE = "understudy"
 USER = "understudy"
 INITDB_SECONDS = 60.0
 HINT = "Set DATABASE_URL to a Postgres of your own (15 to 18), or look into the log that the detail names."
+
+
+_RULES = """\
+# Made by Understudy for the password {digest}: no one gets in without it.
+host all all 127.0.0.1/32 scram-sha-256
+"""
 
 
 class Postmaster(NamedTuple):
@@ -64,6 +71,27 @@ class Cluster(NamedTuple):
         single = [installation.binary("postgres"), "--single", "-F", "-D", str(unfinished), "postgres"]
         self._run(single, f"CREATE DATABASE {DATABASE};\n".encode())
         unfinished.rename(self.path)
+
+    def require_password(self, installation: Installation, password: str) -> None:
+        """Have the next server of this cluster ask for the password; no server may run on it now.
+
+        A cluster that asks for this one already is left as it is, so only the first start takes the time.
+
+        Args:
+            installation: Whose Postgres made the cluster.
+            password: Letters, digits, ``-`` and ``_`` only: it is written into a statement.
+
+        Raises:
+            RegistryUnavailable: Postgres failed.
+        """
+        access = self.path / "pg_hba.conf"
+        rules = _RULES.format(digest=hashlib.sha256(password.encode()).hexdigest()[:16])
+        if access.exists() and access.read_text() == rules:
+            return
+        (self.path / "postmaster.pid").unlink(missing_ok=True)
+        single = [installation.binary("postgres"), "--single", "-F", "-D", str(self.path), "postgres"]
+        self._run(single, f"ALTER ROLE {USER} PASSWORD '{password}';\n".encode(), secret=password)
+        access.write_text(rules)  # last: a start that ends before this begins again
 
     def launch(self, installation: Installation, port: int, parameters: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a server on 127.0.0.1, with a new log; it is not ready yet."""
@@ -120,7 +148,7 @@ class Cluster(NamedTuple):
         except OSError:  # macOS has no /proc
             return str(self.path) in shown_by_ps("command", pid)
 
-    def _run(self, command: list[str], stdin: bytes = b"") -> None:
+    def _run(self, command: list[str], stdin: bytes = b"", *, secret: str = "") -> None:
         try:
             done = subprocess.run(
                 command,
@@ -135,4 +163,5 @@ class Cluster(NamedTuple):
             raise RegistryUnavailable(f"{command[0]}: {problem}", hint=HINT) from problem
         if done.returncode != 0:
             output = done.stdout.decode(errors="replace").strip()
+            output = output.replace(secret, "…") if secret else output
             raise RegistryUnavailable(f"{command[0]} failed: {output}", hint=HINT)

@@ -1,9 +1,11 @@
 """An embedded Postgres for the demo and the tests: the programs of a wheel (or of the system) as a child process.
 
-Never for production: trust on the loopback address, no TLS. ``DATABASE_URL`` replaces it.
+Never for production: no TLS, one superuser, and trust on the loopback address unless it gets a password (the demo gives
+it one, tests do not). ``DATABASE_URL`` replaces it.
 """
 
 import fcntl
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +44,7 @@ class EmbeddedPostgres:
         *,
         parameters: Mapping[str, str] | None = None,
         installations: Sequence[Installation] | None = None,
+        password: str | None = None,
     ) -> None:
         """Prepare; no file or process is touched before :meth:`start`.
 
@@ -50,7 +53,14 @@ class EmbeddedPostgres:
             port: Of 127.0.0.1; by default a free one, kept for later starts of this object.
             parameters: More ``postgresql.conf`` settings, such as ``{"fsync": "off"}`` in tests.
             installations: Which Postgres to choose from, best first; by default :func:`find_installations`.
+            password: Asked of every client from this start on. ``None``: every process of this machine may connect.
+
+        Raises:
+            ValueError: The password has other characters than letters, digits, ``-`` and ``_``.
         """
+        if password is not None and re.fullmatch(r"[A-Za-z0-9_-]+", password) is None:
+            raise ValueError("expected a password of letters, digits, - and _")
+        self._password = password
         self._data_dir = data_dir.absolute()
         self._port = port
         self._fixed_port = port is not None
@@ -81,8 +91,9 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        return f"postgresql://{USER}@127.0.0.1:{self._port}/{DATABASE}"
+        """Where clients connect, with the password."""
+        account = USER if self._password is None else f"{USER}:{self._password}"
+        return f"postgresql://{account}@127.0.0.1:{self._port}/{DATABASE}"
 
     @property
     def log_path(self) -> Path:
@@ -168,6 +179,8 @@ class EmbeddedPostgres:
             # A postmaster whose owner was killed may still recover or shut down.
             while cluster.postmaster() is not None:
                 _wait(give_up, f"a Postgres on {cluster.path} neither gets ready nor ends")
+            if self._password is not None:
+                cluster.require_password(installation, self._password)
             if self._port is None:
                 self._port = free_port()
             self._process = cluster.launch(installation, self._port, self._parameters)

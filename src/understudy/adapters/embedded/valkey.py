@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -33,9 +34,15 @@ def find_server() -> str | None:
 class EmbeddedValkey:
     """One server process on 127.0.0.1."""
 
-    def __init__(self, port: int | None = None) -> None:
-        """Prepare; ``port`` is by default a free one, kept for later starts of this object."""
+    def __init__(self, port: int | None = None, *, password: str | None = None) -> None:
+        """Prepare.
+
+        Args:
+            port: By default a free one, kept for later starts of this object.
+            password: Asked of every client; letters, digits, ``-`` and ``_`` only. ``None``: every process may connect.
+        """
         self._port = port
+        self._password = password
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -52,8 +59,9 @@ class EmbeddedValkey:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        return f"redis://127.0.0.1:{self._port}/0"
+        """Where clients connect, with the password."""
+        account = "" if self._password is None else f":{self._password}@"
+        return f"redis://{account}127.0.0.1:{self._port}/0"
 
     def start(self) -> str:
         """Start the server and return its URL.
@@ -85,21 +93,26 @@ class EmbeddedValkey:
     def _launch(self, server: str, port: int) -> None:
         flags = ["--save", "", "--appendonly", "no", "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]
         self._process = subprocess.Popen(
-            [server, *flags, "--bind", "127.0.0.1", "--port", str(port), "--loglevel", "warning"],
-            stdin=subprocess.DEVNULL,
+            [server, *flags, "--bind", "127.0.0.1", "--port", str(port), "--loglevel", "warning", "-"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
         )
+        # By its standard input ("-"): every user of the machine can read a process's arguments.
+        secret = b"" if self._password is None else f"requirepass {self._password}\n".encode()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError), self._process.stdin as configuration:
+                configuration.write(secret)
 
     def _answers(self) -> bool:
         give_up = time.monotonic() + START_SECONDS
         while self.pid is not None and time.monotonic() < give_up:
             try:
                 with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
-                    connection.sendall(b"PING\r\n")
-                    if connection.recv(16).startswith(b"+PONG"):
+                    connection.sendall(b"PING\r\n" if self._password is None else f"AUTH {self._password}\r\n".encode())
+                    if connection.recv(16).startswith((b"+PONG", b"+OK")):
                         return self.pid is not None
             except OSError:
                 time.sleep(POLL_SECONDS)

@@ -9,8 +9,8 @@ import orjson
 from understudy.adapters.dev_server.example_models import example_rows
 from understudy.adapters.embedded.loopback_ports import LOOPBACK
 from understudy.entrypoints.demo.keep_alive import OK, KeepAliveClient
+from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.run import Demo
 
 CUSTOMER = 42
 TRIES, PAUSE_SECONDS = 20, 0.5

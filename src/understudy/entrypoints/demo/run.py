@@ -6,9 +6,10 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 import orjson
@@ -16,10 +17,11 @@ import orjson
 from understudy.adapters.embedded.loopback_ports import LOOPBACK, claim, free_port, give_back, is_free
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
+from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
 from understudy.entrypoints.demo.state import StateFolder
-from understudy.entrypoints.demo.topology import SERVERS, SUMMARY, UNTOUCHED, Standing
+from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
 from understudy.errors import RegistryUnavailable
 
 WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 8080, 9090, 9091
@@ -43,57 +45,6 @@ class DemoOptions:
     redis_url: str | None = None
     asks_key: bool = False
     """Whether the proxy requires a key of every caller: the demo then makes one for its own calls."""
-
-
-@dataclass(slots=True)
-class Demo:
-    """Where everything is."""
-
-    state_dir: Path
-    database_url: str = ""
-    redis_url: str | None = None
-    proxy_port: int = 0
-    metrics_port: int = 0
-    monitor_port: int = 0
-    """Where the monitor's metrics are."""
-    model_servers: dict[str, str] = field(default_factory=dict)
-    pids: dict[str, int] = field(default_factory=dict)
-    children: list[Child] = field(default_factory=list)
-    credential: str | None = None
-    """What callers send after ``Authorization: Bearer``, when the proxy asks for it. The registry has its hash only."""
-    standing: Standing = UNTOUCHED
-    """How the model of the scenario stands."""
-    has_usual_port: bool = True
-    """Whether the proxy has the port that was asked for, or the usual one."""
-
-    @property
-    def proxy_url(self) -> str:
-        """Where predict calls go."""
-        return f"http://{LOOPBACK}:{self.proxy_port}"
-
-    @property
-    def metrics_url(self) -> str:
-        """Where Prometheus reads."""
-        return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
-
-    @property
-    def monitor_metrics_url(self) -> str:
-        """Where Prometheus reads the monitor's metrics."""
-        return f"http://{LOOPBACK}:{self.monitor_port}/metrics"
-
-    def document(self) -> dict[str, Any]:
-        """Return what programs need to know."""
-        return {
-            "proxy": self.proxy_url,
-            "metrics": self.metrics_url,
-            "monitor_metrics": self.monitor_metrics_url,
-            "database_url": self.database_url,
-            "redis_url": self.redis_url,
-            "model_servers": self.model_servers,
-            "pids": self.pids,
-            "state_dir": str(self.state_dir),
-            **({} if self.credential is None else {"credential": self.credential}),
-        }
 
 
 @asynccontextmanager
@@ -150,7 +101,8 @@ class _Starter:
     async def _open_database(self, stack: AsyncExitStack, registration: Awaitable[Any]) -> None:
         began = time.monotonic()
         if self._options.database_url is None:
-            server = EmbeddedPostgres(self._folder.postgres)
+            server = EmbeddedPostgres(self._folder.postgres, password=self._folder.password())
+            self.demo.pass_file = self._folder.pass_file
             self.demo.database_url = await _started(server, stack)
             self._own("postgres", server.pid, signal.SIGINT)
             what = f"embedded {server.version}"
@@ -165,7 +117,7 @@ class _Starter:
         if self._options.redis_url is not None:
             self.demo.redis_url, what = self._options.redis_url, "yours, from REDIS_URL"
         elif find_server() is not None:
-            server = EmbeddedValkey()
+            server = EmbeddedValkey(password=token_urlsafe())
             self.demo.redis_url = await _started(server, stack)
             self._own("valkey", server.pid, signal.SIGTERM)
             what = "embedded Valkey"

@@ -2,17 +2,22 @@
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any, TextIO
 
 import orjson
 
+from understudy.adapters.embedded.cluster import USER
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.entrypoints.demo.refusal import DemoRefused
 
 _LOCK, _RUNNING = "demo.lock", "demo.json"
+_OWNER_ONLY = 0o600
+_PASSWORD, _PASSWORD_BYTES = re.compile(r"[A-Za-z0-9_-]{32}"), 24
 _ATTEMPTS, _PAUSE_SECONDS = 3, 0.05
 """A reader of the folder holds the lock for microseconds; a demo holds it until it ends."""
 
@@ -38,6 +43,11 @@ class StateFolder:
     def logs(self) -> Path:
         """The output of each process."""
         return self.path / "logs"
+
+    @property
+    def pass_file(self) -> Path:
+        """The embedded Postgres' password, as a file that ``psql`` and other clients take."""
+        return self.path / "pgpass"
 
     def hold(self) -> None:
         """Take the folder.
@@ -76,20 +86,36 @@ class StateFolder:
         EmbeddedPostgres(self.postgres).remove()
         for folder in (self.proxy, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
+        self.pass_file.unlink(missing_ok=True)
 
     def prepare(self) -> None:
         """Make the folders of a start."""
         for folder in (self.proxy, self.logs):
             folder.mkdir(exist_ok=True)
 
+    def password(self) -> str:
+        """Return the embedded Postgres' password: made at the first start, and kept in a file of this user alone.
+
+        Raises:
+            DemoRefused: The file cannot be read or written.
+        """
+        try:
+            if self.pass_file.exists():
+                self.pass_file.chmod(_OWNER_ONLY)
+                kept = self.pass_file.read_text().strip().rpartition(":")[2]
+                if _PASSWORD.fullmatch(kept):
+                    return kept
+            password = token_urlsafe(_PASSWORD_BYTES)
+            _write_private(self.pass_file, f"127.0.0.1:*:*:{USER}:{password}\n".encode())
+        except OSError as problem:
+            raise DemoRefused(
+                f"the state folder cannot be used: {problem}", "Name another one with --state-dir."
+            ) from None
+        return password
+
     def announce(self, running: dict[str, Any]) -> None:
-        """Write down where everything is, for other commands run beside the demo."""
-        unfinished = self.path / f"{_RUNNING}.new"
-        unfinished.unlink(missing_ok=True)
-        # It may hold the demo's key.
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(orjson.dumps(running))
-        unfinished.replace(self.path / _RUNNING)
+        """Write down where everything is, with passwords, for other commands run beside the demo."""
+        _write_private(self.path / _RUNNING, orjson.dumps(running))
 
     def release(self) -> None:
         """Let the folder go."""
@@ -109,6 +135,15 @@ def read_running(folder: Path) -> dict[str, Any] | None:
     except (OSError, orjson.JSONDecodeError):
         return None
     return running
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb") as file:
+        file.write(content)
+    unfinished.replace(path)
 
 
 def _is_held(lock: TextIO) -> bool:

@@ -16,9 +16,10 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import advice_console, data_console, print_json
 from understudy.entrypoints.demo.first_call import first_prediction
+from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.processes import Child, ending, watch_children
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.run import Demo, DemoOptions, open_demo
+from understudy.entrypoints.demo.run import DemoOptions, open_demo
 from understudy.entrypoints.demo.scenario import play, steps_of
 from understudy.entrypoints.demo.topology import DATABASE_SECONDS, ScenarioStep
 from understudy.entrypoints.demo.traffic import Traffic

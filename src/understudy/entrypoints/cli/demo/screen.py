@@ -25,7 +25,8 @@ from understudy.entrypoints.cli.shared.event_text import (
     ladder_line,
 )
 from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
-from understudy.entrypoints.demo.run import WANTED_PORT, Demo
+from understudy.entrypoints.demo.places import Demo
+from understudy.entrypoints.demo.run import WANTED_PORT
 from understudy.entrypoints.demo.scenario import Moment
 from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
@@ -200,8 +201,8 @@ def places(demo: Demo) -> list[tuple[str, str]]:
         ("docs", f"{demo.proxy_url}/docs"),
         ("metrics", demo.metrics_url),
         ("monitor", demo.monitor_metrics_url),
-        ("database", demo.database_url),
-        ("cache", demo.redis_url or "inside the proxy"),
+        ("database", demo.shown_database_url),
+        ("cache", demo.shown_redis_url or "inside the proxy"),
         ("state", str(demo.state_dir)),
         *([] if demo.credential is None else [("key", f"Authorization: Bearer {demo.credential}")]),
     ]
@@ -242,7 +243,8 @@ def _change_split(demo: Demo, understudy: str) -> list[str]:
 
 def _sql(demo: Demo, *lines: str) -> list[str]:
     psql = find_psql()
-    return [] if psql is None else [f"  {shlex.quote(psql)} {demo.database_url} \\", *(f"    {line}" for line in lines)]
+    url = shlex.quote(demo.shown_database_url)
+    return [] if psql is None else [f"  {shlex.quote(psql)} {url} \\", *(f"    {line}" for line in lines)]
 
 
 def challenger_to_try(standing: Standing) -> str:

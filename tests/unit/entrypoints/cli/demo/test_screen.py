@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from understudy.bootstrap.psql import find_psql
-from understudy.entrypoints.cli.demo.screen import DemoScreen, challenger_to_try, curl_command, next_commands
+from understudy.entrypoints.cli.demo.screen import DemoScreen, challenger_to_try, curl_command, next_commands, places
 from understudy.entrypoints.cli.shared.event_text import WIDTH
 from understudy.entrypoints.demo.first_call import first_request
-from understudy.entrypoints.demo.run import Demo
+from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.topology import (
     POLICIES,
     SCENARIO,
@@ -61,6 +61,19 @@ def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line()
     assert "understudy explain visits customer-42" in said
     command = said.split(" explain visits")[0].split()[-1]
     assert shutil.which(command), "as it is printed, a shell must find it"
+
+
+def test_no_password_is_on_the_screen_and_sql_clients_find_it_in_its_file(tmp_path):
+    url = "postgresql://understudy:hidden@127.0.0.1:40001/understudy"
+    own = replace(DEMO, database_url=url, pass_file=Path("/a b/pgpass"), redis_url="redis://:hidden@127.0.0.1:7/0")
+    another = replace(own, pass_file=None)
+
+    said = [*next_commands(own, is_scenario=False), *(value for _, value in places(own)), another.shown_database_url]
+
+    assert "hidden" not in "\n".join(said)
+    assert "postgresql://understudy@127.0.0.1:40001/understudy?passfile=/a%20b/pgpass" in said
+    assert "redis://127.0.0.1:7/0" in said
+    assert "postgresql://understudy@127.0.0.1:40001/understudy" in said
 
 
 def test_during_the_show_no_command_changes_the_split_under_the_rollout():
