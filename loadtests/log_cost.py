@@ -1,11 +1,14 @@
 """P7: what the prediction log costs the proxy, how fast it is, and whether it holds over restarts.
 
+The proxy is measured beside one that syncs each row before its answer (``UNDERSTUDY_SPOOL_SYNC=answer``).
+
 The shipper's processor time is taken where it can be told from everything else: in this process, with the product's own
 spool, shipper and store, and rows as the proxy writes them. It is taken in bulk, a long spool at once, and in ticks of
 as many rows as the loaded proxy of the same run had in one, since a tick has a price of its own.
 """
 
 import asyncio
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +41,7 @@ from understudy.settings import Settings
 
 ROWS, QUICK_ROWS = 40_000, 16_000
 TICKS = 25
+SYNCS = 100
 _BATCH_ROWS: int = Settings.model_fields["log_batch_rows"].default
 _TICK_SECONDS: float = Settings.model_fields["log_interval_seconds"].default
 _SPOOL_BYTES = 256 * 1_048_576
@@ -58,11 +62,14 @@ class Shipped(NamedTuple):
 
 def run(scene: Scene, effort: Effort) -> Findings:
     """Measure the proxy, then its log's parts, and then restart what the log depends on."""
-    proxy = scene.proxy()
-    ledger = Ledger(scene, [proxy])
-    product = Contender("understudy", proxy.url(), proxy.pid, settle=proxy.await_log)
-    take_turns(scene, [product], effort)
-    checks = ledger.checks([product])
+    proxy, durable_proxy = scene.proxy(), scene.proxy("durable", spool_sync="answer")
+    ledger = Ledger(scene, [proxy, durable_proxy])
+    product, durable = (
+        Contender(name, one.url(), one.pid, settle=one.await_log)
+        for name, one in (("understudy", proxy), ("understudy, synced before the answer", durable_proxy))
+    )
+    take_turns(scene, [product, durable], effort)
+    checks = ledger.checks([product, durable])
     tick_rows = max(1, round(product.per_second * _TICK_SECONDS))
 
     say(f"  the log alone: in bulk, in ticks of {tick_rows:,} rows, and psql's \\copy")
@@ -101,9 +108,11 @@ def run(scene: Scene, effort: Effort) -> Findings:
             f"append to the spool: {append_us:.2f} µs a row; psql: {median(one.writer_us for one in copies):.2f} µs",
             "the writer in bulk, µs a row: " + ", ".join(f"{name} {us:.2f}" for name, us in parts.items()),
             f"the writer reads the spool, adds windows up, and commits every {_BATCH_ROWS:,} rows; psql commits once",
+            f"an fdatasync here: {_sync_ms(scene):.2f} ms",
+            *map(_load_of, (product, durable)),
         ],
         detail={
-            **details([product]),
+            **details([product, durable]),
             "parts_us": parts,
             **{
                 name: [one._asdict() for one in rounds]
@@ -114,6 +123,26 @@ def run(scene: Scene, effort: Effort) -> Findings:
     say("  SIGTERM to the proxy, and a restart of Postgres, under load")
     found.checks += _restarts(scene, _QUICK_RESTART_SECONDS if effort.quick else _RESTART_SECONDS)
     return found
+
+
+def _load_of(contender: Contender) -> str:
+    latencies = [median(getattr(one.answered, name) for one in contender.rounds) for name in ("p50_ms", "p99_ms")]
+    return (
+        f"{contender.name}: {contender.server_us:.1f} µs CPU a request, {contender.per_second:,.0f} answers a second, "
+        f"p50 {latencies[0]:.1f} ms, p99 {latencies[1]:.1f} ms"
+    )
+
+
+def _sync_ms(scene: Scene) -> float:
+    """Return how long the disk takes to sync a few appended rows, the median of several."""
+    seconds = []
+    with (scene.folder / "synced").open("ab", buffering=0) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(1_024))
+            started = time.perf_counter()
+            os.fdatasync(file.fileno())
+            seconds.append(time.perf_counter() - started)
+    return median(seconds) * 1000
 
 
 def _rows(version_id: int, count: int) -> list[PredictionRow]:

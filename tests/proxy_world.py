@@ -33,6 +33,7 @@ from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.tracing import Tracer
+from understudy.serving.call import not_logged
 from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.group_commit import GroupCommit
@@ -165,7 +166,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
-                log = GroupCommit(spool)
+                log = GroupCommit(spool, not_logged if settings.spool_full == "refuse" else None)
                 pool = BackendPool(
                     lambda version: _make_caller(version, connect(version) if connect else backends[version.version])
                 )

@@ -27,6 +27,7 @@ UnderstudyError
 │   ├── FeaturesUnavailable E505 required features cannot be read
 │   ├── PolicyNotLoaded    E506 no policy has been read yet
 │   ├── Overloaded         E507 load shedding: too much work is waiting
+│   ├── NotLogged          E508 the answer's log row cannot be written, and no answer leaves without it
 │   └── InternalFault      E500 a defect of Understudy itself
 └── RegistryError               the registry cannot do what an engineer asked
     ├── PolicyRefused      E203 the database refused the change (says why and what to do)
@@ -260,6 +261,16 @@ class Overloaded(ServingError):
     code = "E507"
     title = "Too much work is waiting"
     hint = "Try again after Retry-After, or add a proxy."
+    retry_after_seconds = 1
+
+
+class NotLogged(ServingError):
+    code = "E508"
+    title = "The prediction log takes no row now"
+    hint = (
+        "Try again after Retry-After. The disk under the proxy's spool is full or fails, and UNDERSTUDY_SPOOL_FULL is "
+        "refuse: docs/runbooks/PredictionLogDropping.md."
+    )
     retry_after_seconds = 1
 
 

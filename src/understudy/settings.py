@@ -4,7 +4,7 @@ import os
 import socket
 import ssl
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -165,7 +165,12 @@ class Settings(BaseSettings):
     """Bytes of unshipped rows on disk, per worker; when full, the proxy answers on, drops new rows and counts them."""
     spool_segment_bytes: int = Field(default=8 * 1_048_576, ge=4_096)
     spool_sync_seconds: float = Field(default=1.0, gt=0)
-    """Longest time between two fdatasync: the rows that a power cut (not a crash of the process) may lose."""
+    """Longest time between two fdatasync: the rows that a power cut (not a crash of the process) may lose. With
+    ``spool_sync`` ``answer`` the longest wait of an answer for its sync."""
+    spool_sync: Literal["interval", "answer"] = "interval"
+    """``answer``: an answer leaves when its row is synced, by one fdatasync for all that wait for it."""
+    spool_full: Literal["drop", "refuse"] = "drop"
+    """What becomes of a call whose row cannot be written: answered without a row, or refused with E508."""
     log_batch_rows: int = Field(default=2_000, ge=1)
     log_interval_seconds: float = Field(default=0.2, gt=0)
 

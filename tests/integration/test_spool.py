@@ -348,3 +348,52 @@ def wait_for(is_done: Callable[[], bool], seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_a_sync_that_is_asked_for_says_when_the_rows_that_were_written_are_on_the_disk(tmp_path):
+    files = CountedSyncs()
+    with a_spool(tmp_path, files=files, sync_seconds=60) as spool:
+        files.count = 0
+        for number in range(3):
+            spool.append(a_row(number))
+        said = synced(spool)
+        syncs = files.count
+
+    assert said
+    assert syncs >= 1
+
+
+def test_a_sync_that_fails_is_said_and_counted_and_later_rows_go_to_another_segment(tmp_path):
+    failures: list[str] = []
+    files = FailingFiles()
+    with a_spool(tmp_path, files=files, sync_seconds=60, on_failure=failures.append) as spool:
+        spool.append(a_row(1))
+        files.refused = {"sync"}
+        failed = synced(spool)
+        files.refused = set()
+        spool.append(a_row(2))
+        later = synced(spool)
+        batches = read_all(spool.own)
+
+    assert (failed, later) == (False, True)
+    assert failures == ["sync"]
+    assert good_ids(batches) == [a_prediction_id(1), a_prediction_id(2)]
+    assert len({batch.segment for batch in batches}) == 2
+
+
+class CountedSyncs(FailingFiles):
+    """A disk that counts the syncs of files."""
+
+    count = 0
+
+    def sync(self, file: int) -> None:
+        self.count += 1
+        super().sync(file)
+
+
+def synced(spool: Spool) -> bool:
+    """Sync the spool and return what it says."""
+    said: list[bool] = []
+    spool.sync(said.append)
+    assert wait_for(lambda: bool(said))
+    return said[0]

@@ -34,8 +34,10 @@ from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.prediction_cache import PredictionCache
 from understudy.ports.tracing import Tracer
 from understudy.serving.background import run_forever
+from understudy.serving.call import not_logged
 from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
@@ -92,10 +94,11 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
         stack.callback(telemetry.share)  # at the very end: draining counts, too
-        for outcome in ("written", "dropped", "rejected"):
+        refuses = settings.spool_full == "refuse"
+        for outcome in ("written", "refused" if refuses else "dropped", "rejected"):
             # A counter that first appears with 1 has not increased, for Prometheus.
             telemetry.count("prediction_log_rows_total", outcome, by=0)
-        for kind in ("full", "folder", "sync", "delete"):
+        for kind in ("full", "folder", "sync", "late", "delete"):
             telemetry.count("prediction_log_spool_failures_total", kind, by=0)
         tracer = open_tracer(settings, telemetry)
         if tracer is not None:
@@ -105,11 +108,11 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             limit_bytes=settings.spool_limit_bytes,
             segment_bytes=settings.spool_segment_bytes,
             sync_seconds=settings.spool_sync_seconds,
-            on_drop=partial(telemetry.count, "prediction_log_rows_total", "dropped"),
+            on_drop=partial(telemetry.count, "prediction_log_rows_total", "refused" if refuses else "dropped"),
             on_failure=partial(telemetry.count, "prediction_log_spool_failures_total"),
         )
         stack.callback(spool.close)
-        log = GroupCommit(spool)
+        log = _open_log(settings, spool, telemetry)
         stack.callback(log.flush)
         backends = BackendPool(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(backends.close)
@@ -183,6 +186,14 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
         wait_seconds=settings.backend_wait_seconds,
         now=time.monotonic,
     )
+
+
+def _open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry) -> GroupCommit:
+    refused = not_logged if settings.spool_full == "refuse" else None
+    if settings.spool_sync == "interval":
+        return GroupCommit(spool, refused)
+    on_late = partial(telemetry.count, "prediction_log_spool_failures_total", "late")
+    return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds, on_late=on_late)
 
 
 async def _open_shipper(

@@ -1,6 +1,6 @@
 """The way of a row from the answer to Postgres."""
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,16 @@ class PredictionSpool(Protocol):
 
         Returns the places in ``rows`` of those that were dropped. A row that cannot be encoded is a defect: it is
         raised, and nothing of the others is written.
+        """
+
+
+class DurableSpool(PredictionSpool, Protocol):
+    """A spool that says when rows survive a power cut."""
+
+    def sync(self, on_synced: Callable[[bool], None]) -> None:
+        """Call back, perhaps in another thread, when all rows that were written so far are on the disk, or cannot be.
+
+        ``on_synced`` must not raise. A disk that hangs calls back late, or never.
         """
 
 

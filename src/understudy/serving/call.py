@@ -9,7 +9,7 @@ from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
 from understudy.core.routing.route import Route
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
-from understudy.errors import FeaturesUnavailable, UnderstudyError
+from understudy.errors import FeaturesUnavailable, NotLogged, UnderstudyError
 from understudy.ports.tracing import Span
 from understudy.serving.upstream.cached_inference import CacheResult
 
@@ -51,6 +51,14 @@ class Outcome(NamedTuple):
     generation: int
     fallback_from: UnderstudyError | None
     seconds: Stages
+
+
+def not_logged(outcome: Outcome) -> Outcome:
+    """Return the outcome of a call whose row was not written, where no call is answered without its row."""
+    served = outcome.served
+    if served.error is not None:
+        return outcome
+    return outcome._replace(served=served._replace(prediction=None, error=NotLogged()))
 
 
 class Call(NamedTuple):

@@ -11,6 +11,7 @@ from understudy.errors import (
     BadAnswer,
     DeadlineExceeded,
     FeaturesUnavailable,
+    NotLogged,
     Overloaded,
     RequestError,
     UnderstudyError,
@@ -26,6 +27,7 @@ _STATUS: Mapping[type[UnderstudyError], Status] = {
     BackendUnavailable: Status.UNAVAILABLE,
     FeaturesUnavailable: Status.UNAVAILABLE,
     Overloaded: Status.UNAVAILABLE,
+    NotLogged: Status.UNAVAILABLE,
 }
 
 

@@ -109,7 +109,9 @@ class Predictor:
         fetched = self._clocks.monotonic()
         served, failed = await self._serve(call)
         outcome, row = self.end(call, fetched, served, failed)
-        if row is not None:
+        if row is not None and self._log.decides:
+            outcome = await self._log.logged(row, outcome)
+        elif row is not None:
             self._log.append(row)
         self.report(call, outcome, failed)
         return outcome

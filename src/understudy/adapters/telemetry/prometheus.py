@@ -43,11 +43,14 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "shadow_dropped_total": ("Shadow calls that found the set full.", ("model",)),
     "policy_listen_failures_total": ("Times the notification channel was found dead.", ()),
     "policy_snapshot_failures_total": ("Policies that could not be saved on disk.", ()),
-    "prediction_log_rows_total": ("Rows by fate: written, dropped (spool or disk full), rejected.", ("outcome",)),
+    "prediction_log_rows_total": (
+        "Rows by fate: written, dropped or refused (spool or disk full), rejected.",
+        ("outcome",),
+    ),
     "input_samples_total": ("Inputs that were to be logged, by what became of them.", ("model", "outcome")),
     "prediction_log_errors_total": ("Failed attempts to ship rows.", ("kind",)),
     "prediction_log_spool_failures_total": (
-        "Failures of the disk under the spool: full, folder, sync, delete.",
+        "Failures of the disk under the spool, by kind.",
         ("kind",),
     ),
     "background_failures_total": ("Defects that ended a background task, which was then started again.", ("task",)),

@@ -18,12 +18,20 @@ from understudy.ports.prediction_log import PredictionSpool
 _log = structlog.get_logger(__name__)
 
 
-class _Pending(NamedTuple):
-    """A call that is answered when its row is written, or with the defect that kept it from being written."""
+class Pending(NamedTuple):
+    """A call that is answered when its row is written, or with what kept it from being written."""
 
     row: PredictionRow | None
+    """``None`` for a call that leaves none, or whose row is not on the disk."""
     on_result: Callable[[Any], None]
     outcome: Any
+
+    def answer(self) -> None:
+        """Give the call its outcome."""
+        try:
+            self.on_result(self.outcome)
+        except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others of the group their answers
+            _log.exception("answer.failed")
 
 
 class GroupCommit:
@@ -31,15 +39,32 @@ class GroupCommit:
 
     Args:
         spool: Where the rows go.
+        refused: Makes the outcome of a call whose row was dropped. ``None``: such a call is answered all the same.
     """
 
-    def __init__(self, spool: PredictionSpool) -> None:
+    def __init__(self, spool: PredictionSpool, refused: Callable[[Any], Any] | None = None) -> None:
         self._spool = spool
-        self._pending: list[_Pending] = []
+        self._refused = refused
+        self._pending: list[Pending] = []
+        self.decides = refused is not None
+        """Whether a call's outcome depends on its row: then it comes from :meth:`logged`, or by :meth:`commit`."""
 
     def append(self, row: PredictionRow) -> None:
         """Write the row of a call that is not answered by callback, at once."""
         self._spool.append(row)
+
+    async def logged(self, row: PredictionRow, outcome: Any) -> Any:
+        """Write a row with those of this turn, and return the call's outcome, or that it is refused.
+
+        Raises:
+            Exception: A defect of the write.
+        """
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.commit(row, partial(_settle, answered), outcome)
+        found = await answered
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def commit(self, row: PredictionRow | None, on_result: Callable[[Any], None], outcome: Any) -> None:
         """Write a row at the end of the turn, and then call ``on_result``: with the outcome, or a defect of the write.
@@ -51,38 +76,40 @@ class GroupCommit:
         """
         if not self._pending:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._pending.append(_Pending(row, on_result, outcome))
+        self._pending.append(Pending(row, on_result, outcome))
 
     def flush(self) -> None:
         """Write the rows that are pending, and then give the answers."""
+        for one in self._write_pending():
+            one.answer()
+
+    def _write_pending(self) -> list[Pending]:
+        """Write the rows that are pending; return the calls with what they are answered, without rows not written."""
         pending, self._pending = self._pending, []
         rows = [one.row for one in pending if one.row is not None]
-        finish: Callable[[_Pending], None] = _answer
-        if rows:
-            try:
-                self._spool.append_all(rows)
-            except Exception:  # noqa: BLE001 - a defect of ours, of one row: the others are written without it
-                finish = partial(_write_and_answer, self._spool)
-        for one in pending:
-            finish(one)
+        if not rows:
+            return pending
+        try:
+            dropped = self._spool.append_all(rows)
+        except Exception:  # noqa: BLE001 - a defect of ours, of one row: the others are written without it
+            return [self._write(one) for one in pending]
+        if not dropped:
+            return pending
+        lost = {id(rows[place]) for place in dropped}
+        return [self._without_row(one) if id(one.row) in lost else one for one in pending]
+
+    def _write(self, one: Pending) -> Pending:
+        try:
+            is_written = one.row is None or self._spool.append(one.row)
+        except Exception as defect:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
+            return Pending(None, one.on_result, defect)
+        return one if is_written else self._without_row(one)
+
+    def _without_row(self, one: Pending) -> Pending:
+        outcome = one.outcome if self._refused is None else self._refused(one.outcome)
+        return Pending(None, one.on_result, outcome)
 
 
-def _answer(pending: _Pending) -> None:
-    _call_back(pending, pending.outcome)
-
-
-def _write_and_answer(spool: PredictionSpool, pending: _Pending) -> None:
-    try:
-        if pending.row is not None:
-            spool.append(pending.row)
-    except Exception as defect:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
-        _call_back(pending, defect)
-    else:
-        _call_back(pending, pending.outcome)
-
-
-def _call_back(pending: _Pending, outcome: Any) -> None:
-    try:
-        pending.on_result(outcome)
-    except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others of the group their answers
-        _log.exception("answer.failed")
+def _settle(answered: "asyncio.Future[Any]", found: Any) -> None:
+    if not answered.done():  # its caller may be gone
+        answered.set_result(found)

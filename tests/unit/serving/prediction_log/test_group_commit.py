@@ -35,6 +35,21 @@ class Watched(KeptRows):
         return numbers
 
 
+class Full(KeptRows):
+    """A spool that drops every second row of a group."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+
+    def append_all(self, rows: Sequence[PredictionRow]) -> range:
+        return range(self.first, len(rows), 2)
+
+
+def refuse(outcome: Any) -> str:
+    return f"no {outcome}"
+
+
 async def a_turn() -> None:
     """Let the event loop end its turn."""
     await asyncio.sleep(0)
@@ -95,6 +110,50 @@ async def test_a_row_that_cannot_be_encoded_costs_only_its_own_caller_the_answer
 
     assert events == [["row", 1], ["row", 3]]
     assert (answered[0], type(answered[1]), answered[2]) == (1, ValueError, 3)
+
+
+async def test_calls_whose_rows_are_dropped_are_answered_unless_they_are_to_be_refused():
+    answered: list[Any] = []
+    refused: list[Any] = []
+
+    for log, answers in ((GroupCommit(Full(0)), answered), (GroupCommit(Full(0), refuse), refused)):
+        for number in range(4):
+            log.commit(a_row(number), answers.append, number)
+        log.commit(None, answers.append, "an answer without a row")
+        await a_turn()
+
+    assert answered == [0, 1, 2, 3, "an answer without a row"]
+    assert refused == ["no 0", 1, "no 2", 3, "an answer without a row"]
+
+
+async def test_a_call_that_is_not_answered_by_callback_waits_for_its_row_where_that_decides():
+    log = GroupCommit(Full(0), refuse)
+
+    outcomes = await asyncio.gather(*(log.logged(a_row(number), number) for number in range(4)))
+
+    assert log.decides
+    assert outcomes == ["no 0", 1, "no 2", 3]
+
+
+async def test_a_defect_of_the_write_is_raised_to_a_call_that_waits_for_its_row():
+    log = GroupCommit(Watched([], unencodable=2), refuse)
+
+    found = await asyncio.gather(*(log.logged(a_row(number), number) for number in (1, 2)), return_exceptions=True)
+
+    assert (found[0], type(found[1])) == (1, ValueError)
+
+
+async def test_a_call_that_is_cancelled_while_its_row_is_pending_leaves_the_row():
+    spool = KeptRows()
+    log = GroupCommit(spool, refuse)
+
+    waiting = asyncio.create_task(log.logged(a_row(1), 1))
+    await a_turn()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await a_turn()
+
+    assert [row.prediction_id for row in spool.rows] == [a_prediction_id(1)]
 
 
 async def test_a_callback_that_fails_costs_no_other_call_its_answer():

@@ -35,6 +35,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.FeaturesUnavailable: 503,
     errors.PolicyNotLoaded: 503,
     errors.Overloaded: 503,
+    errors.NotLogged: 503,
     errors.InternalFault: 500,
     errors.PolicyRefused: 409,
     errors.SchemaInvalid: 422,
