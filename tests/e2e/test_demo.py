@@ -198,8 +198,14 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     assert "rollout show visits 1" in evidence
 
 
-def test_a_demo_that_asks_for_a_key_makes_itself_one_says_it_and_works(short_path: Path):
-    with a_demo(short_path, "--no-show", UNDERSTUDY_AUTH="true") as (demo, where):
+def test_a_demo_uses_the_servers_and_the_port_that_it_is_given_and_makes_itself_a_key_where_keys_are_asked_for(
+    short_path: Path, database_url: str, valkey_url: str
+):
+    """Two starts for both claims."""
+    port = free_port()  # claimed by this process: whoever starts a demo may keep its port for it
+    environment = {"DATABASE_URL": database_url, "REDIS_URL": valkey_url, "UNDERSTUDY_AUTH": "true"}
+
+    with a_demo(short_path, "--no-show", "--workers", "2", "--port", str(port), **environment) as (demo, where):
         row = example_rows("visits")[7]
         body = json.dumps({"entity_id": "customer-7", "inputs": row.inputs}).encode()
         url = f"{where['proxy']}/v1/models/visits/predict"
@@ -208,30 +214,21 @@ def test_a_demo_that_asks_for_a_key_makes_itself_one_says_it_and_works(short_pat
         headers = {"authorization": f"Bearer {where['credential']}"}
         with urlopen(Request(url, body, headers), timeout=10) as answer:
             said = json.load(answer)
-        assert (short_path / "demo.json").stat().st_mode & 0o077 == 0
+        mode = (short_path / "demo.json").stat().st_mode
         deadline = time.monotonic() + 60
         logged = "SELECT count(DISTINCT entity_id) FROM PredictionLog WHERE status = 'ok'"
-        while asyncio.run(sql(where["database_url"], logged))[0][0] < 20:  # its own traffic has the key, too
+        while asyncio.run(sql(database_url, logged))[0][0] < 20:  # its own traffic has the key, too
             assert time.monotonic() < deadline
             time.sleep(0.2)
+    with a_demo(short_path, "--no-show", "--no-traffic", **environment) as (_, again):
+        keys = asyncio.run(sql(database_url, "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at"))
 
-    assert said["role"] == "champion"
+    assert where["proxy"] == f"http://127.0.0.1:{port}"
+    assert (said["model"], said["role"]) == ("visits", "champion")
+    assert (where["database_url"], where["redis_url"]) == (database_url, valkey_url)
+    assert {"postgres", "valkey"} & set(where["pids"]) == set()
+    assert not (short_path / "postgres").exists()
+    assert mode & 0o077 == 0
     assert demo.returncode == 0
-    with a_demo(short_path, "--no-show", "--no-traffic", UNDERSTUDY_AUTH="true") as (_, again):
-        keys = asyncio.run(
-            sql(again["database_url"], "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at")
-        )
     assert [row["good"] for row in keys] == [False, True]
     assert again["credential"] != where["credential"]
-
-
-def test_a_demo_uses_the_servers_and_the_port_that_it_is_given(short_path: Path, database_url: str, valkey_url: str):
-    port = free_port()  # claimed by this process: whoever starts a demo may keep its port for it
-    arguments = ["--workers", "2", "--port", str(port)]
-    with a_demo(short_path, *arguments, DATABASE_URL=database_url, REDIS_URL=valkey_url) as (_, running):
-        said = predict(running["proxy"], 1)
-
-    assert running["proxy"] == f"http://127.0.0.1:{port}"
-    assert (said["model"], running["database_url"], running["redis_url"]) == ("visits", database_url, valkey_url)
-    assert {"postgres", "valkey"} & set(running["pids"]) == set()
-    assert not (short_path / "postgres").exists()

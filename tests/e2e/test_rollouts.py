@@ -18,7 +18,7 @@ from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutView
 
 pytestmark = pytest.mark.timeout(300)
-PER_SECOND = 150
+PER_SECOND = 75
 LIMIT_SECONDS = 150.0
 ROWS = example_rows()
 GOOD = "/v1/models/good/predict"
@@ -39,7 +39,7 @@ ADD_POLICY = """
     INSERT INTO ServingPolicy (model_name, champion_version)
     SELECT model_name, id FROM ModelVersion WHERE version = '1'
 """
-CAUTIOUS = RolloutPlan((Step(2, 600, 200), Step(100, 0, 0)))
+CAUTIOUS = RolloutPlan((Step(4, 600, 200), Step(100, 0, 0)))
 QUICK = RolloutPlan(
     (Step(10, 5, 50), Step(50, 5, 100), Step(100, 0, 0)),
     keep_warm_seconds=2,

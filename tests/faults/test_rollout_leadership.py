@@ -17,7 +17,7 @@ from understudy.core.rollout.state import Phase
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.timed]
 DWELL_SECONDS = 3.0
 WEIGHTS = [10, 20, 30, 40, 50, 60, 100]
 TAKEOVER_SECONDS = 10.0

@@ -127,7 +127,7 @@ async def nothing_is_in_flight(client: Client) -> bool:
 
 HEALTHY_SECONDS = 0.02
 SLOW_SECONDS = 20 * HEALTHY_SECONDS
-CALLS = 1_500
+CALLS, CALLERS = 1_500, 12
 
 
 def sometimes_slow(number: int) -> float:
@@ -139,7 +139,7 @@ async def seconds_with(slow: bool, ratio: float) -> tuple[list[float], int, Clie
     delays = sometimes_slow if slow else None
     behaviours = (Behaviour(delay_seconds=HEALTHY_SECONDS, delay_of=delays), Behaviour(delay_seconds=HEALTHY_SECONDS))
     async with a_client(*behaviours, ratio=ratio) as (client, servers):
-        seconds = await client.timed(CALLS, 6)
+        seconds = await client.timed(CALLS, CALLERS)
         assert await nothing_is_in_flight(client)
         return seconds, sum(server.calls for server in servers), client
 

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
+from understudy.adapters.postgres.known_types import Connection
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
 
 VENDOR_ERRORS = (
@@ -73,6 +74,7 @@ async def connect(
                 timeout=timeout_seconds,
                 command_timeout=timeout_seconds,
                 statement_cache_size=0,
+                connection_class=Connection,
                 server_settings={"application_name": application_name, **(server_settings or {})},
             )
         except FileNotFoundError:
