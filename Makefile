@@ -58,8 +58,8 @@ check: lint ## The gate: lint, format, types, import rules, unit and architectur
 .PHONY: test
 test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(PURE)
-	@# One worker more than cores: the longest tests wait for rollouts.
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
+	@# Two workers more than cores: the longest tests wait for rollouts.
+	@$(BIN)/pytest -q -n 4 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
 	@# What waits for time-outs waits together; what judges latency runs alone.
 	@$(BIN)/pytest -q -n 4 --dist worksteal -m "timed and not slow and not alone" tests/unit tests/contract tests/integration tests/faults
 	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration tests/faults
