@@ -3,6 +3,7 @@
 import os
 import socket
 import ssl
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,11 +11,23 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
 MAX_SECRET_BYTES = 65_536
+URL_CHECKS: Mapping[str, Callable[[str], str | None]] = {
+    "database_url": postgres_problem,
+    "log_database_url": postgres_problem,
+    "control_database_url": postgres_problem,
+    "retention_database_url": postgres_problem,
+    "redis_url": redis_problem,
+    "feature_redis_url": redis_problem,
+    "alert_webhook_url": http_problem,
+}
+"""What is wrong with a URL that may hold a password, by setting. No error of a client, which may repeat a part of the
+password, is reached: such a URL is refused here."""
 
 
 class Unusable(NamedTuple):
@@ -71,8 +84,9 @@ def _read_secret(variable: str, path: Path) -> str | Unusable:
 class Settings(BaseSettings):
     """What an operator may set, each as ``UNDERSTUDY_<NAME>``; ``DATABASE_URL`` and ``REDIS_URL`` have no prefix."""
 
-    model_config = SettingsConfigDict(env_prefix="UNDERSTUDY_", frozen=True, extra="ignore", populate_by_name=True)
-
+    model_config = SettingsConfigDict(
+        env_prefix="UNDERSTUDY_", frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True
+    )
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL"
     )
@@ -259,6 +273,14 @@ class Settings(BaseSettings):
         if isinstance(value, Unusable):
             raise ValueError(value.why)  # noqa: TRY004 - pydantic turns only a ValueError into a ValidationError
         return value
+
+    @field_validator(*URL_CHECKS, mode="after")
+    @classmethod
+    def _check_url(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        problem = URL_CHECKS[info.field_name or ""](url.get_secret_value()) if url is not None else None
+        if problem is not None:
+            raise ValueError(problem)
+        return url
 
     @field_validator("endpoint_allow", mode="after")
     @classmethod

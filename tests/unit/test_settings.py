@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from understudy.settings import Settings, is_secret, variable_of
+from understudy.settings import URL_CHECKS, Settings, is_secret, variable_of
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
     assert [error["loc"] for error in refusal.value.errors()] == [(field,)]
 
 
+SCHEMES = {"database": "postgresql", "redis": "redis"}
 NO_PASSWORD = {"proxy_url", "archive_url", "runbooks_url"}
 """URLs that are refused with an account in them."""
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
@@ -43,15 +44,30 @@ def test_a_url_that_is_no_secret_takes_no_password(name, url):
         Settings.model_validate({name: url})
 
 
+def test_every_url_that_may_hold_a_password_is_checked_before_a_client_reads_it():
+    assert {name for name in SECRETS if name.endswith("_url")} == set(URL_CHECKS)
+
+
+@pytest.mark.parametrize("name", sorted(URL_CHECKS))
+def test_an_error_of_the_settings_never_holds_what_they_were_given(name):
+    scheme = SCHEMES.get(name.removesuffix("_url").rpartition("_")[2], "https")
+
+    with pytest.raises(ValidationError, match="has a meaning in URLs") as refusal:
+        Settings.model_validate({name: f"{scheme}://proxy:Xy7z/hidden@db/understudy"})
+
+    assert "Xy7z" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
     path = tmp_path / "secret"
-    path.write_text("postgresql://proxy:pa ss@db/understudy\n")
+    scheme = SCHEMES.get(name.removesuffix("_url").rpartition("_")[2], "https")
+    path.write_text(f"{scheme}://proxy:pa ss@db/understudy\n")
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
 
     value = getattr(Settings(), name)
 
-    assert value.get_secret_value() == "postgresql://proxy:pa ss@db/understudy"
+    assert value.get_secret_value() == f"{scheme}://proxy:pa ss@db/understudy"
     assert name in Settings().model_fields_set
 
 

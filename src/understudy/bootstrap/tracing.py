@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from math import nan
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from understudy import __version__
+from understudy.core.connection_urls import http_problem
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import Tracer
 from understudy.settings import Settings
@@ -142,14 +143,7 @@ def _check_choice(variable: str, value: str, choices: tuple[str, ...]) -> None:
 def _url(endpoint: str | None, traces_endpoint: str | None) -> str:
     variable = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" if traces_endpoint else "OTEL_EXPORTER_OTLP_ENDPOINT"
     url = traces_endpoint or f"{(endpoint or DEFAULT_ENDPOINT).rstrip('/')}/v1/traces"
-    try:
-        parts = urlsplit(url)
-        is_usable = (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
-        is_usable = False
-    if not is_usable or parts.username is not None:
+    if http_problem(url) is not None or "@" in url:
         raise TracesRefused(
             f"{variable} is no address of a collector",
             "Name it as http://collector:4318; a key goes into OTEL_EXPORTER_OTLP_HEADERS, or a file that "

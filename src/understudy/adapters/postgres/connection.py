@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
@@ -11,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from understudy.adapters.postgres.known_types import Connection
+from understudy.core.connection_urls import postgres_problem
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
 
 VENDOR_ERRORS = (
@@ -34,7 +36,6 @@ _NO_ENTRY_HINT = (
     "Name another login or database in DATABASE_URL, or let the server accept this one: CREATE ROLE … LOGIN, and a "
     "line for it in pg_hba.conf."
 )
-_SCHEMES = ("postgresql://", "postgres://")
 _PORT = "5432"
 
 
@@ -44,11 +45,11 @@ def normal_dsn(database_url: str) -> str:
     Raises:
         RegistryUnavailable: It is not a Postgres URL. The message does not repeat it: it may hold a password.
     """
+    problem = postgres_problem(database_url)
+    if problem is not None:
+        raise RegistryUnavailable(f"DATABASE_URL cannot be read: {problem}")
     scheme, separator, rest = database_url.partition("://")
-    dsn = f"{scheme.split('+')[0]}{separator}{rest}"
-    if not dsn.startswith(_SCHEMES):
-        raise RegistryUnavailable("DATABASE_URL cannot be read: expected postgresql://user@host:port/name")
-    return dsn
+    return f"{scheme.partition('+')[0]}{separator}{rest}"
 
 
 async def connect(
@@ -77,6 +78,13 @@ async def connect(
                 connection_class=Connection,
                 server_settings={"application_name": application_name, **(server_settings or {})},
             )
+        except ssl.SSLError:
+            raise  # some are ValueErrors too, and say what is wrong with a certificate
+        except (ValueError, IndexError):
+            # The client's own error may repeat a part of the URL.
+            raise RegistryUnavailable(
+                "the client does not take a part of DATABASE_URL, such as the value of a parameter behind the ?"
+            ) from None
         except FileNotFoundError:
             raise RegistryUnavailable(
                 "a file that DATABASE_URL names (sslrootcert, sslcert, sslkey, or a socket) does not exist"

@@ -34,7 +34,9 @@ async def examine_redis(redis_url: str, *, timeout_seconds: float = 2.0) -> Redi
             server, memory = await client.info("server"), await client.info("memory")
     except AuthenticationError as problem:
         return RedisCheckup(f"{_server_of(redis_url)} was reached, and refused the login: {problem}", is_refusal=True)
-    except (RedisError, OSError, ValueError) as problem:
+    except (ValueError, TypeError):
+        return RedisCheckup("its URL cannot be read by the client")  # whose error may repeat a part of it
+    except (RedisError, OSError) as problem:
         return RedisCheckup(str(problem) or type(problem).__name__)
     version = str(server.get("valkey_version") or server.get("redis_version", "unknown"))
     return RedisCheckup("", version, round_trip_seconds, str(memory.get("maxmemory_policy", "unknown")))
