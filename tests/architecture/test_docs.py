@@ -248,6 +248,7 @@ def test_the_list_of_decisions_names_each_once_with_its_title_and_status():
     listed = sorted((file, f"{number}. {title}", status) for number, title, file, status in rows)
 
     assert DECISIONS
+    assert len({path.name[:4] for path in DECISIONS}) == len(DECISIONS)
     assert listed == [(path.name, *title_and_status(path)) for path in DECISIONS]
 
 
