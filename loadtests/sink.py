@@ -44,6 +44,7 @@ from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.requests.rank import ranking_of
+from understudy.core.schema.cache_mac import CacheMac
 from understudy.core.schema.outputs import Origin, Prediction, encode_cached
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import WINDOW_SECONDS, Window
@@ -331,8 +332,16 @@ async def measure_cache() -> dict[str, float]:
     with EmbeddedValkey() as server:
         assert server.pid is not None
         failures: list[int] = []
-        cache = RedisCache(server.url, timeout_seconds=5, now=time.monotonic, on_error=lambda: failures.append(1))
-        entries = {}
+        cache = RedisCache(
+            server.url,
+            timeout_seconds=5,
+            now=time.monotonic,
+            on_error=lambda: failures.append(1),
+            on_rejected=lambda _: None,
+        )
+        secret = bytes(32)
+        cache.use_secret(secret)
+        mac, entries = CacheMac(secret), {}
         for number in range(ENTRIES):
             digest = sha256(number.to_bytes(8, "little")).hexdigest()
             value = encode_cached(Origin(1, digest[:16], digest), Prediction(a_prediction(number), 0.5))
@@ -360,8 +369,8 @@ async def measure_cache() -> dict[str, float]:
         "redis_entry_bytes": round((full - empty) / ENTRIES, 1),
         "redis_get_us": round(get_us, 2),
         "redis_set_us": round(set_us, 2),
-        "redis_key_bytes": len(keys[0]),
-        "redis_value_bytes": len(entries[keys[0]]),
+        "redis_key_bytes": len(keys[0] + mac.suffix),
+        "redis_value_bytes": len(mac.seal(keys[0], entries[keys[0]], 0)),
     }
 
 

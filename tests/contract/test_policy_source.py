@@ -35,6 +35,8 @@ class World(Protocol):
     async def set_arm(self, model_name: str, version_id: int, first: int, last: int) -> None: ...
     async def delete_policy(self, model_name: str) -> None: ...
     async def add_key(self) -> None: ...
+
+    async def set_cache_secret(self, secret: bytes) -> None: ...
     async def switch_off(self) -> None: ...
     async def reported(self, instance: str) -> Any: ...
     async def in_flight(self, instance: str) -> dict[int, int]: ...
@@ -87,6 +89,9 @@ class MemoryWorld:
 
     async def add_key(self) -> None:
         self._source.put_keys([KEY])
+
+    async def set_cache_secret(self, secret: bytes) -> None:
+        self._source.put_cache_secret(secret)
 
     async def switch_off(self) -> None:
         self._source.available = False
@@ -147,6 +152,9 @@ class PostgresWorld:
     async def delete_policy(self, model_name: str) -> None:
         await self._database.execute(f"DELETE FROM ServingPolicy WHERE model_name = '{model_name}'")
 
+    async def set_cache_secret(self, secret: bytes) -> None:
+        await self._database.execute("UPDATE CacheSecret SET secret = $1", secret)
+
     async def add_key(self) -> None:
         await self._database.execute(f"INSERT INTO ApiKey VALUES ('k1', '{'ab' * 32}', '{{predict}}')")
 
@@ -175,7 +183,7 @@ def memory_world() -> MemoryWorld:
 async def postgres_world(
     database_url: str, database: asyncpg.Connection, server_url: str
 ) -> AsyncIterator[PostgresWorld]:
-    source = PostgresPolicySource(database_url, timeout_seconds=20, heartbeat_seconds=0.5)
+    source = PostgresPolicySource(database_url, timeout_seconds=20, heartbeat_seconds=0.5, reads_cache_secret=True)
     world = PostgresWorld(source, database, server_url)
     await world.prepare()
     yield world
@@ -408,6 +416,28 @@ async def test_an_open_transaction_elsewhere_does_not_make_polls_repeat_themselv
     assert (first, second) == (["churn"], [])
     await transaction.rollback()
     idle.terminate()
+
+
+async def test_a_new_secret_of_the_shared_cache_is_told_and_read_with_the_keys_and_with_no_model(world):
+    await world.source.load()
+    await world.set_cache_secret(b"7" * 32)
+
+    told = await world.source.changed_since_last_poll()
+    of_a_model = await world.source.load(["churn"])
+    document = await world.source.load(["", "churn"])
+
+    assert told == [""]
+    assert "cache_secret" not in of_a_model
+    assert document["cache_secret"] == (b"7" * 32).hex()
+
+
+async def test_a_migrated_database_has_a_secret_of_its_own_for_the_shared_cache(source, database):
+    first = (await source.load())["cache_secret"]
+
+    await database.execute("DELETE FROM CacheSecret")
+
+    assert len(bytes.fromhex(first)) == 32
+    assert (await source.load())["cache_secret"] is None
 
 
 async def test_a_revoked_key_is_not_part_of_the_document(source, database):

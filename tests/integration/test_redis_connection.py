@@ -48,7 +48,14 @@ def test_a_cache_whose_connection_just_broke_has_no_answer_and_counts_an_error(v
     errors: list[int] = []
 
     async def work() -> None:
-        cache = RedisCache(valkey_url, timeout_seconds=2, now=time.monotonic, on_error=lambda: errors.append(1))
+        cache = RedisCache(
+            valkey_url,
+            timeout_seconds=2,
+            now=time.monotonic,
+            on_error=lambda: errors.append(1),
+            on_rejected=lambda _: None,
+        )
+        cache.use_secret(bytes(32))
         await cache.get("key")
         assert break_connections(cache) == 1
 

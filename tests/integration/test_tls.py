@@ -154,7 +154,14 @@ async def test_the_shared_cache_is_reached_with_its_authority_and_name_and_only_
 
 async def cached_through(url: str) -> tuple[bytes | None, int]:
     failures = []
-    cache = RedisCache(url, timeout_seconds=2, now=asyncio.get_running_loop().time, on_error=lambda: failures.append(1))
+    cache = RedisCache(
+        url,
+        timeout_seconds=2,
+        now=asyncio.get_running_loop().time,
+        on_error=lambda: failures.append(1),
+        on_rejected=lambda _: None,
+    )
+    cache.use_secret(bytes(32))
     await cache.set("tls", b"value", 60)
     for _ in range(100):
         value = await cache.get("tls")

@@ -31,7 +31,7 @@ SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(fi
 
 
 def test_every_url_that_may_hold_a_password_is_a_secret():
-    ends = ("_url", "_routing_key", "credential", "_otlp_headers", "_traces_headers")
+    ends = ("_url", "_routing_key", "cache_key", "credential", "_otlp_headers", "_traces_headers")
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert may_hold_one - NO_PASSWORD == set(SECRETS)
@@ -110,3 +110,13 @@ def test_only_secrets_come_from_files(tmp_path, monkeypatch):
     monkeypatch.setenv("UNDERSTUDY_HOST_FILE", str(path))
 
     assert Settings().host == "127.0.0.1"
+
+
+def test_a_cache_key_that_can_be_guessed_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("UNDERSTUDY_CACHE_KEY", "short-and-secret")
+
+    with pytest.raises(ValidationError) as refused:
+        Settings()
+
+    assert [error["loc"] for error in refused.value.errors()] == [("cache_key",)]
+    assert "at least 32" in refused.value.errors()[0]["msg"]

@@ -182,6 +182,18 @@ PLATFORM = Dashboard(
             alerts=("CacheErrors",),
         ),
         Panel(
+            "Values in Redis that were not used",
+            (
+                Query(
+                    f"sum by (reason) (increase(cache_rejected_total{{{OF_PROXY}}}[$__rate_interval]))", "{{reason}}"
+                ),
+                Query(f"sum(shared_cache_off{{{OF_PROXY}}})", "proxies without a secret"),
+            ),
+            "invalid_mac: another client than a proxy wrote them. expired: kept too long, or clocks differ.",
+            decimals=0,
+            alerts=("CacheTampered", "SharedCacheOff"),
+        ),
+        Panel(
             "Cache look-ups",
             (Query(rate("cache_requests_total", "result"), "{{result}}"),),
             "In process or in Redis.",

@@ -19,19 +19,18 @@ from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.policy import PostgresPolicySource
 from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.adapters.randomness import RandomBytes
-from understudy.adapters.redis.cache import RedisCache
 from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
+from understudy.bootstrap.shared_cache import SharedCache
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
-from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.windows.builder import WindowBuilder
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
-from understudy.ports.prediction_cache import PredictionCache
 from understudy.ports.tracing import Tracer
 from understudy.serving.background import run_forever
 from understudy.serving.call import not_logged
@@ -116,9 +115,9 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         stack.callback(log.flush)
         backends = BackendPool(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(backends.close)
-        feed = await _open_feed(settings, telemetry, backends, stack)
+        shared_cache = SharedCache.open(settings, telemetry, stack)
+        feed = await _open_feed(settings, telemetry, backends, shared_cache, stack)
         await _open_shipper(settings, spool, feed, telemetry, stack)
-        shared_cache = _open_shared_cache(settings, telemetry, stack)
         features = _open_features(settings, stack)
         outcomes = PostgresOutcomeStore(
             settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
@@ -134,7 +133,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         inference = CachedInference(
             backends,
             memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
-            shared_cache=shared_cache,
+            shared_cache=shared_cache.cache if shared_cache is not None else None,
             telemetry=telemetry,
             now=time.monotonic,
         )
@@ -218,12 +217,22 @@ async def _open_shipper(
 
 
 async def _open_feed(
-    settings: Settings, telemetry: PrometheusTelemetry, backends: BackendPool, stack: AsyncExitStack
+    settings: Settings,
+    telemetry: PrometheusTelemetry,
+    backends: BackendPool,
+    shared_cache: SharedCache | None,
+    stack: AsyncExitStack,
 ) -> PolicyFeed:
+    def act_on(snapshot: PolicySnapshot) -> None:
+        backends.reconcile(snapshot)
+        if shared_cache is not None:
+            shared_cache.act_on(snapshot)
+
     source = PostgresPolicySource(
         settings.database_url.get_secret_value(),
         timeout_seconds=settings.database_timeout_seconds,
         heartbeat_seconds=settings.policy_heartbeat_seconds,
+        reads_cache_secret=shared_cache is not None and shared_cache.needs_secret,
     )
     stack.push_async_callback(source.close)
     feed = PolicyFeed(
@@ -235,28 +244,13 @@ async def _open_feed(
         instance=f"{settings.instance}:{os.getpid()}",
         poll_seconds=settings.policy_poll_seconds,
         now=time.monotonic,
-        on_swap=backends.reconcile,
+        on_swap=act_on,
         in_flight=backends.in_flight,
         protocols=PROTOCOLS,
     )
     stack.push_async_callback(feed.stop)
     await feed.start()
     return feed
-
-
-def _open_shared_cache(
-    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack
-) -> PredictionCache | None:
-    if settings.redis_url is None:
-        return None
-    cache = RedisCache(
-        settings.redis_url.get_secret_value(),
-        timeout_seconds=settings.redis_timeout_seconds,
-        now=time.monotonic,
-        on_error=partial(telemetry.count, "cache_errors_total"),
-    )
-    stack.push_async_callback(cache.close)
-    return cache
 
 
 def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | None:

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 import structlog
@@ -14,9 +15,17 @@ _log = structlog.get_logger(__name__)
 
 _MODELS_TOGETHER = 25
 """Models encoded between two pauses, about half a millisecond's work."""
+_MODE = 0o600
 _REST_SECONDS = 0.001
 """A pause. A thread that computes without pauses takes the GIL from the event loop again and again: with ten thousand
 models the tail latency of callers would grow."""
+
+
+def _open_private(path: Path) -> BinaryIO:
+    """Open a file that its owner alone may read: it has hashes of keys, and the shared cache's secret."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+    os.fchmod(descriptor, _MODE)  # one that a killed process left would keep its own mode
+    return os.fdopen(descriptor, "wb")
 
 
 class JsonSnapshotFile:
@@ -51,7 +60,7 @@ class JsonSnapshotFile:
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
+            with _open_private(beside) as file:
                 file.writelines(self._encoded(document))
                 file.flush()
                 os.fsync(file.fileno())

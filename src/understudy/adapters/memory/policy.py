@@ -22,6 +22,7 @@ class MemoryPolicySource:
         given: PolicyDocument = document or {}
         self._models: dict[str, Any] = deepcopy(dict(given.get("models", {})))
         self._keys: list[Any] = deepcopy(list(given.get("keys", [])))
+        self._cache_secret: str | None = given.get("cache_secret")
         self._changed: set[str] = set()
         self._listeners: list[asyncio.Queue[PolicyChange | None]] = []
         self._available = True
@@ -62,13 +63,19 @@ class MemoryPolicySource:
         self._keys = [dict(key) for key in keys]
         self._notify("")
 
+    def put_cache_secret(self, secret: bytes | None) -> None:
+        """Replace the shared cache's secret."""
+        self._cache_secret = None if secret is None else secret.hex()
+        self._notify("")
+
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         self._answer_or_fail()
         nothing: dict[str, Any] = {"policy": None, "versions": []}
         names = self._models if model_names is None else [name for name in model_names if name]
         models = {name: deepcopy(self._models.get(name, nothing)) for name in names}
         self._changed.difference_update(self._changed if model_names is None else model_names, [""])
-        return {"models": models, "keys": deepcopy(self._keys)}
+        secret = {"cache_secret": self._cache_secret} if model_names is None or "" in model_names else {}
+        return {"models": models, "keys": deepcopy(self._keys), **secret}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         self._answer_or_fail()

@@ -54,6 +54,7 @@ TRIGGERS = (
     "apikey_record on apikey",
     "apikey_record_truncate on apikey",
     "apikey_touch on apikey",
+    "cachesecret_touch on cachesecret",
     "modelendpoint_guard on modelendpoint",
     "modelendpoint_guard_last on modelendpoint",
     "modelendpoint_lock_version on modelendpoint",

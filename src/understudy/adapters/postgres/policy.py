@@ -80,6 +80,7 @@ _KEYS = f"""
     SELECT NULL, json_strip_nulls(json_build_object({_KEY_FIELDS}))::text, NULL FROM apikey WHERE revoked_at IS NULL
 """  # noqa: S608 - the columns are the constants above
 
+_READ_SECRET = "SELECT encode(secret, 'hex') AS secret FROM cachesecret"  # noqa: S105 - no secret: how to read it
 _CHANGES = """
     SELECT NULL AS model_name, NULL AS source, pg_snapshot_xmin(pg_current_snapshot())::text AS xid
     UNION ALL
@@ -107,6 +108,7 @@ class PostgresPolicySource:
         timeout_seconds: float = 5.0,
         heartbeat_seconds: float = 2.0,
         reads_keys: bool = True,
+        reads_cache_secret: bool = False,
     ) -> None:
         """Prepare; no connection is opened before the first call.
 
@@ -117,9 +119,11 @@ class PostgresPolicySource:
             heartbeat_seconds: Interval of the listening connection's heartbeats, and the longest wait for each.
             reads_keys: Whether documents have the callers' keys: only proxies that check keys need them, and may read
                 them.
+            reads_cache_secret: Whether documents have the secret of the shared cache.
         """
         self._url = database_url
         self._reads_keys = reads_keys
+        self._reads_cache_secret = reads_cache_secret
         self._document = _MODELS + _KEYS if reads_keys else _MODELS
         self._timeout_seconds = timeout_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -131,11 +135,14 @@ class PostgresPolicySource:
         self._read_before: dict[str, int] = {}
         """For each name read since the last poll: the first transaction that may not have ended by then."""
         self._pending: set[str] = set()
+        self._secret_is_due = False
+        """Whether the cache's secret was to be read, and could not be."""
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
         """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, if it reads them.
 
-        A model's rows are decoded at each access.
+        With everything, and with the keys (``""``), also the shared cache's secret, if it reads that. A
+        model's rows are decoded at each access.
         """
         named = None if model_names is None else [name for name in model_names if name]
         async with translated("policies cannot be read"), self._lock:
@@ -150,6 +157,8 @@ class PostgresPolicySource:
                 self._told, self._read_before = {}, {}
             else:
                 self._read_before.update(dict.fromkeys((*named, ""), int(horizon)))
+            asks_for_secret = self._reads_cache_secret and (model_names is None or "" in model_names)
+            secret = await self._cache_secret() if asks_for_secret else {}
         models: dict[str, Any] = {name: {"policy": None, "versions": []} for name in named or ()}
         keys = []
         for number, (name, text, versions) in enumerate(rows, start=1):
@@ -159,7 +168,23 @@ class PostgresPolicySource:
                 models[name] = _Rows(text, versions)
             elif text is not None:
                 keys.append(orjson.loads(text))
-        return {"models": models, "keys": keys} if self._reads_keys else {"models": models}
+        return {"models": models, **({"keys": keys} if self._reads_keys else {}), **secret}
+
+    async def _cache_secret(self) -> dict[str, str | None]:
+        """Return the document's part with the secret: ``None`` where the schema or the login has none.
+
+        It is left out when it cannot be read in time, and asked for again at the next poll: policies do not wait for
+        it.
+        """
+        self._secret_is_due = False
+        try:
+            rows = await self._fetch(_READ_SECRET)
+        except (asyncpg.UndefinedTableError, asyncpg.InsufficientPrivilegeError):
+            return {"cache_secret": None}
+        except VENDOR_ERRORS:
+            self._secret_is_due = True
+            return {}
+        return {"cache_secret": rows[0]["secret"] if rows else None}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
@@ -179,6 +204,7 @@ class PostgresPolicySource:
                 for place, xid in written.items()
                 if self._told.get(place) != xid and int(xid) >= read_before.get(place[0], 0)
             )
+            self._pending.update([""] if self._secret_is_due else [])
             self._horizon, self._told, self._read_before = horizon, written, {}
             return sorted(self._pending)
 

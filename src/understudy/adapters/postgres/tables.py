@@ -454,3 +454,10 @@ ARCHIVE_STATUS = Table(
     Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
     Column("succeeded_at", _MOMENT, nullable=False),
 )
+
+CACHE_SECRET = Table(
+    "cachesecret",
+    METADATA,
+    Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
+    Column("secret", LargeBinary, nullable=False),
+)

@@ -2,15 +2,20 @@
 
 A cache that is down, slow or full only misses. A circuit breaker (``core.upstream.circuit_breaker``) opens after
 failures in a row, so that a dead Redis costs one short time-out now and then rather than one for each request.
+
+Redis is not believed: each value carries a MAC (``core.schema.cache_mac``), and one whose MAC is not ours is a miss.
+Without a secret for it nothing is read or written.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from understudy.adapters.redis.connection import LOST, redis_client
+from understudy.core.schema.cache_mac import CacheMac, Rejected
 from understudy.core.upstream.circuit_breaker import CLOSED
 
 CONNECTIONS = 8
@@ -26,10 +31,19 @@ class RedisCache:
         timeout_seconds: Longest wait of one command, and for a connection.
         now: The monotonic clock, in seconds.
         on_error: Called once for each command that failed.
+        on_rejected: Called with the reason for each value that was found and is not used.
+        unix: The wall clock, in seconds since 1970, by which values expire.
     """
 
     def __init__(
-        self, url: str, *, timeout_seconds: float, now: Callable[[], float], on_error: Callable[[], None]
+        self,
+        url: str,
+        *,
+        timeout_seconds: float,
+        now: Callable[[], float],
+        on_error: Callable[[], None],
+        on_rejected: Callable[[Rejected], None],
+        unix: Callable[[], float] = time.time,
     ) -> None:
         self._redis = redis_client(
             url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=timeout_seconds
@@ -37,15 +51,25 @@ class RedisCache:
         self._timeout_seconds = timeout_seconds
         self._now = now
         self._on_error = on_error
+        self._on_rejected = on_rejected
+        self._unix = unix
+        self._secret: bytes | None = None
+        self._mac: CacheMac | None = None
         self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
         self._to_write: dict[str, tuple[bytes, int]] = {}
         self._flush_is_due = False
         self._breaker = CLOSED
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def use_secret(self, secret: bytes | None) -> None:
+        """Authenticate values by this secret from now on; ``None`` turns the cache off, as it is at first."""
+        if secret != self._secret:
+            self._secret = secret
+            self._mac = None if secret is None else CacheMac(secret)
+
     async def get(self, key: str) -> bytes | None:
         """Return the value, or ``None`` within twice the time-out (a connection, then the command)."""
-        if self._breaker.is_open(self._now()) or len(self._waiting) >= MAX_PENDING:
+        if self._mac is None or self._breaker.is_open(self._now()) or len(self._waiting) >= MAX_PENDING:
             return None
         self._breaker = self._breaker.after_asking(self._now())
         answer = self._waiting.get(key)
@@ -58,7 +82,8 @@ class RedisCache:
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Queue the value for the next turn; returns at once."""
-        if not self._breaker.is_open(self._now()) and len(self._to_write) < MAX_PENDING:
+        has_room = self._mac is not None and len(self._to_write) < MAX_PENDING
+        if has_room and not self._breaker.is_open(self._now()):
             self._to_write[key] = (value, ttl_seconds)
             self._schedule()
 
@@ -76,36 +101,57 @@ class RedisCache:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._waiting:
-            waiting, self._waiting = self._waiting, {}
-            self._start(self._read(waiting))
-        if self._to_write:
-            writes, self._to_write = self._to_write, {}
-            self._start(self._write(writes))
+        waiting, self._waiting = self._waiting, {}
+        writes, self._to_write = self._to_write, {}
+        mac = self._mac
+        if mac is None:  # it was taken away in this turn
+            _settle(waiting, {})
+            return
+        if waiting:
+            self._start(self._read(waiting, mac))
+        if writes:
+            self._start(self._write(writes, mac))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, waiting: dict[str, asyncio.Future[bytes | None]]) -> None:
-        values: list[bytes | None] = [None] * len(waiting)
+    async def _read(self, waiting: dict[str, asyncio.Future[bytes | None]], mac: CacheMac) -> None:
+        found: dict[str, bytes] = {}
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
-                values = await self._redis.mget(list(waiting))  # type: ignore[assignment]  # bytes: nothing is decoded
+                sealed: Any = await self._redis.mget([key + mac.suffix for key in waiting])
+            found = self._opened(list(waiting), sealed, mac)
             self._breaker = self._breaker.after_success()
-        except LOST:
+        except (*LOST, TypeError, ValueError):  # the last two: an answer of another shape, which no Redis gives to MGET
             self._failed()
         finally:
-            for answer, value in zip(waiting.values(), values, strict=True):
-                if not answer.done():
-                    answer.set_result(value)
+            _settle(waiting, found)
 
-    async def _write(self, writes: dict[str, tuple[bytes, int]]) -> None:
+    def _opened(self, keys: list[str], sealed: list[bytes | None], mac: CacheMac) -> dict[str, bytes]:
+        """Return the values whose MAC is ours.
+
+        Raises:
+            TypeError, ValueError: The server answered something else than a value or nothing for each key.
+        """
+        now, values = self._unix(), {}
+        for key, one in zip(keys, sealed, strict=True):
+            if one is None:
+                continue
+            value = mac.open(key, one, now)
+            if isinstance(value, Rejected):
+                self._on_rejected(value)
+            else:
+                values[key] = value
+        return values
+
+    async def _write(self, writes: dict[str, tuple[bytes, int]], mac: CacheMac) -> None:
+        now = self._unix()
         try:
             async with asyncio.timeout(4 * self._timeout_seconds), self._redis.pipeline(transaction=False) as pipe:
                 for key, (value, ttl_seconds) in writes.items():
-                    pipe.set(key, value, ex=ttl_seconds)
+                    pipe.set(key + mac.suffix, mac.seal(key, value, now + ttl_seconds), ex=ttl_seconds)
                 replies = await pipe.execute(raise_on_error=False)
             for reply in replies:
                 if isinstance(reply, RedisError):  # such as OOM: the server is available, its memory is full
@@ -116,3 +162,9 @@ class RedisCache:
     def _failed(self) -> None:
         self._on_error()
         self._breaker = self._breaker.after_failure(self._now())
+
+
+def _settle(waiting: dict[str, asyncio.Future[bytes | None]], found: dict[str, bytes]) -> None:
+    for key, answer in waiting.items():
+        if not answer.done():
+            answer.set_result(found.get(key))

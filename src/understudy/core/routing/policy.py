@@ -143,6 +143,8 @@ class PolicySnapshot:
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Models whose newest rows cannot be used, or not all of them, with the reason."""
+    cache_secret: bytes | None = field(default=None, repr=False)
+    """What values of the shared cache are authenticated by; ``None`` where the registry has none for this process."""
 
     def has(self, version: ModelVersion) -> bool:
         """Whether this very version is one of its model's."""

@@ -11,7 +11,8 @@ The *policy document* is the JSON form of those rows: Postgres is read into it, 
         "versions": [{"id": 1, "version": "6", "status": "champion", "protocol": "oip", "endpoints": ["127.0.0.1:9000"],
                       "input_schema": {...}, "output_schema": {...}, "backend": {}, "deterministic": true,
                       "cache_ttl_seconds": 300, "timeout_ms": 500}]}},
-     "keys": [{"id": "k1", "sha256": "…64 hex…", "scopes": ["predict", "operate"]}]}
+     "keys": [{"id": "k1", "sha256": "…64 hex…", "scopes": ["predict", "operate"]}],
+     "cache_secret": "…64 hex…"}
 
 ``"policy": null`` means that the model lost its policy. A model's rows are looked at when its turn comes, and each key
 once, so that they may be decoded then. No document, whatever it holds, makes compiling it fail: what cannot be used is
@@ -42,6 +43,7 @@ from understudy.errors import SchemaInvalid
 
 PolicyDocument = Mapping[str, Any]
 MAX_PERCENT = 100
+MIN_SECRET_BYTES = 32
 
 
 class Schemas:
@@ -170,7 +172,9 @@ class Compiling:
     def snapshot(self) -> PolicySnapshot:
         """Return the snapshot, once :meth:`each_model` is at its end."""
         keys = _keys_from(self._document["keys"]) if "keys" in self._document else self._before.keys
-        return PolicySnapshot(policies=self._policies, keys=keys, rejected=self._rejected)
+        has_secret = "cache_secret" in self._document
+        secret = _secret_from(self._document["cache_secret"]) if has_secret else self._before.cache_secret
+        return PolicySnapshot(policies=self._policies, keys=keys, rejected=self._rejected, cache_secret=secret)
 
 
 def _read_model(
@@ -323,6 +327,15 @@ def _keys_from(rows: Any) -> dict[str, ApiKey]:
                 allowance=Allowance(_rate(row.get("calls_per_second")), _rate(row.get("bytes_per_second"))),
             )
     return keys
+
+
+def _secret_from(text: Any) -> bytes | None:
+    """Return the secret of the shared cache; ``None`` where there is none, or one so short that it can be guessed."""
+    try:
+        secret = bytes.fromhex(text)
+    except (TypeError, ValueError):
+        return None
+    return secret if len(secret) >= MIN_SECRET_BYTES else None
 
 
 def _rate(value: Any) -> float | None:

@@ -178,7 +178,7 @@ class PolicyFeed:
         models = {**({} if complete else known), **document["models"]}
         for name in gone:
             models.pop(name, None)
-        self._document = {"models": models, "keys": document.get("keys", self._document["keys"])}
+        self._document = {**self._document, **document, "models": models}
         self._unsaved = True
         self._report.expedite()
         await in_turns(self._gauges.publish(before, after, document["models"]), self._now)

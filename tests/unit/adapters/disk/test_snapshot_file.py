@@ -1,3 +1,5 @@
+import os
+import stat
 import time
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +40,22 @@ def test_what_is_written_is_read_again(tmp_path):
 
     assert file.read() == document
     assert failures.count == 0
+
+
+def test_the_file_is_its_owners_alone_also_where_an_older_one_was_everybodys(tmp_path):
+    path = tmp_path / "policy.json"
+    left = tmp_path / f"policy.json.{os.getpid()}.new"
+    for older in (path, left):
+        older.write_text("{}")
+        older.chmod(0o666)
+    before = os.umask(0)
+    try:
+        JsonSnapshotFile(path).write({"models": {}, "keys": [KEY], "cache_secret": "ab" * 32})
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not left.exists()
 
 
 def test_many_models_are_written_with_pauses_for_whoever_else_computes(tmp_path):

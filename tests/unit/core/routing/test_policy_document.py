@@ -394,6 +394,26 @@ def test_keys_are_read_and_kept_when_a_document_names_none():
     assert first.keys == second.keys
 
 
+def test_the_secret_of_the_shared_cache_is_read_and_kept_when_a_document_does_not_have_it():
+    first = apply_document(EMPTY, {"models": {}, "cache_secret": "ab" * 32}, complete=True)
+    second = apply_document(first, {"models": {}}, complete=False)
+    third = apply_document(second, {"models": {}, "cache_secret": None}, complete=False)
+
+    assert first.cache_secret == second.cache_secret == bytes.fromhex("ab" * 32)
+    assert third.cache_secret is None
+    assert "abab" not in repr(first)
+
+
+@pytest.mark.parametrize("secret", [None, "", "ab" * 31, "no hex", 7, ["ab" * 32], {}])
+def test_a_secret_of_the_shared_cache_that_cannot_be_used_is_none(secret):
+    snapshot = apply_document(
+        EMPTY, {"models": {"visits": policy_rows()}, "keys": [], "cache_secret": secret}, complete=True
+    )
+
+    assert snapshot.cache_secret is None
+    assert set(snapshot.policies) == {"visits"}
+
+
 @pytest.mark.parametrize(
     "keys",
     [

@@ -240,6 +240,32 @@ async def test_a_model_that_cannot_be_saved_keeps_no_other_from_being_saved_and_
     assert saved["models"]["visits"]["policy"]["generation"] == 2
 
 
+async def test_the_secret_of_the_shared_cache_outlives_a_restart_without_the_registry(tmp_path):
+    source = a_source()
+    source.put_cache_secret(bytes(32))
+    async with a_feed(source, tmp_path):
+        await until((tmp_path / "policy.json").exists)
+    source.available = False
+
+    async with a_feed(source, tmp_path) as feed:
+        assert feed.snapshot is not None
+        assert feed.snapshot.cache_secret == bytes(32)
+
+
+async def test_a_new_secret_of_the_shared_cache_is_used_without_a_restart(tmp_path):
+    source = a_source()
+    source.put_cache_secret(bytes(32))
+    async with a_feed(source, tmp_path) as feed:
+        source.change_policy("visits", champion_version=2)
+        await until(lambda: generation(feed.snapshot) == 2)
+        assert feed.snapshot is not None
+        assert feed.snapshot.cache_secret == bytes(32)
+
+        source.put_cache_secret(b"1" * 32)
+
+        await until(lambda: feed.snapshot is not None and feed.snapshot.cache_secret == b"1" * 32)
+
+
 async def test_a_file_with_keys_that_cannot_be_read_still_serves_its_models(tmp_path):
     document = {"models": {"visits": policy_rows()}, "keys": [{"id": "k1", "sha256": "no hex", "scopes": []}]}
     (tmp_path / "policy.json").write_bytes(orjson.dumps(document))
