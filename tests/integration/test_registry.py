@@ -322,7 +322,7 @@ async def test_the_secret_of_a_key_is_nowhere_in_the_database(registry, database
     assert [record.id for record in await registry.list_keys()] == [key.record.id]
 
 
-@pytest.mark.parametrize("scopes", [[], ["admin"], ["predict:"], ["operate:churn"]])
+@pytest.mark.parametrize("scopes", [[], ["admin"], ["predict:"], ["admin:churn"], ["read:" + "m" * 256]])
 async def test_a_key_with_a_scope_that_does_not_exist_is_not_made(registry, scopes):
     with pytest.raises(PolicyRefused):
         await create_key(registry, scopes, None, DANA)

@@ -11,7 +11,7 @@ from understudy.core.experiments.outcome_events import (
     read_batch,
     read_event,
 )
-from understudy.errors import BatchInvalid, Violation
+from understudy.errors import BatchInvalid, ScopeMissing, Violation
 from understudy.ports.outcome_store import FileRow, OutcomeResult, OutcomeStore
 
 _HINT = "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
@@ -24,10 +24,13 @@ class Added(NamedTuple):
     result: OutcomeResult
 
 
-async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
+async def add_outcomes(store: OutcomeStore, document: Any, permitted: frozenset[str] | None = None) -> list[Added]:
     """Store a batch as ``read_batch`` takes it, and return what became of each of its events, in order.
 
+    ``permitted`` are the models that events may be of; ``None``: all.
+
     Raises:
+        ScopeMissing: An event is of another model than those ``permitted``; nothing was stored.
         BatchInvalid: It is no batch, or events in it cannot be used: all that is wrong is named, and nothing stored.
         RegistryUnavailable: Nothing is promised; the same batch may be sent again.
         MigrationNeeded: The table is not there.
@@ -38,6 +41,9 @@ async def add_outcomes(store: OutcomeStore, document: Any) -> list[Added]:
     if violations:
         unusable = f"{len(found) - len(outcomes):,} of {len(found):,} events cannot be used"
         raise BatchInvalid(unusable, tuple(violations), hint=_HINT)
+    for index, outcome in enumerate(outcomes):
+        if permitted is not None and outcome.model_name not in permitted:
+            raise ScopeMissing(f"the key may not send outcomes of the model of /events/{index}; none was stored")
     results = await store.add(outcomes)
     return [Added(outcome.event_id, result) for outcome, result in zip(outcomes, results, strict=True)]
 

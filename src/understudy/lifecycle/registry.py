@@ -37,6 +37,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "input_sample_percent": (int,),
     "arms": (tuple,),
 }
+_SCOPES = frozenset(scope.value for scope in Scope)
 POLICY_FIELDS = tuple(_TYPES)
 """What :func:`set_policy` can change; a role is the version's text, or ``None`` for no version; ``arms`` are ranges."""
 
@@ -108,7 +109,7 @@ async def create_key(
     actor: Actor,
     limits: KeyLimits = NO_KEY_LIMITS,
 ) -> NewKey:
-    """Make a caller's key with these scopes: ``predict``, ``predict:<model>``, ``outcomes``, ``read``, ``operate``.
+    """Make a caller's key with scopes: ``predict``, ``outcomes``, ``read``, ``operate``, or for one ``read:<model>``.
 
     Raises:
         PolicyRefused: No scope, or one that does not exist, or a limit that is none.
@@ -119,7 +120,7 @@ async def create_key(
     if unknown or not wanted:
         raise PolicyRefused(
             f"there is no scope {unknown[0]!r}" if unknown else "a key needs at least one scope",
-            hint=f"Choose from {', '.join(Scope)}, or {Scope.PREDICT}:<model>.",
+            hint=f"Choose from {', '.join(Scope)}; for one model add its name, such as {Scope.READ}:<model>.",
         )
     secret = token_urlsafe(SECRET_BYTES)
     hashed = sha256(secret.encode()).hexdigest()
@@ -142,5 +143,5 @@ def _check_field(field: str, value: Any) -> None:
 def _is_scope(scope: str) -> bool:
     kind, separator, model_name = scope.partition(":")
     if separator:
-        return kind == Scope.PREDICT and bool(model_name)
-    return kind in {known.value for known in Scope}
+        return kind in _SCOPES and 0 < len(model_name) <= MAX_NAME and "\0" not in model_name
+    return kind in _SCOPES

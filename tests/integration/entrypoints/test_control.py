@@ -491,6 +491,63 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
 
+async def test_a_key_for_one_model_reads_operates_and_tells_outcomes_of_that_one_alone(proxy, database_url):
+    digits = await register(database_url, 1, [1], model_name="digits")
+    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('digits', $1)", digits)
+    scopes = ["read:visits", "operate:visits", "outcomes:visits"]
+    await sql(
+        database_url,
+        "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('clerk', $1, $2)",
+        sha256(b"secret").hexdigest(),
+        scopes,
+    )
+    clerk = {"authorization": "Bearer clerk.secret"}
+
+    async def names() -> list[str]:
+        found = await proxy.get("/v1/models", headers=EYE)
+        return [model["model"] for model in found.json()["models"]]
+
+    async def is_known() -> bool:
+        return await names() == ["digits", "visits"] and (await proxy.get(VISITS, headers=clerk)).status_code == 200
+
+    async def status_of(method: str, path: str, document: Any = None) -> int:
+        answer = await proxy.request(method, path, json=document, headers=clerk)
+        return int(answer.status_code)
+
+    def outcome(number: int, model: str) -> dict[str, Any]:
+        known = {"event_id": f"e{number}", "model": model, "entity_id": "c", "name": "bought", "value": 1}
+        return {**known, "occurred_at": "2026-11-20T13:02:11Z"}
+
+    await until(is_known)
+    own = [
+        await status_of("GET", f"{VISITS}/policy"),
+        await status_of("GET", "/v1/audit?model=visits"),
+        await status_of("POST", f"{VISITS}:rollback"),
+        await status_of("POST", "/v1/outcomes", {"events": [outcome(1, "visits")]}),
+        await status_of("GET", "/problems/E403"),
+    ]
+    before = await rows_of(database_url)
+    others = [
+        await status_of("GET", "/v1/models/digits"),
+        await status_of("GET", "/v1/models/digits/policy"),
+        await status_of("GET", "/v1/audit"),
+        await status_of("GET", "/v1/audit?model=digits"),
+        await status_of("GET", "/v1/audit?model=visits&model=digits"),
+        await status_of("GET", "/v1/audit?subject=key"),
+        await status_of("POST", "/v1/models/digits:rollback"),
+        await status_of("POST", "/v1/models/digits/versions/1/predict", {"inputs": {}}),
+        await status_of("POST", "/v1/outcomes", {"events": [outcome(2, "visits"), outcome(3, "digits")]}),
+        await status_of("POST", f"{VISITS}/predict", {"inputs": {}}),
+    ]
+
+    listed = (await proxy.get("/v1/models", headers=clerk)).json()
+    assert own == [200, 200, 200, 202, 200]
+    assert others == [403] * len(others)
+    assert [model["model"] for model in listed["models"]] == ["visits"]
+    assert await rows_of(database_url) == before
+    assert [row[0] for row in await sql(database_url, "SELECT event_id FROM OutcomeEvent")] == ["e1"]
+
+
 async def test_where_keys_are_needed_no_caller_reads_without_one(registry, tmp_path, database_url):
     async with a_proxy(tmp_path, database_url, auth=True) as proxy:
         request = proxy.build_request("GET", "/v1/audit")

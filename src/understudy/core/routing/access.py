@@ -1,7 +1,7 @@
 """Who may do what: keys, scopes, and what each path needs."""
 
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -13,7 +13,7 @@ MAX_CREDENTIAL = 512
 
 
 class Scope(StrEnum):
-    """What a key may do. ``predict:{model}`` is ``PREDICT`` for one model."""
+    """What a key may do, with all models. ``read:{model}`` is ``READ`` for one model, and so for the others."""
 
     PREDICT = "predict"
     OUTCOMES = "outcomes"
@@ -21,6 +21,14 @@ class Scope(StrEnum):
     OPERATE = "operate"
 
 
+class AnyModel(Enum):
+    """The type of :data:`ANY_MODEL`."""
+
+    ANY_MODEL = "any model"
+
+
+ANY_MODEL = AnyModel.ANY_MODEL
+"""What a route about several models asks for: a scope for one of them admits the caller, to that model's part alone."""
 ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
 """What a caller without a key may do where no key is asked for (loopback): not force versions, not change policies."""
 
@@ -29,11 +37,11 @@ def admit(
     snapshot: PolicySnapshot | None,
     authorization: str | None,
     needed: Scope,
-    model_name: str | None = None,
+    model_name: str | AnyModel | None = None,
     *,
     needs_key: bool,
 ) -> None:
-    """Let a caller pass who may do what is ``needed``; a scope for one model may name ``model_name``.
+    """Let a caller pass who may do what is ``needed``; a scope for one model must name ``model_name``.
 
     Raises:
         PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
@@ -87,12 +95,22 @@ def key_of(snapshot: PolicySnapshot | None, authorization: str | None) -> ApiKey
     return snapshot.keys.get(key_id_of(authorization))
 
 
-def require(scopes: frozenset[str], needed: Scope, model_name: str | None = None) -> None:
+def models_of(scopes: frozenset[str], needed: Scope) -> frozenset[str] | None:
+    """Return the models for which a caller has a scope; ``None``: all of them."""
+    if needed in scopes:
+        return None
+    prefix = f"{needed}:"
+    return frozenset(scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix))
+
+
+def require(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel | None = None) -> None:
     """Let the caller pass, or say which scope is missing.
 
     Raises:
         ScopeMissing: Naming the scope.
     """
     if needed in scopes or (model_name is not None and f"{needed}:{model_name}" in scopes):
+        return
+    if model_name is ANY_MODEL and models_of(scopes, needed):
         return
     raise ScopeMissing(f"this needs a key with scope {needed.value!r}")

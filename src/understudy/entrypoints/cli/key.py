@@ -21,7 +21,7 @@ def create(
     *,
     scope: Annotated[
         list[str],
-        typer.Option("--scope", help="predict, predict:MODEL, outcomes, read or operate; repeat for several."),
+        typer.Option("--scope", help="predict, outcomes, read or operate; :MODEL behind it for one model. Repeatable."),
     ],
     note: Annotated[str | None, typer.Option(help="Whose key it is, and what for.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Keys of one tenant share what they may use.")] = None,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.routing.access import ANONYMOUS, Scope, admit, key_id_of, require, scopes_of
+from understudy.core.routing.access import ANONYMOUS, ANY_MODEL, Scope, admit, key_id_of, models_of, require, scopes_of
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
@@ -43,6 +43,27 @@ def test_a_scope_for_one_model_is_for_that_model():
         require(scopes, Scope.PREDICT, "digits")
     with pytest.raises(ScopeMissing):
         require(scopes, Scope.READ)
+
+
+@pytest.mark.parametrize("kind", Scope)
+def test_every_scope_can_be_for_one_model_and_is_then_for_no_other(kind):
+    scopes = frozenset({f"{kind}:visits"})
+
+    require(scopes, kind, "visits")
+    require(scopes, kind, ANY_MODEL)
+    assert models_of(scopes, kind) == frozenset({"visits"})
+    for other in (None, "digits", "", "visits:x"):
+        with pytest.raises(ScopeMissing):
+            require(scopes, kind, other)
+    for another in set(Scope) - {kind}:
+        with pytest.raises(ScopeMissing):
+            require(scopes, another, ANY_MODEL)
+
+
+def test_a_scope_without_a_model_is_for_all_of_them():
+    assert models_of(frozenset({"read", "read:visits"}), Scope.READ) is None
+    assert models_of(frozenset({"operate:a:b", "read:c", "readable"}), Scope.OPERATE) == frozenset({"a:b"})
+    assert models_of(frozenset(), Scope.READ) == frozenset()
 
 
 @pytest.mark.parametrize("needs_key", [True, False])

@@ -21,7 +21,7 @@ from understudy.core.routing.rate_limits import Allowance
 from understudy.core.routing.route import assignment, policy_of
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
-from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of
+from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
@@ -195,16 +195,23 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        return response_of(await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.body_pool))
+        permitted = permitted_models(request.scope)
+        return response_of(
+            await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.body_pool, permitted)
+        )
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/v1/models", **READ["list_models"])
-    async def list_models(limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str = "") -> Response:
+    async def list_models(
+        request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str = ""
+    ) -> Response:
         snapshot = proxy.snapshot()
         if snapshot is None:
             raise PolicyNotLoaded
-        names = sorted(name for name in snapshot.policies if name > cursor)
+        permitted = permitted_models(request.scope)
+        known = snapshot.policies if permitted is None else permitted & snapshot.policies.keys()
+        names = sorted(name for name in known if name > cursor)
         page = names[:limit]
         models = [model_summary(snapshot.policies[name]) for name in page]
         return _json({"models": models, "next_cursor": page[-1] if len(names) > limit else None})

@@ -1,12 +1,12 @@
 """Authorization: the scope that each route needs of a key. A route without an entry needs one too (deny by default)."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from starlette.routing import compile_path
 
-from understudy.core.routing.access import Scope
+from understudy.core.routing.access import ANY_MODEL, AnyModel, Scope
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, send_reply
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.messages.headers import read_headers
@@ -51,7 +51,12 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
 }
 """The scope of each route. Any other method and path needs ``read``, and is then answered with 404 or 405."""
 
-_TABLE = tuple((method, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
+OF_SEVERAL_MODELS = frozenset(
+    {("POST", "/v1/outcomes"), ("GET", "/v1/models"), ("GET", "/v1/audit"), ("GET", "/problems/{code}")}
+)
+"""Routes that a scope for any one model opens; they ask :func:`permitted_models` which models they may touch."""
+_PERMITTED = "understudy.permitted_models"
+_TABLE = tuple((method, path, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
 
 
 class AuthorizationMiddleware:
@@ -75,18 +80,33 @@ class AuthorizationMiddleware:
                 try:
                     # The predict handler charges the key's quota for predict calls itself: the fast path calls it too.
                     charges = needed is not Scope.PREDICT
-                    handler.admit(read_headers(scope["headers"]), needed, model_name, charges=charges)
+                    options = read_headers(scope["headers"])
+                    handler.admit(options, needed, model_name, charges=charges)
+                    if model_name is ANY_MODEL:
+                        scope = {**scope, _PERMITTED: handler.permitted_models(options, needed)}
                 except UnderstudyError as problem:
                     await send_reply(send, handler.refuse(problem, scope["path"]))
                     return
         await self._app(scope, receive, send)
 
 
-def scope_needed(method: str, path: str) -> tuple[Scope | None, str | None]:
+def permitted_models(scope: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the models that a request to a route :data:`OF_SEVERAL_MODELS` may be about; ``None``: all of them.
+
+    Raises:
+        KeyError: The authorization middleware did not see the request.
+    """
+    permitted: frozenset[str] | None = scope[_PERMITTED]
+    return permitted
+
+
+def scope_needed(method: str, path: str) -> tuple[Scope | None, str | AnyModel | None]:
     """Return the scope that a request needs (``OPEN``: none), and the model whose own scope is enough."""
-    for listed, pattern, needed in _TABLE:
+    for listed, listed_path, pattern, needed in _TABLE:
         found = pattern.match(path) if listed == method else None
         if found is not None:
+            if (method, listed_path) in OF_SEVERAL_MODELS:
+                return needed, ANY_MODEL
             model_name = found.groupdict().get("model")
             return needed, unquote(model_name) if model_name is not None else None
     return Scope.READ, None
@@ -94,4 +114,4 @@ def scope_needed(method: str, path: str) -> tuple[Scope | None, str | None]:
 
 def methods_of(path: str) -> list[str]:
     """Return the methods that a path answers."""
-    return sorted(method for method, pattern, _ in _TABLE if pattern.match(path))
+    return sorted(method for method, _, pattern, _ in _TABLE if pattern.match(path))

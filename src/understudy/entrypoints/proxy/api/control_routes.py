@@ -8,6 +8,7 @@ from fastapi import FastAPI, Header, Query, Request, Response
 from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.core.rollout.state import CommandKind
+from understudy.entrypoints.proxy.api.authorization import permitted_models
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
@@ -15,7 +16,7 @@ from understudy.entrypoints.proxy.control import policies, reports, rollouts
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
 from understudy.entrypoints.proxy.control.handler import ControlCall, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
-from understudy.errors import QueryInvalid, Violation
+from understudy.errors import QueryInvalid, ScopeMissing, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
@@ -98,6 +99,9 @@ def _add_policy_routes(api: FastAPI) -> None:
         subject: Annotated[AuditSubject | None, Query(description="Only changes of such things.")] = None,
         limit: Limit = 20,
     ) -> Response:
+        permitted = permitted_models(request.scope)
+        if permitted is not None and model not in permitted:
+            raise ScopeMissing("this needs a key with scope 'read'; one for a model names it: ?model=…")
         return response_of(await policies.list_audit(_call(request, model or ""), limit, subject))
 
 

@@ -17,18 +17,23 @@ _NOT_STORED = "the outcomes cannot be stored now"
 _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 
-async def receive_outcomes(call: HttpCall, store: OutcomeStore, bodies: BodyParserPool) -> Reply:
+async def receive_outcomes(
+    call: HttpCall, store: OutcomeStore, bodies: BodyParserPool, permitted: frozenset[str] | None = None
+) -> Reply:
     """Return 202 once every event of the body is stored; without a 202 the caller repeats the body (idempotent).
+
+    ``permitted`` are the models of which the caller may report outcomes; ``None``: all.
 
     Raises:
         MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be read.
         Overloaded: Too many long bodies wait for the body parser pool.
+        ScopeMissing: An event is of another model; nothing was stored.
         BatchInvalid: Names every unusable place of the body; nothing was stored.
         RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
     document = await bodies.parse(parse, await call.read_body())
     try:
-        added = await add_outcomes(store, document)
+        added = await add_outcomes(store, document, permitted)
     except RegistryError as problem:
         _log.warning("outcomes.not_stored", code=problem.code, why=problem.detail)
         raise RegistryUnavailable(_NOT_STORED, hint=_AGAIN) from problem

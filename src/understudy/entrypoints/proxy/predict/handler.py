@@ -15,7 +15,7 @@ import orjson
 from understudy.core.requests.predict import PredictRequest, parse_batch, parse_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
-from understudy.core.routing.access import Scope, admit, key_of
+from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
 from understudy.core.routing.policy import PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of, read_headers, receipt_lines
@@ -162,7 +162,7 @@ class PredictHandler:
         return Reply(200, [JSON], content)
 
     def admit(
-        self, options: RequestOptions, needed: Scope, model_name: str | None = None, *, charges: bool = True
+        self, options: RequestOptions, needed: Scope, model_name: str | AnyModel | None = None, *, charges: bool = True
     ) -> None:
         """Admit a caller and charge the call to its key, unless it ``charges`` nothing because it was charged before.
 
@@ -174,6 +174,16 @@ class PredictHandler:
         admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
             self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
+
+    def permitted_models(self, options: RequestOptions, needed: Scope) -> frozenset[str] | None:
+        """Return the models for which a caller has a scope; ``None``: all of them.
+
+        Raises:
+            Unauthenticated: The key was revoked after the caller was admitted.
+        """
+        snapshot = self._snapshot()
+        keys = snapshot.keys if snapshot is not None else {}
+        return models_of(scopes_of(keys, options.authorization, needs_key=self._needs_key), needed)
 
     def _charge_members(self, options: RequestOptions, more: int) -> None:
         """Charge a batch's members but the first, which was charged when the batch was admitted."""

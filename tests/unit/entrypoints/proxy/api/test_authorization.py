@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from starlette.routing import Mount
 
 from understudy.bootstrap.proxy import open_parts
-from understudy.core.routing.access import Scope
+from understudy.core.routing.access import ANY_MODEL, Scope
 from understudy.entrypoints.proxy.api.app import Proxy, create_api
 from understudy.entrypoints.proxy.api.authorization import ACCESS, OPEN, methods_of, scope_needed
 from understudy.settings import Settings
@@ -57,6 +57,11 @@ def test_nothing_is_open_but_health_and_the_documentation():
         ("POST", "/v1/models/a%2Fb/rank", (Scope.PREDICT, "a/b")),
         ("POST", "/v1/models/visits/versions/7%2Fx/rank", (Scope.OPERATE, "visits")),
         ("GET", "/v1/models/visits", (Scope.READ, "visits")),
+        ("POST", "/v1/models/a%2Fb:rollback", (Scope.OPERATE, "a/b")),
+        ("GET", "/v1/models", (Scope.READ, ANY_MODEL)),
+        ("GET", "/v1/audit", (Scope.READ, ANY_MODEL)),
+        ("POST", "/v1/outcomes", (Scope.OUTCOMES, ANY_MODEL)),
+        ("GET", "/problems/E403", (Scope.READ, ANY_MODEL)),
         ("GET", "/livez", (OPEN, None)),
         ("POST", "/livez", (Scope.READ, None)),
         ("GET", "/livez/", (Scope.READ, None)),
