@@ -219,11 +219,12 @@ async def test_every_model_is_listed_also_one_without_policy(served):
 
 
 async def test_a_change_of_policy_is_audited_with_its_origin(served):
-    policy = await set_policy(
+    changed = await set_policy(
         served, "churn", {"challenger_weight": 50, "shadow": "8", "category_roles": {"vip": "champion"}}, DANA
     )
 
     entry = (await served.list_audit("churn"))[0]
+    policy = changed.after
     assert (policy.generation, policy.shadow, policy.category_roles) == (2, "8", {"vip": "champion"})
     assert (entry.actor, entry.via, entry.reason, entry.action) == ("dana@", "cli", "weekly retrain", "update")
     assert entry.before is not None
@@ -273,7 +274,7 @@ async def test_of_two_changes_based_on_one_generation_one_wins(served):
 
     results = await asyncio.gather(*changes, return_exceptions=True)
 
-    assert sorted(type(result).__name__ for result in results) == ["GenerationMoved", "PolicyRecord"]
+    assert sorted(type(result).__name__ for result in results) == ["ChangedPolicy", "GenerationMoved"]
 
 
 async def test_a_dry_run_of_a_change_is_judged_and_taken_back(served):
@@ -282,7 +283,7 @@ async def test_a_dry_run_of_a_change_is_judged_and_taken_back(served):
         await set_policy(served, "churn", {"challenger_weight": 500}, DANA, dry_run=True)
 
     held = (await served.show_model("churn")).policy
-    assert would_be.challenger_weight == 50
+    assert would_be.after.challenger_weight == 50
     assert held is not None
     assert (held.challenger_weight, held.generation) == (5, 1)
 

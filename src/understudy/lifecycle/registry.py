@@ -12,10 +12,10 @@ from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry import (
     NO_KEY_LIMITS,
     Actor,
+    ChangedPolicy,
     KeyLimits,
     KeyRecord,
     NewVersion,
-    PolicyRecord,
     Registry,
     VersionRecord,
 )
@@ -83,7 +83,7 @@ async def set_policy(
     *,
     expected_generation: int | None = None,
     dry_run: bool = False,
-) -> PolicyRecord:
+) -> ChangedPolicy:
     """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``actor``.
 
     A challenger that is taken away takes its weight with it.

@@ -94,6 +94,19 @@ class PolicyRecord(NamedTuple):
         return Split(self.champion, self.challenger, self.challenger_weight, self.arms)
 
 
+class ChangedPolicy(NamedTuple):
+    """A policy before and after one change, by what the change itself found: other actors' changes are not in it."""
+
+    before: PolicyRecord | None
+    """``None``: the model had no policy."""
+    after: PolicyRecord
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the policy was not like that already."""
+        return self.before is None or self.after.generation != self.before.generation
+
+
 class ModelRecord(NamedTuple):
     """A model: its policy, when it has one, and how many versions are registered."""
 
@@ -262,8 +275,8 @@ class Registry(Protocol):
         *,
         expected_generation: int | None = None,
         dry_run: bool = False,
-    ) -> PolicyRecord:
-        """Change a model's policy, or make its first one.
+    ) -> ChangedPolicy:
+        """Change a model's policy, or make its first one; return it as the change found it and as it left it.
 
         Args:
             model_name: The model.
@@ -271,7 +284,7 @@ class Registry(Protocol):
                 ``arms`` too versions are named by their text.
             actor: For the audit.
             expected_generation: Change nothing unless the policy is at this generation; 0: unless there is none.
-            dry_run: Return what the policy would be, and change nothing.
+            dry_run: Return what the change would be, and make none.
 
         Raises:
             NotRegistered: A role names a version that the model does not have.

@@ -48,6 +48,7 @@ from understudy.ports.registry import (
     Actor,
     AuditEntry,
     AuditSubject,
+    ChangedPolicy,
     KeyLimits,
     KeyRecord,
     ModelRecord,
@@ -210,7 +211,7 @@ class PostgresRegistry:
         *,
         expected_generation: int | None = None,
         dry_run: bool = False,
-    ) -> PolicyRecord:
+    ) -> ChangedPolicy:
         async with self._transaction(dry_run=dry_run) as connection:
             await sign(connection, actor)
             held = select(SERVING_POLICY.c.generation).where(SERVING_POLICY.c.model_name == model_name)
@@ -219,6 +220,7 @@ class PostgresRegistry:
                 raise GenerationMoved(
                     f"the policy of {model_name} is at generation {generation or 0}, not {expected_generation}"
                 )
+            before = None if generation is None else await _policy_of(connection, model_name)
             values = await _columns_of(connection, model_name, changes)
             async with _refusals():
                 if generation is None:
@@ -226,10 +228,10 @@ class PostgresRegistry:
                 elif values:
                     row = SERVING_POLICY.c.model_name == model_name
                     await connection.execute(update(SERVING_POLICY).where(row).values(values))
-            found = await _models(connection, model_name)
-            if not found or found[0].policy is None:
+            after = await _policy_of(connection, model_name)
+            if after is None:
                 raise NotRegistered(f"the policy of {model_name} was deleted meanwhile")
-            return found[0].policy
+            return ChangedPolicy(before, after)
 
     async def list_audit(
         self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None
@@ -331,6 +333,11 @@ async def _no_such_version(connection: AsyncConnection, model_name: str, version
     query = select(MODEL_VERSION.c.version).where(MODEL_VERSION.c.model_name == model_name).order_by(MODEL_VERSION.c.id)
     labels = (await connection.execute(query)).scalars().all()
     return f"{model_name} has no version {version!r}; it has: {_listed(labels)}"
+
+
+async def _policy_of(connection: AsyncConnection, model_name: str) -> PolicyRecord | None:
+    found = await _models(connection, model_name)
+    return found[0].policy if found else None
 
 
 async def _models(connection: AsyncConnection, model_name: str | None = None) -> list[ModelRecord]:

@@ -26,7 +26,7 @@ from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry import ModelRecord, PolicyRecord, Registry, VersionRecord
+from understudy.ports.registry import ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NONE = "none"
@@ -121,7 +121,7 @@ def set_model(
         raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
 
-    async def change(registry: Registry) -> tuple[PolicyRecord | None, PolicyRecord, list[_Newcomer]]:
+    async def change(registry: Registry) -> tuple[ChangedPolicy, list[_Newcomer]]:
         before = (await registry.show_model(model)).policy
         expected = expect_generation
         wanted = changes
@@ -131,25 +131,25 @@ def set_model(
             expected = before.generation if expected is None and before is not None else expected
         # The database's verdict on the change comes before the question whether to make it.
         proposed = await set_policy(registry, model, wanted, actor, expected_generation=expected, dry_run=True)
-        newcomers = await _newcomers(registry, before, proposed)
+        newcomers = await _newcomers(registry, *proposed)
         if dry_run:
-            return before, proposed, newcomers
-        if before is not None and moves_traffic(before, proposed):
-            moves = _moves_text(before, proposed)
-            what = f"This moves production traffic: {difference_text(before, proposed)}{moves and f'; {moves}'}"
+            return proposed, newcomers
+        before, after = proposed
+        if before is not None and moves_traffic(before, after):
+            moves = _moves_text(before, after)
+            what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
             if not yes:
                 advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
             confirm_traffic_move(model, what, yes=yes)
             # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
             expected = expected if yes or expected is not None else before.generation
-        made = await set_policy(registry, model, wanted, actor, expected_generation=expected)
-        return before, made, newcomers
+        return await set_policy(registry, model, wanted, actor, expected_generation=expected), newcomers
 
-    before, after, newcomers = with_registry(change)
-    changed = before is None or after.generation != before.generation
+    changed, newcomers = with_registry(change)
+    before, after = changed
     document = {
         "policy": policy_document(after),
-        "changed": changed and not dry_run,
+        "changed": changed.is_changed and not dry_run,
         "moved_percent": None if before is None else moved_entities_percent(before, after),
         "input_differences": {newcomer.version: newcomer.found._asdict() for newcomer in newcomers},
         "dry_run": dry_run,

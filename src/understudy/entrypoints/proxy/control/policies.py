@@ -50,7 +50,7 @@ async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_
     async def change(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
         try:
-            policy = await set_policy(
+            changed = await set_policy(
                 parts.registry,
                 call.model_name,
                 asked.changes,
@@ -60,9 +60,9 @@ async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_
             )
         except GenerationMoved as problem:
             raise await _explained(parts, call.model_name, problem) from problem
-        changed = policy.generation != generation and not dry_run
-        document = {"policy": policy_document(policy), "changed": changed, "dry_run": dry_run}
-        return answer(document, 200, *([] if dry_run else [_etag(policy)]))
+        is_changed = changed.is_changed and not dry_run
+        document = {"policy": policy_document(changed.after), "changed": is_changed, "dry_run": dry_run}
+        return answer(document, 200, *([] if dry_run else [_etag(changed.after)]))
 
     return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)
 

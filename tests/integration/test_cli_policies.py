@@ -1,0 +1,63 @@
+"""``understudy model set`` beside other actors who change the same policy."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+from command import CommandLine
+from rollout_world import two_versions
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'understudy-registry' AND wait_event_type = 'Lock'
+"""
+
+
+@asynccontextmanager
+async def another_change(database_url: str, assignment: str) -> AsyncIterator[None]:
+    """Make a change that the block's command meets half-way: it has looked at the policy, and waits to change it."""
+    other, watch = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute(f"UPDATE ServingPolicy SET {assignment} WHERE model_name = 'churn'")
+
+    async def commit_once_waited_for() -> None:
+        deadline = time.monotonic() + 60
+        while not await watch.fetchval(WAITING):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        await transaction.commit()
+
+    committing = asyncio.create_task(commit_once_waited_for())
+    try:
+        yield
+        await committing
+    finally:
+        committing.cancel()
+        await asyncio.gather(other.close(), watch.close())
+
+
+async def test_a_change_that_finds_the_policy_so_already_says_that_it_changed_nothing(
+    understudy: CommandLine, database, database_url
+):
+    await two_versions(database)
+
+    async with another_change(database_url, "shadow_percent = 50"):
+        done = await understudy.beside("model", "set", "churn", "--fallback", "--reason", "calm", "--yes", "--json")
+
+    assert (done.document["changed"], done.document["policy"]["generation"]) == (False, 2)
+    assert await database.fetchval("SELECT count(*) FROM PolicyAudit") == 2
+
+
+async def test_a_change_tells_its_own_difference_and_not_that_of_another_actor(
+    understudy: CommandLine, database, database_url
+):
+    await two_versions(database)
+
+    async with another_change(database_url, "shadow_percent = 50"):
+        done = await understudy.beside("model", "set", "churn", "--no-fallback", "--reason", "test", "--yes")
+
+    assert "fallback" in done.said
+    assert "shadow" not in done.said
