@@ -101,18 +101,19 @@ async def test_a_rollout_begins_with_its_challenger_at_weight_0_under_a_fresh_sa
 
 
 @pytest.mark.parametrize(
-    ("model", "version", "generation", "error"),
+    ("model", "version", "generation", "refusal"),
     [
-        ("fraud", "7", None, NotRegistered),
-        ("churn", "9", None, NotRegistered),
-        ("churn", "6", None, PolicyRefused),
-        ("churn", "7", 5, GenerationMoved),
+        ("fraud", "7", None, (NotRegistered, "fraud has no serving policy")),
+        ("churn", "9", None, (NotRegistered, "churn has no version '9'")),
+        ("churn", "6", None, (PolicyRefused, "version 6 is the champion of churn already")),
+        ("churn", "7", 5, (GenerationMoved, "the policy of churn is at generation 1")),
     ],
 )
-async def test_a_rollout_that_cannot_begin_says_why_and_changes_nothing(world, model, version, generation, error):
+async def test_a_rollout_that_cannot_begin_says_why_and_changes_nothing(world, model, version, generation, refusal):
+    error, why = refusal
     before = await policy_of(world)
 
-    with pytest.raises(error):
+    with pytest.raises(error, match=why):
         await world.store.start(
             NewRollout(model, version, NAMED_PLANS["default"], "fresh", None), ACTOR, expected_generation=generation
         )

@@ -106,6 +106,12 @@ class PostgresRolloutStore(SessionPerCall):
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
+            if before.champion == new.challenger:
+                # It became champion after the rollout was prepared.
+                raise PolicyRefused(
+                    f"version {new.challenger} is the champion of {new.model_name} already",
+                    hint=f"Name another version: understudy version list {new.model_name}.",
+                )
             row = await connection.fetchrow(
                 _INSERT,
                 new.model_name,
