@@ -65,7 +65,7 @@ test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and
 	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration tests/faults
 
 .PHONY: test-rigs
-test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, deploycheck, load tests (minutes)
+test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/test_rigs
 	@$(BIN)/pytest -q -m "(timed or alone) and not slow" tests/test_rigs
 
@@ -109,6 +109,10 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults.figures $(FIGURES)
+
+.PHONY: histories
+histories: $(VENV)/.dev ## 200 histories of four clients, kills and partitions, checked against a model (50 minutes; HISTORIES="--seed 17" for one)
+	@PYTHONPATH=tests $(BIN)/python -m rigs.histories $(HISTORIES)
 
 .PHONY: stats
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)

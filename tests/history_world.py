@@ -50,7 +50,16 @@ class World:
         records = sorted(self.records, key=lambda record: record.invoked)
         proxies = {"proxy:1": self.policy.generation}
         return History(
-            1, LABELS, records, self.audit, row, self.rollouts, self.events, {Way.SQL: OPERATOR}, self.logged, proxies
+            seed=1,
+            labels=LABELS,
+            records=records,
+            audit=self.audit,
+            policy=row,
+            rollouts=self.rollouts,
+            events=self.events,
+            signatures={Way.SQL: OPERATOR},
+            logged=self.logged,
+            proxies=proxies,
         )
 
     def do(self, client: int, kind: Kind, seconds: float = 0.1, way: Way = Way.SQL, **asked: Any) -> Record:

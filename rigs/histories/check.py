@@ -8,7 +8,7 @@ from rigs.histories.finding import Finding
 from rigs.histories.order import wrong_order
 from rigs.histories.record import History
 from rigs.histories.rollouts import wrong_courses
-from rigs.histories.statuses import statuses_of
+from rigs.histories.statuses import statuses_of, wrong_statuses
 
 MODEL = "visits"
 
@@ -24,12 +24,16 @@ def check(history: History) -> list[Finding]:
 
 def _check(chain: Chain) -> Iterator[Finding]:
     history = chain.history
-    statuses = statuses_of(history.records, history.events, history.rollouts)
+    statuses = statuses_of(history)
     possible = {record.operation.tag: statuses.possible(record) for record in history.records}
     yield from wrong_changes(chain, possible)
+    yield from wrong_statuses(history)
     yield from wrong_order(chain, possible)
     yield from wrong_courses(chain)
     yield from wrong_exposures(chain, MODEL)
+    for record in history.records:
+        if "unexpected" in record.answer:
+            yield Finding("answer", f"no page promises that: {record}")
     for proxy, generation in history.proxies.items():
         if generation != chain.last:
             yield Finding("end", f"{proxy} still acts on generation {generation} of {chain.last}")

@@ -78,6 +78,8 @@ class Operation:
     kind: Kind
     way: Way = Way.NONE
     asked: Mapping[str, Any] = field(default_factory=dict)
+    pause: float = 0.0
+    """Seconds that the client waits before it."""
 
     @property
     def tag(self) -> str:
@@ -157,6 +159,18 @@ class EventRow:
     reason: str
 
 
+@dataclass(frozen=True)
+class StatusRow:
+    """A row of ``RegistryAudit`` by which a version was retired or brought back; ``at`` as in :class:`AuditRow`."""
+
+    id: int
+    at: float
+    version: str
+    is_retired: bool
+    actor: str
+    reason: str
+
+
 class Signature(NamedTuple):
     """What the audit has to say of whoever comes by a way."""
 
@@ -176,6 +190,7 @@ class History:
         policy: The row of ``ServingPolicy`` at the end.
         rollouts: All rows, by their ids.
         events: All rows, by their ids.
+        statuses: Versions that were retired or brought back, by the rows' ids.
         signatures: By way.
         logged: Rows of ``PredictionLog`` by the prediction's id.
         proxies: The generation that each live proxy reports at the end.
@@ -188,6 +203,7 @@ class History:
     policy: Mapping[str, Any]
     rollouts: Sequence[RolloutRow] = ()
     events: Sequence[EventRow] = ()
+    statuses: Sequence[StatusRow] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     logged: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     proxies: Mapping[str, int] = field(default_factory=dict)
@@ -224,6 +240,7 @@ def read_history(path: Path) -> History:
         policy=document["policy"],
         rollouts=[RolloutRow(**row) for row in document["rollouts"]],
         events=[EventRow(**row) for row in document["events"]],
+        statuses=[StatusRow(**row) for row in document["statuses"]],
         signatures={way: Signature(*signature) for way, signature in document["signatures"].items()},
         logged=document["logged"],
         proxies=document["proxies"],
@@ -232,7 +249,7 @@ def read_history(path: Path) -> History:
 
 def _record(document: Mapping[str, Any]) -> Record:
     one = document["operation"]
-    operation = Operation(one["client"], one["number"], Kind(one["kind"]), Way(one["way"]), one["asked"])
+    operation = Operation(**{**one, "kind": Kind(one["kind"]), "way": Way(one["way"])})
     # JSON has no infinity: what never returned is written as null.
     returned = inf if document["returned"] is None else document["returned"]
     return Record(operation, document["invoked"], returned, Ended(document["ended"]), document["answer"])

@@ -1,14 +1,15 @@
-"""Which versions are retired when: statuses have no audit of their own, so what is known is an interval of time."""
+"""Which versions are retired when: a status changes beside the policy, so what is known is an interval of time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import product
-from math import inf
 from typing import NamedTuple
 
-from rigs.histories.record import Ended, EventRow, Kind, Record, RolloutRow
+from rigs.histories.finding import Finding
+from rigs.histories.record import Ended, History, Kind, Record, tag_of
 
 COMMIT_SECONDS = 6.0
-"""How long after its beginning a transaction of the monitor may commit at the latest: the fence ends it before."""
+"""How long after its beginning a transaction commits at the latest where no client knows: the monitor's fence."""
 
 
 class StatusChange(NamedTuple):
@@ -18,7 +19,6 @@ class StatusChange(NamedTuple):
     is_retired: bool
     earliest: float
     latest: float
-    is_certain: bool = True
 
 
 class Statuses:
@@ -42,35 +42,36 @@ class Statuses:
         standing = [
             change
             for change in settled
-            if not any(other.is_certain and other.earliest >= change.latest for other in settled if other is not change)
+            if not any(other.earliest >= change.latest for other in settled if other is not change)
         ]
         under_way = [change for change in own if change.latest > invoked and change.earliest <= returned]
         values = {change.is_retired for change in (*standing, *under_way)}
-        if not any(change.is_certain for change in settled):
+        if not settled:
             values.add(False)
         return sorted(values)
 
 
-def statuses_of(records: Sequence[Record], events: Sequence[EventRow], rollouts: Sequence[RolloutRow]) -> Statuses:
-    """Return what clients and the monitor made of the versions' statuses."""
-    champions = {rollout.id: rollout.champion for rollout in rollouts}
-    return Statuses([*_by_clients(records), *_by_monitor(events, champions)])
+def statuses_of(history: History) -> Statuses:
+    """Return what became of the versions' statuses, by the audit of the registry."""
+    returned = {record.operation.tag: record.returned for record in history.records}
+    return Statuses(
+        StatusChange(
+            row.version,
+            row.is_retired,
+            row.at,
+            min(returned.get(tag_of(row.reason) or "", row.at + COMMIT_SECONDS), row.at + COMMIT_SECONDS),
+        )
+        for row in history.statuses
+    )
 
 
-def _by_clients(records: Sequence[Record]) -> Iterator[StatusChange]:
-    for record in records:
-        kind = record.operation.kind
-        if kind not in (Kind.RETIRE, Kind.RESTORE) or record.ended is Ended.REFUSED:
+def wrong_statuses(history: History) -> Iterator[Finding]:
+    """Yield retirements and returns that are in the audit of the registry otherwise than they were asked for."""
+    counts = Counter(tag_of(row.reason) for row in history.statuses)
+    for record in history.records:
+        if record.operation.kind not in (Kind.RETIRE, Kind.RESTORE):
             continue
-        is_certain = record.ended is Ended.DONE
-        latest = record.returned if is_certain else inf
-        version = record.operation.asked["version"]
-        yield StatusChange(version, kind is Kind.RETIRE, record.invoked, latest, is_certain)
-
-
-def _by_monitor(events: Sequence[EventRow], champions: dict[int, str]) -> Iterator[StatusChange]:
-    for rollout_id, champion in champions.items():
-        ends = [event for event in events if event.rollout_id == rollout_id and event.phase == "SUCCEEDED"]
-        if ends:
-            # Not where the old champion has a role again by then, so it is not certain.
-            yield StatusChange(champion, True, ends[0].at, ends[0].at + COMMIT_SECONDS, is_certain=False)
+        count = counts[record.operation.tag]
+        expected = [0, 1] if record.ended is Ended.UNKNOWN else [int(bool(record.answer.get("changed")))]
+        if count not in expected:
+            yield Finding("audit", f"it has {count} rows in the audit of versions: {record}")
