@@ -59,6 +59,10 @@ class Violation(NamedTuple):
     detail: str
 
 
+MAX_VIOLATIONS = 1_000
+"""Violations that the answer to one request names."""
+
+
 class UnderstudyError(Exception):
     """Base of all errors: a stable code, a title, what happened (``detail``), and what to do next (``hint``)."""
 
@@ -91,9 +95,10 @@ class RequestError(UnderstudyError):
 
     @classmethod
     def naming(cls, *violations: Violation) -> Self:
-        """Return the error with every place that is wrong."""
-        count = len(violations)
-        return cls(f"{count} problem{'s' if count > 1 else ''}", violations)
+        """Return the error with the places that are wrong, the first :data:`MAX_VIOLATIONS` of them."""
+        shown = violations[:MAX_VIOLATIONS]
+        more = " or more" if len(violations) >= MAX_VIOLATIONS else ""
+        return cls(f"{len(shown):,} problem{'s' if len(shown) > 1 else ''}{more}", shown)
 
 
 class MalformedBody(RequestError):

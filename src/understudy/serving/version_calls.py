@@ -14,6 +14,9 @@ from understudy.serving.call import Call, Served
 from understudy.serving.feature_fetch import FeatureFetch
 from understudy.serving.upstream.cached_inference import CachedInference
 
+MAX_LARGE = 2
+"""Large inputs that are assembled at once: more threads would only take the interpreter from the event loop."""
+
 
 class VersionCalls:
     """Asks versions for their predictions.
@@ -26,11 +29,12 @@ class VersionCalls:
     def __init__(self, inference: CachedInference, features: FeatureFetch) -> None:
         self._inference = inference
         self._features = features
+        self._large = asyncio.Semaphore(MAX_LARGE)
 
     async def serve(self, call: Call, version: ModelVersion, deadline: float) -> Served:
         """Return the version's prediction, or its failure; large inputs are assembled in a thread."""
         is_large = call.request.is_large(version)
-        assembled = await asyncio.to_thread(assembled_for, call, version) if is_large else assembled_for(call, version)
+        assembled = await self._assembled_aside(call, version, deadline) if is_large else assembled_for(call, version)
         if isinstance(assembled, Served):
             return assembled
         if call.stored and assembled.defaulted:
@@ -40,6 +44,20 @@ class VersionCalls:
         except ServingError as problem:
             return failure_of(call, version, assembled, problem)
         return Served(version, assembled, prediction, None, cache)
+
+    async def _assembled_aside(
+        self, call: Call, version: ModelVersion, deadline: float
+    ) -> Assembled | AssembledTreatments | Served:
+        """Return what :func:`assembled_for` returns, from a thread; the deadline holds for the wait for one."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._large.acquire()
+        except TimeoutError:
+            return Served(version, None, None, DeadlineExceeded("queue", call.budget_seconds))
+        try:
+            return await asyncio.to_thread(assembled_for, call, version)
+        finally:
+            self._large.release()
 
 
 def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:

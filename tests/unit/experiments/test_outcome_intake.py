@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
-from understudy.core.experiments.outcome_events import MAX_EVENTS
+from understudy.core.experiments.outcome_events import MAX_EVENTS, read_batch
 from understudy.errors import BatchInvalid, RegistryUnavailable
 from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
 from understudy.ports.outcome_store import FileRow, OutcomeResult
@@ -69,12 +69,11 @@ def test_batches_hold_every_row_once_in_order_and_a_thousand_at_most(count):
 
 
 async def test_a_document_is_stored_whole_or_not_at_all():
-    store = MemoryOutcomeStore()
     good = dict(a_row(1, value=1).cells)
 
     with pytest.raises(BatchInvalid) as refused:
-        await add_outcomes(store, {"events": [good, {**good, "value": None}]})
-    added = await add_outcomes(store, {"events": [good]})
+        read_batch({"events": [good, {**good, "value": None}]})
+    added = await add_outcomes(MemoryOutcomeStore(), read_batch({"events": [good]}))
 
     assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
     assert [tuple(one) for one in added] == [("e1", OutcomeResult.NEW)]

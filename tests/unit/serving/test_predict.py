@@ -1,5 +1,6 @@
 import asyncio
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from understudy.adapters.model_servers.connect import connect
 from understudy.core.prediction_log.input_sampling import is_sampled
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.prediction_log.spool_format import MAX_PAYLOAD_BYTES, encode_row
-from understudy.core.requests.predict import PredictRequest
+from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_batch
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, bucket_of
 from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
@@ -47,6 +48,7 @@ from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
+from understudy.serving.version_calls import MAX_LARGE
 
 INPUTS = {"age": 41.0, "income": 2.0}
 
@@ -902,3 +904,38 @@ async def test_a_defect_of_telemetry_costs_neither_the_row_nor_the_answer():
 
     assert score_of(outcome) == 43.0
     assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
+
+
+def a_long_batch(*entities: str) -> list[Any]:
+    members = [{"entity_id": entity, "inputs": INPUTS} for entity in entities]
+    return parse_batch(orjson.dumps({"entities": members}) + b" " * LONG_BYTES)
+
+
+async def test_a_member_of_a_long_batch_is_assembled_beside_the_loop_and_means_the_same():
+    stage = Stage(a_policy())
+    (long,) = a_long_batch("customer-1")
+
+    outcomes = [await stage.predictor.predict("visits", one) for one in (PredictRequest("customer-1", INPUTS), long)]
+
+    assert (long.is_large(a_version()), long) == (True, PredictRequest("customer-1", INPUTS))
+    assert [score_of(outcome) for outcome in outcomes] == [43.0, 43.0]
+
+
+async def test_members_wait_for_a_thread_no_longer_than_for_their_answer():
+    turn = threading.Event()
+
+    class Slow(LongRequest):
+        def assemble(self, version: ModelVersion, stored: Any) -> Any:
+            turn.wait(10)
+            return super().assemble(version, stored)
+
+    stage = Stage(a_policy())
+    slow = [asyncio.create_task(stage.predictor.predict("visits", Slow(f"c{n}", INPUTS))) for n in range(MAX_LARGE)]
+    await asyncio.sleep(0)
+    late = await stage.predictor.predict("visits", LongRequest("late", INPUTS), timeout_seconds=0.01)
+    turn.set()
+    served = await asyncio.gather(*slow)
+
+    assert isinstance(late.served.error, DeadlineExceeded)
+    assert late.served.error.stage == "queue"
+    assert [score_of(outcome) for outcome in served] == [43.0] * MAX_LARGE

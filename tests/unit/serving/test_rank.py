@@ -8,7 +8,8 @@ import pytest
 from builders import a_policy, a_version
 
 from understudy.core.prediction_log.row import Status
-from understudy.core.requests.rank import LARGE_BYTES, RankRequest, parse_rank
+from understudy.core.requests.predict import LONG_BYTES
+from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import (
     BackendUnavailable,
@@ -213,7 +214,7 @@ async def test_a_large_request_is_assembled_beside_the_loop_and_means_the_same()
     small = a_request()
     large = parse_rank(orjson.dumps({"entity_id": "customer-1", "inputs": {"age": 40},
                                      "treatments": {"ids": ["a", "b", "c"], "inputs": {"price": PRICES}}})
-                       + b" " * LARGE_BYTES)  # fmt: skip
+                       + b" " * LONG_BYTES)  # fmt: skip
     stage = Stage(a_policy(champion=rankable()))
 
     outcomes = [await rank(stage, request) for request in (small, large)]

@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
-from understudy.errors import BatchInvalid, Violation
+from understudy.core.schema.features import MAX_NAME_SHOWN
+from understudy.errors import MAX_VIOLATIONS, BatchInvalid, Violation
 
 MAX_EVENTS = 1_000
 """Events of one batch."""
 MAX_VALUE = 1e20
 """Of an outcome, either side of zero: sums of its squares are still finite floats."""
 _BATCH_HINT = f'Send {{"events": [...]}} with 1 to {MAX_EVENTS:,} events; POST the next ones as another batch.'
+_CORRECT = (
+    "Nothing was stored: correct these events or leave them out, and send the batch again; each event counts once."
+)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?P<fraction>\.\d+)?"
@@ -59,18 +62,37 @@ class Refusal(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-def read_batch(document: Any) -> list[OutcomeEvent | Refusal]:
-    """Return each event of ``{"events": [...]}`` or why it is refused, in order; pointers are like ``/events/3/value``.
+def read_batch(document: Any) -> list[OutcomeEvent]:
+    """Return the events of ``{"events": [...]}``, in order.
 
     Raises:
-        BatchInvalid: If it holds no list of 1 to :data:`MAX_EVENTS` events.
+        BatchInvalid: If it holds no list of 1 to :data:`MAX_EVENTS` events, or events in it cannot be used: the first
+            1,000 places are named, like ``/events/3/value``.
     """
     events = document.get("events") if isinstance(document, dict) else None
     if not isinstance(events, list) or len(document) != 1:
         raise BatchInvalid('expected an object with "events" alone: a list of outcome events', hint=_BATCH_HINT)
     if not 1 <= len(events) <= MAX_EVENTS:
         raise BatchInvalid(f"a batch has 1 to {MAX_EVENTS:,} events, this one {len(events):,}", hint=_BATCH_HINT)
-    return [read_event(event, f"/events/{index}") for index, event in enumerate(events)]
+    outcomes: list[OutcomeEvent] = []
+    violations: list[Violation] = []
+    for index, event in enumerate(events):
+        found = read_event(event, f"/events/{index}")
+        if isinstance(found, OutcomeEvent):
+            outcomes.append(found)
+        else:
+            violations += found.violations
+            if len(violations) >= MAX_VIOLATIONS:
+                more = "" if index + 1 == len(events) else " or more"
+                raise _unusable(f"{index + 1 - len(outcomes):,}{more}", len(events), violations)
+    if violations:
+        raise _unusable(f"{len(events) - len(outcomes):,}", len(events), violations)
+    return outcomes
+
+
+def _unusable(bad: str, events: int, violations: list[Violation]) -> BatchInvalid:
+    what = f"{bad} of {events:,} events cannot be used"
+    return BatchInvalid(what, tuple(violations[:MAX_VIOLATIONS]), hint=_CORRECT)
 
 
 def event_of_row(row: Mapping[str, Any]) -> dict[str, Any]:

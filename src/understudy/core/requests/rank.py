@@ -7,10 +7,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.predict import envelope_violations, refuse
+from understudy.core.requests.predict import LONG_BYTES, envelope_violations, refuse
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.features import MAX_VIOLATIONS
 from understudy.core.schema.outputs import scores_of, why_no_score
 from understudy.core.schema.schema import OutputSchema, TreatmentLayout, digest_of, single_values
 from understudy.core.schema.tensors import Block, Tensor
@@ -19,8 +18,6 @@ from understudy.errors import MalformedBody, NotRankable, Violation
 
 MAX_TREATMENTS = 2_000
 MAX_TREATMENT_ID = 255
-LARGE_BYTES = 524_288
-"""Of a body; making the tensors of a longer one takes more than a millisecond."""
 LARGE_ELEMENTS = 200_000
 """Of a call's tensors: a short body has many when each treatment repeats a long feature of the entity."""
 LOGGED_TREATMENTS = 10
@@ -128,9 +125,9 @@ def parse_rank(body: bytes, read: Callable[[bytes], Any] = parse) -> RankRequest
         violations.append(Violation("/top_k", f"expected a whole number from 1 to {MAX_TREATMENTS:,}"))
     treatments = _treatments_of(document.get("treatments"), violations)
     if violations or treatments is None:
-        refuse(document, violations[:MAX_VIOLATIONS])
+        refuse(document, violations)
     return RankRequest(
-        document["entity_id"], document["inputs"], document.get("category"), treatments, top_k, len(body) > LARGE_BYTES
+        document["entity_id"], document["inputs"], document.get("category"), treatments, top_k, len(body) > LONG_BYTES
     )
 
 

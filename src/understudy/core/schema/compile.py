@@ -24,13 +24,14 @@ An empty ``output_schema`` takes the server's first output, any shape.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from understudy.core.schema.features import JSON_TYPES, Feature, checked, problem_of
+from understudy.core.schema.features import JSON_TYPES, EnoughViolations, Feature, checked, problem_of
 from understudy.core.schema.schema import (
     InputSchema,
     OutputSchema,
@@ -203,7 +204,8 @@ def _compile_feature(entry: Any, where: str) -> Feature:
             raise SchemaInvalid(f"{where}.enum: {problem}")
     if feature.has_default:
         problems: list[Violation] = []
-        checked(feature, feature.default, problems)
+        with suppress(EnoughViolations):
+            checked(feature, feature.default, problems)
         if problems:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
     _check_representable(feature, where)

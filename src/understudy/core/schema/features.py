@@ -5,10 +5,8 @@ from math import prod
 from typing import Any
 
 from understudy.core.schema.tensors import Datatype
-from understudy.errors import Violation
+from understudy.errors import MAX_VIOLATIONS, Violation
 
-MAX_VIOLATIONS = 1_000
-"""Most unknown names in one answer."""
 MAX_NAME_SHOWN = 255
 """Most characters of an unknown name in an answer."""
 
@@ -16,6 +14,21 @@ JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
 } | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}
 """JSON types that an element may have: floats take whole numbers too, and no number may be true or false."""
+
+
+class EnoughViolations(Exception):
+    """As many violations were found as an answer names; to look for more would only cost time."""
+
+
+def note(violations: list[Violation], pointer: str, detail: str) -> None:
+    """Add a violation.
+
+    Raises:
+        EnoughViolations: There are :data:`MAX_VIOLATIONS` now.
+    """
+    violations.append(Violation(pointer, detail))
+    if len(violations) >= MAX_VIOLATIONS:
+        raise EnoughViolations
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,11 @@ def expected(feature: Feature) -> str:
 
 
 def checked(feature: Feature, value: Any, violations: list[Violation]) -> Any:
-    """Return a single value, or the flat list of a feature with a shape; problems go to ``violations``."""
+    """Return a single value, or the flat list of a feature with a shape; problems go to ``violations``.
+
+    Raises:
+        EnoughViolations: The value has more problems than an answer names.
+    """
     if feature.shape:
         if feature.shape == (1,) and not isinstance(value, list):
             value = [value]
@@ -77,7 +94,7 @@ def checked(feature: Feature, value: Any, violations: list[Violation]) -> Any:
         return flat
     problem = problem_of(feature, value)
     if problem is not None:
-        violations.append(Violation(pointer_of(feature.name), problem))
+        note(violations, pointer_of(feature.name), problem)
     return value
 
 
@@ -89,12 +106,12 @@ def _flatten(
     if not shape:
         problem = problem_of(feature, value)
         if problem is not None:
-            violations.append(Violation(pointer_of(*path), problem))
+            note(violations, pointer_of(*path), problem)
         flat.append(value)
     elif not isinstance(value, list):
-        violations.append(Violation(pointer_of(*path), f"expected {expected(feature)}"))
+        note(violations, pointer_of(*path), f"expected {expected(feature)}")
     elif len(value) != shape[0]:
-        violations.append(Violation(pointer_of(*path), f"expected {shape[0]} elements, got {len(value)}"))
+        note(violations, pointer_of(*path), f"expected {shape[0]} elements, got {len(value)}")
     else:
         for index, element in enumerate(value):
             _flatten(feature, element, (*path, index), flat, violations)

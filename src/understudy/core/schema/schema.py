@@ -4,15 +4,23 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS, Feature, checked, expected, pointer_of
+from understudy.core.schema.features import (
+    MAX_NAME_SHOWN,
+    EnoughViolations,
+    Feature,
+    checked,
+    expected,
+    note,
+    pointer_of,
+)
 from understudy.core.schema.tensors import Datatype, Row, TensorSpec
 from understudy.core.schema.typed_decoder import ScalarPacker, TypedDecoder
 from understudy.errors import InputInvalid, Violation
 
 _MISSING = object()
+_UNKNOWN = "is not an input of this version; leave it out"
 
 
 class Assembled(NamedTuple):
@@ -65,24 +73,25 @@ class InputSchema:
         """Return the tensors of one entity: its own ``values`` first, then ``stored`` ones, then defaults.
 
         Raises:
-            InputInvalid: With every violation, each at its JSON pointer under ``/inputs``.
+            InputInvalid: With the first 1,000 violations, each at its JSON pointer under ``/inputs``.
         """
         row = self.scalars.row_of(values) if self.scalars is not None else None
         if row is not None:
             return assembled(row)
         violations: list[Violation] = []
-        merged, defaulted, own = merge(self.features, values, stored, violations)
-        if own != len(values):
-            unknown = (name for name in values if name not in self.by_name)
-            violations.extend(
-                Violation(pointer_of(name[:MAX_NAME_SHOWN]), "is not an input of this version; leave it out")
-                for name in islice(unknown, MAX_VIOLATIONS)
-            )
+        try:
+            merged, defaulted, own = merge(self.features, values, stored, violations)
+            if own != len(values):
+                for name in values:
+                    if name not in self.by_name:
+                        note(violations, pointer_of(name[:MAX_NAME_SHOWN]), _UNKNOWN)
+        except EnoughViolations:
+            raise InputInvalid.naming(*violations) from None
         if violations:
-            _refuse(violations)
+            raise InputInvalid.naming(*violations)
         row = self._pack(merged, violations)
         if violations:
-            _refuse(violations)
+            raise InputInvalid.naming(*violations)
         return Assembled(row, digest_of(row), tuple(defaulted))
 
     def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
@@ -109,7 +118,11 @@ def merge(
     stored: Mapping[str, Any] | None,
     violations: list[Violation],
 ) -> tuple[dict[str, Any], list[str], int]:
-    """Return each feature's value, the names of stored ones that took their default, and how many ``values`` gave."""
+    """Return each feature's value, the names of stored ones that took their default, and how many ``values`` gave.
+
+    Raises:
+        EnoughViolations: There are more violations than an answer names.
+    """
     merged: dict[str, Any] = {}
     defaulted: list[str] = []
     own = 0
@@ -125,7 +138,7 @@ def merge(
             if feature.stored:
                 defaulted.append(name)
         else:
-            violations.append(_missing(feature, stored))
+            note(violations, *_missing(feature, stored))
             continue
         merged[name] = checked(feature, value, violations)
     return merged, defaulted, own
@@ -168,11 +181,6 @@ def digest_of(row: Row) -> str:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
     return digest.hexdigest()
-
-
-def _refuse(violations: list[Violation]) -> NoReturn:
-    count = len(violations)
-    raise InputInvalid(f"{count} problem{'s' if count > 1 else ''}", tuple(violations))
 
 
 def _missing(feature: Feature, stored: Mapping[str, Any] | None) -> Violation:

@@ -45,7 +45,7 @@ def assemble_without_unfit(
     if not unfit or len(own) == len(problem.violations):
         raise problem.as_value()
     if own:
-        raise InputInvalid(f"{len(own)} problem{'s' if len(own) > 1 else ''}", own)
+        raise InputInvalid.naming(*own)
     required = [feature_at(one.pointer) for one in problem.violations]
     told = "; ".join(f"{name} {unfit[name]}" for name in required[:MAX_NAMED] if name is not None)
     raise FeaturesUnavailable(f"the feature store's value does not fit this version: {told}")

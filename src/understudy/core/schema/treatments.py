@@ -6,9 +6,10 @@ that every problem has its pointer; both ways accept the same.
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from understudy.core.schema.features import (
     JSON_TYPES,
     MAX_NAME_SHOWN,
-    MAX_VIOLATIONS,
+    EnoughViolations,
     Feature,
     checked,
     expected,
@@ -32,7 +33,7 @@ from understudy.core.schema.schema import (
     packed_feature,
 )
 from understudy.core.schema.tensors import Block, Datatype
-from understudy.errors import InputInvalid, Violation
+from understudy.errors import MAX_VIOLATIONS, InputInvalid, Violation
 
 MAX_ELEMENTS = 4_000_000
 """Of all tensors of one call: 16 MiB of float32, more than most model servers take."""
@@ -123,18 +124,21 @@ def assemble_treatments(
     """
     violations: list[Violation] = []
     _check_elements(schema, layout, len(treatments.ids))
-    merged, defaulted, own = merge(layout.entity_features, inputs, stored, violations)
-    if own != len(inputs):
-        violations.extend(islice(_misplaced(schema, layout, inputs), MAX_VIOLATIONS))
-    columns = _columns(schema, treatments, violations)
+    try:
+        merged, defaulted, own = merge(layout.entity_features, inputs, stored, violations)
+        if own != len(inputs):
+            violations.extend(islice(_misplaced(schema, layout, inputs), MAX_VIOLATIONS))
+        columns = _columns(schema, treatments, violations)
+    except EnoughViolations:
+        raise InputInvalid.naming(*violations) from None
     if violations:
-        _refuse(violations)
+        raise InputInvalid.naming(*violations)
     count = len(treatments.ids)
     _check_repeated_strings(layout, merged, count)
     packing = _Packing(layout, count, merged, columns, treatments, violations)
     contents = tuple([packing.content(tensor) for tensor in schema.packed])
     if violations:
-        _refuse(violations)
+        raise InputInvalid.naming(*violations)
     return Block(contents, tuple([packing.shape(tensor) for tensor in schema.packed])), tuple(defaulted)
 
 
@@ -146,7 +150,7 @@ def _check_elements(schema: InputSchema, layout: TreatmentLayout, count: int) ->
         elements += tensor.spec.size * (count if repeated else 1)
     if elements > MAX_ELEMENTS:
         detail = f"{count:,} of them have {elements:,} elements for this version, one call takes {MAX_ELEMENTS:,}"
-        _refuse([Violation("/treatments", detail)])
+        raise InputInvalid.naming(Violation("/treatments", detail))
 
 
 def _check_repeated_strings(layout: TreatmentLayout, merged: Mapping[str, Any], count: int) -> None:
@@ -154,7 +158,7 @@ def _check_repeated_strings(layout: TreatmentLayout, merged: Mapping[str, Any], 
     size = sum(len(one) if isinstance(one, str) else sum(map(len, one)) for one in strings)
     if not layout.nested and size * count > MAX_REPEATED_CHARACTERS:
         detail = f"its texts have {size:,} characters, which {count:,} treatments would repeat"
-        _refuse([Violation("/inputs", f"{detail}; one call takes {MAX_REPEATED_CHARACTERS:,}")])
+        raise InputInvalid.naming(Violation("/inputs", f"{detail}; one call takes {MAX_REPEATED_CHARACTERS:,}"))
 
 
 def _misplaced(schema: InputSchema, layout: TreatmentLayout, inputs: Mapping[str, Any]) -> Iterator[Violation]:
@@ -294,8 +298,9 @@ def _checked_slowly(
             violations.append(Violation(pointer, f"missing; expected {expected(feature)}"))
             continue
         found: list[Violation] = []
-        taken = checked(feature, value, found)
-        elements += taken if feature.shape else (taken,)
+        with suppress(EnoughViolations):
+            taken = checked(feature, value, found)
+            elements += taken if feature.shape else (taken,)
         own = len(pointer_of(feature.name))
         violations.extend(Violation(pointer + one.pointer[own:], one.detail) for one in found)
     if len(violations) > before:
@@ -397,9 +402,3 @@ class _Packing(NamedTuple):
         encoded = list(map(str.encode, strings))
         lengths = np.fromiter(map(len, encoded), "<u4", count=len(encoded)).view("V4").tolist()
         return b"".join(chain.from_iterable(zip(lengths, encoded, strict=True)))
-
-
-def _refuse(violations: list[Violation]) -> NoReturn:
-    shown = tuple(violations[:MAX_VIOLATIONS])
-    more = " or more" if len(violations) >= MAX_VIOLATIONS else ""
-    raise InputInvalid(f"{len(shown):,} problem{'s' if len(shown) > 1 else ''}{more}", shown)

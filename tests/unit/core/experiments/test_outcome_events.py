@@ -15,7 +15,7 @@ from understudy.core.experiments.outcome_events import (
     read_batch,
     read_event,
 )
-from understudy.errors import BatchInvalid
+from understudy.errors import MAX_VIOLATIONS, BatchInvalid
 
 PREDICTION_ID = "019a9f3e-7b1c-7d2e-8f00-0123456789ab"
 zones = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -183,12 +183,20 @@ def test_whatever_stands_in_a_field_is_read_or_refused_there_and_never_repeated(
         assert name != "other/~"
 
 
-def test_a_batch_is_read_event_by_event_and_one_bad_event_spoils_no_other():
-    found = read_batch({"events": [an_event(event_id="e1"), an_event(value=None), an_event(event_id="e3")]})
+def test_a_batch_with_bad_events_is_refused_with_their_places():
+    with pytest.raises(BatchInvalid, match=r"^1 of 3 events cannot be used$") as refused:
+        read_batch({"events": [an_event(event_id="e1"), an_event(value=None), an_event(event_id="e3")]})
 
-    assert [getattr(event, "event_id", None) for event in found] == ["e1", "order-81723", "e3"]
-    assert [type(event) for event in found] == [OutcomeEvent, Refusal, OutcomeEvent]
-    assert pointers(found[1]) == ["/events/1/value"]
+    assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
+
+
+def test_a_batch_is_read_until_as_many_places_are_wrong_as_an_answer_names():
+    empty: dict[str, Any] = {}
+
+    with pytest.raises(BatchInvalid, match=r"^167 or more of 1,000 events cannot be used$") as refused:
+        read_batch({"events": [empty] * MAX_EVENTS})
+
+    assert len(refused.value.violations) == MAX_VIOLATIONS
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from builders import a_version_row
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.requests.rank import LARGE_BYTES, LOGGED_TREATMENTS, MAX_TREATMENTS, parse_rank, ranking_of
+from understudy.core.requests.predict import LONG_BYTES
+from understudy.core.requests.rank import LOGGED_TREATMENTS, MAX_TREATMENTS, parse_rank, ranking_of
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Datatype, Tensor
@@ -122,7 +123,7 @@ def test_a_body_that_is_no_object_is_malformed():
 
 
 def test_only_a_long_body_is_large():
-    short, long = orjson.dumps(ROWS), orjson.dumps(ROWS) + b" " * LARGE_BYTES
+    short, long = orjson.dumps(ROWS), orjson.dumps(ROWS) + b" " * LONG_BYTES
 
     assert [parse_rank(body).has_long_body for body in (short, long)] == [False, True]
 

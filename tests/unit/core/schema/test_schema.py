@@ -264,3 +264,12 @@ def test_a_hundred_thousand_unknown_names_are_not_all_repeated():
 
     assert len(refused.value.violations) == 1_000
     assert max(len(violation.pointer) for violation in refused.value.violations) < 300
+
+
+def test_of_a_long_list_as_many_elements_are_looked_at_as_an_answer_names():
+    document = {"features": [{"name": "past", "dtype": "float32", "shape": [200, 50]}]}
+
+    with pytest.raises(InputInvalid, match=r"^1,000 problems or more$") as refused:
+        compile_input_schema(document).assemble({"past": [["no"] * 50] * 200})
+
+    assert [one.pointer for one in refused.value.violations[::999]] == ["/inputs/past/0/0", "/inputs/past/19/49"]

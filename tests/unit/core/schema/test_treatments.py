@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
-from understudy.core.schema.features import MAX_VIOLATIONS
 from understudy.core.schema.schema import TreatmentLayout
 from understudy.core.schema.tensors import Block, join_rows
 from understudy.core.schema.treatments import Columns, Rows, Treatments, assemble_treatments
-from understudy.errors import InputInvalid, SchemaInvalid
+from understudy.errors import MAX_VIOLATIONS, InputInvalid, SchemaInvalid
 
 FEATURES: dict[str, dict[str, Any]] = {
     "age": {"dtype": "float32"},

@@ -8,8 +8,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.schema.features import MAX_NAME_SHOWN, MAX_VIOLATIONS
-from understudy.errors import BodyInvalid, GenerationNotNamed, HeaderInvalid, Violation
+from understudy.core.schema.features import MAX_NAME_SHOWN
+from understudy.errors import MAX_VIOLATIONS, BodyInvalid, GenerationNotNamed, HeaderInvalid, Violation
 from understudy.lifecycle.registry import MAX_LABEL
 from understudy.rollout.start import plan_problems
 

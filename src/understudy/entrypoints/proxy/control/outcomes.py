@@ -5,6 +5,7 @@ from collections import Counter
 import orjson
 import structlog
 
+from understudy.core.experiments.outcome_events import OutcomeEvent, read_batch
 from understudy.core.requests.strict_json import parse
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
@@ -28,12 +29,12 @@ async def receive_outcomes(
         MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be read.
         Overloaded: Too many long bodies wait for the body parser pool.
         ScopeMissing: An event is of another model; nothing was stored.
-        BatchInvalid: Names every unusable place of the body; nothing was stored.
+        BatchInvalid: Names the unusable places of the body, the first 1,000; nothing was stored.
         RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
-    document = await bodies.parse(parse, await call.read_body())
+    outcomes = await bodies.parse(_read, await call.read_body())
     try:
-        added = await add_outcomes(store, document, permitted)
+        added = await add_outcomes(store, outcomes, permitted)
     except RegistryError as problem:
         _log.warning("outcomes.not_stored", code=problem.code, why=problem.detail)
         raise RegistryUnavailable(_NOT_STORED, hint=_AGAIN) from problem
@@ -43,3 +44,7 @@ async def receive_outcomes(
         **{result.value: counts[result] for result in OutcomeResult},
     }
     return Reply(202, [JSON], orjson.dumps(content))
+
+
+def _read(body: bytes) -> list[OutcomeEvent]:
+    return read_batch(parse(body))

@@ -1,6 +1,6 @@
 """Errors as RFC 9457 problems: the one place that knows an error's HTTP status."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -8,7 +8,7 @@ import orjson
 
 from understudy import errors
 from understudy.entrypoints.proxy.messages.headers import lines_of
-from understudy.errors import RequestError, UnderstudyError
+from understudy.errors import RequestError, UnderstudyError, Violation
 
 STATUS: Mapping[type[UnderstudyError], int] = {
     errors.MalformedBody: 400,
@@ -54,6 +54,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.LeadershipLost: 503,
 }
 _KINDS = {kind.code: kind for kind in STATUS}
+MAX_PLACES_BYTES = 65_536
+"""Of the JSON of all places that the answer to one request names."""
 MAX_PATH_SHOWN = 255
 """Characters of the path that a problem names."""
 PROBLEM_JSON = b"application/problem+json"
@@ -64,13 +66,45 @@ def status_of(error: UnderstudyError) -> int:
     return STATUS[type(error)]
 
 
-def problem_of(error: UnderstudyError, path: str) -> dict[str, Any]:
-    """Return the problem document. Its ``error`` makes it a valid Open Inference Protocol error too."""
+class Places:
+    """Room for the places that the answer to one request names: 1,000, and 64 KiB of JSON.
+
+    The members of a batch share it; the first ones are named.
+    """
+
+    def __init__(self) -> None:
+        self._left = errors.MAX_VIOLATIONS
+        self._bytes_left = MAX_PLACES_BYTES
+
+    def take(self, violations: Sequence[Violation]) -> list[dict[str, str]]:
+        """Return as many of the violations, as JSON, as there is room for."""
+        named: list[dict[str, str]] = []
+        for violation in violations[: self._left]:
+            place = violation._asdict()
+            self._bytes_left -= len(orjson.dumps(place)) + 1
+            if self._bytes_left < 0:
+                self._left = 0
+                return named
+            named.append(place)
+        self._left -= len(named)
+        return named
+
+
+def problem_of(error: UnderstudyError, path: str, places: Places | None = None) -> dict[str, Any]:
+    """Return the problem document. Its ``error`` makes it a valid Open Inference Protocol error too.
+
+    Args:
+        error: What went wrong.
+        path: The path of the request.
+        places: What the whole answer may name, where there are several problems.
+    """
     problem = _problem(type(error), error.detail, error.next_step, path[:MAX_PATH_SHOWN])
     if isinstance(error, RequestError) and error.violations:
-        problem["errors"] = [
-            {"pointer": violation.pointer, "detail": violation.detail} for violation in error.violations
-        ]
+        named = (places or Places()).take(error.violations)
+        if named:
+            problem["errors"] = named
+        else:
+            problem["detail"] += "; the answer names no more places"
     return problem
 
 

@@ -7,8 +7,9 @@ same.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 
@@ -19,7 +20,7 @@ from understudy.core.routing.access import AnyModel, Scope, admit, key_of, model
 from understudy.core.routing.policy import PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of, read_headers, receipt_lines
-from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, problem_of, status_of
+from understudy.entrypoints.proxy.messages.problems import Places, problem_body, problem_headers, problem_of, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import DeadlineExceeded, UnderstudyError
@@ -148,7 +149,8 @@ class PredictHandler:
             members = await self.body_pool.parse(parse_batch, await call.read_body())
             self._charge_members(options, len(members) - 1)
             left = self._left(options, arrived)
-            answers = await asyncio.gather(*(self._member(model_name, member, left, call.path) for member in members))
+            describe = partial(problem_of, path=call.path, places=Places())
+            answers = await asyncio.gather(*(self._member(model_name, member, left, describe) for member in members))
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
         finally:
@@ -219,17 +221,21 @@ class PredictHandler:
         return left
 
     async def _member(
-        self, model_name: str, member: PredictRequest | UnderstudyError, timeout_seconds: float | None, path: str
+        self,
+        model_name: str,
+        member: PredictRequest | UnderstudyError,
+        timeout_seconds: float | None,
+        describe: Callable[[UnderstudyError], dict[str, Any]],
     ) -> tuple[bool, bytes]:
         if isinstance(member, UnderstudyError):
-            return False, orjson.dumps({"error": problem_of(member, path)})
+            return False, orjson.dumps({"error": describe(member)})
         with step("understudy.predict"):
             outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         error = outcome.served.error
         if error is None:
             return True, answer_body(outcome, member.entity_id)
         receipt = {
-            "error": problem_of(error, path),
+            "error": describe(error),
             "version": outcome.served.version.version,
             "role": outcome.role,
             "prediction_id": outcome.prediction_id,
