@@ -139,3 +139,28 @@ async def test_nothing_old_is_no_problem_and_no_place_is_one(understudy, databas
     assert "no month is old enough" in nothing.out
     assert "UNDERSTUDY_ARCHIVE_URL" in nowhere.said
     assert "topsecret" not in secret.said
+
+
+LONG_NAMES = ["é" * 200, "é" * 201, "漢" * 255, "/" * 255, "__HIVE_DEFAULT_PARTITION__", "it's 'quoted' " * 18]
+
+
+async def test_rows_of_models_whose_names_are_too_long_for_a_folder_stop_nothing_and_keep_their_names(
+    understudy, database, tmp_path
+):
+    models = ["churn", *LONG_NAMES]
+    await fill(database, [month_ago(3), month_ago(0)], 70, await versions_of(database, models))
+    question = "SELECT model, count(*) AS n, sum(id) FROM predictionlog GROUP BY ALL ORDER BY ALL"
+
+    before = await understudy.beside("log", "query", question, "--json")
+    moved = await asyncio.to_thread(archive, understudy)
+    after = await understudy.beside("log", "query", question, "--json")
+    one = await understudy.beside("log", "query", "SELECT count(*) FROM predictionlog", "--json", "--model", "é" * 200)
+
+    assert (before.code, moved.code, after.code) == (0, 0, 0), (before, moved, after)
+    assert {row[0]: row[1] for row in before.document["query"]["rows"]} == dict.fromkeys(models, 20)
+    assert after.document["query"]["rows"] == before.document["query"]["rows"]
+    assert after.document["query"]["archived_rows"] == 70
+    assert one.document["query"]["rows"] == [[20]]
+    folders = {path.name for path in (tmp_path / "archive=here" / "predictionlog").iterdir()}
+    assert len(folders) == len(models)
+    assert max(len(folder.encode()) for folder in folders) == 255

@@ -156,6 +156,14 @@ async def test_names_that_do_not_fit_are_refused(registry, new):
         await register_version(registry, new, DANA)
 
 
+@pytest.mark.parametrize("name", ["x" * 250, "é" * 125, "/" * 84, "__HIVE_DEFAULT_PARTITION__"])
+async def test_a_models_name_that_no_folder_of_the_archive_can_have_is_refused(registry, name):
+    with pytest.raises(PolicyRefused, match="name of a folder"):
+        await register_version(registry, a_version("6", name), DANA)
+
+    assert (await register_version(registry, a_version("6", "x" * 249), DANA)).version == "6"
+
+
 async def test_a_dry_run_says_what_would_be_and_writes_nothing(registry):
     would_be = await register_version(registry, a_version("6"), DANA, dry_run=True)
 

@@ -5,6 +5,7 @@ from hashlib import sha256
 from secrets import token_hex, token_urlsafe
 from typing import Any, NamedTuple
 
+from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
@@ -69,6 +70,13 @@ async def register_version(
         raise PolicyRefused(
             f"a model's name has 1 to {MAX_NAME} characters and a version's 1 to {MAX_LABEL}",
             hint="Choose short names: they are labels of metrics and parts of paths.",
+        )
+    if not fits_folder(new.model_name):
+        raise PolicyRefused(
+            "the model's name cannot be the name of a folder, of which the archive of the prediction log has one for"
+            f" each model: with 'model=' before it, and %XX for what paths may not hold, it has at most"
+            f" {MAX_FOLDER_BYTES} bytes in UTF-8",
+            hint="Choose a shorter name: names are labels of metrics and parts of paths.",
         )
     compile_input_schema(new.input_schema)
     compile_output_schema(new.output_schema)

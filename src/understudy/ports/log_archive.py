@@ -1,8 +1,9 @@
 """The rows of ``PredictionLog`` on their way into files, and the table that says how far each month has come."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint, LogPartition
@@ -175,6 +176,8 @@ class LogFiles(NamedTuple):
 
     live: Sequence[Path]
     archived: Sequence[Path]
+    names: Mapping[str, str] = MappingProxyType({})
+    """The model of each ``model=…`` folder that does not say it, since the name is too long for one."""
 
 
 class QueryRefused(Exception):

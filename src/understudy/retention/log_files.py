@@ -3,12 +3,21 @@
 import shutil
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from understudy.core.prediction_log.archive_plan import day_folder
+from understudy.core.prediction_log.archive_plan import day_folder, fits_folder, model_folder
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import FilesOf, LogFiles, LogSnapshot, ModelDay, RowSource, WantedRows, WrittenFile
+from understudy.ports.log_archive import (
+    ArchivedFile,
+    FilesOf,
+    LogFiles,
+    LogSnapshot,
+    ModelDay,
+    RowSource,
+    WantedRows,
+    WrittenFile,
+)
 from understudy.retention.archiver import LOG_TABLE
 
 ROW_BYTES = 250
@@ -49,7 +58,8 @@ async def gather(
         live += await _write(snapshot, source, day, folder / "live")
         rows_written += day.rows
         on_rows(rows_written, of_rows)
-    return LogFiles(live, archived)
+    models = {day.model_name for day in days} | {file.model_name for _, found in places for file in found.files}
+    return LogFiles(live, archived, {model_folder(name): name for name in models if not fits_folder(name)})
 
 
 async def _bring(store: ArchiveStore, found: FilesOf, folder: Path) -> list[Path]:
@@ -57,7 +67,8 @@ async def _bring(store: ArchiveStore, found: FilesOf, folder: Path) -> list[Path
     if store.local_root is not None:
         # Readers take every name=value of a path for a column: the archive's own place must not be part of it.
         folder.symlink_to(store.local_root, target_is_directory=True)  # noqa: ASYNC240 - one call
-    paths = [folder / file.key for file in found.files]
+    # Not by their keys: S3 takes longer ones than a disk, and files of an earlier release may have them.
+    paths = [folder / (file.key if store.local_root else _place_of(file)) for file in found.files]
     for path, file in zip(paths, found.files, strict=True):
         if store.local_root is None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +78,10 @@ async def _bring(store: ArchiveStore, found: FilesOf, folder: Path) -> list[Path
             continue
         raise ArchiveDiffers(f"{file.key} is not in {found.location}, where {file.rows:,} rows should be")
     return paths
+
+
+def _place_of(file: ArchivedFile) -> str:
+    return f"{day_folder(file.model_name, file.day)}/{PurePosixPath(file.key).name}"
 
 
 async def _write(snapshot: LogSnapshot, source: RowSource, day: ModelDay, folder: Path) -> list[Path]:

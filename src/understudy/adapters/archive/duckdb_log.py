@@ -1,7 +1,7 @@
 """SQL over Parquet files of the log, by DuckDB in this process. Needs the extra ``archive``."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,12 +80,9 @@ def open_log(files: LogFiles, folder: Path, wanted: WantedRows) -> Iterator[LogQ
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"SET memory_limit = '{MEMORY}'; SET threads = {os.cpu_count() or 1}")
             connection.execute(f"SET temp_directory = {_quoted(str(folder / 'spilled'))}")
-            for name, paths in zip(("live", "archived"), files, strict=True):
-                listed = ", ".join(_quoted(str(path)) for path in [*paths, empty])
-                connection.execute(
-                    f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], hive_partitioning = TRUE, "  # noqa: S608
-                    f"hive_types = {{'model': VARCHAR, 'day': DATE}}) WHERE {condition}"
-                )
+            for view, paths in (("live", files.live), ("archived", files.archived)):
+                rows = _rows_in([*paths, empty], files.names)
+                connection.execute(f"CREATE VIEW {view} AS SELECT * FROM {rows} WHERE {condition}")  # noqa: S608
             connection.execute("CREATE VIEW predictionlog AS SELECT * FROM live UNION ALL SELECT * FROM archived")
             # From here on a statement can read these files only.
             places = {folder.resolve(), *(path.resolve() for path in folder.glob("archived-*"))}
@@ -104,6 +101,22 @@ def _rows_of(reader: Any) -> Iterator[tuple[Any, ...]]:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except (duckdb.Error, OSError) as problem:
         raise QueryRefused(str(problem)) from None
+
+
+def _rows_in(paths: Sequence[Path], names: Mapping[str, str]) -> str:
+    """Return the rows of files as SQL; ``names`` has the model of a folder that does not say it."""
+    by_model: dict[str | None, list[Path]] = {}
+    for path in paths:
+        by_model.setdefault(names.get(path.parent.parent.name), []).append(path)
+    selects = []
+    for model_name, its_paths in by_model.items():
+        listed = ", ".join(_quoted(str(path)) for path in its_paths)
+        named = "" if model_name is None else f" REPLACE ({_quoted(model_name)} AS model)"
+        selects.append(
+            f"SELECT *{named} FROM read_parquet([{listed}], hive_partitioning = TRUE, "  # noqa: S608
+            "hive_types = {'model': VARCHAR, 'day': DATE})"
+        )
+    return f"({' UNION ALL '.join(selects)})"
 
 
 def _condition_of(wanted: WantedRows) -> str:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from hashlib import blake2b
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 ROWS_ROOT = "predictionlog"
@@ -11,6 +13,14 @@ MANIFESTS_ROOT = "manifests"
 MAX_ATTEMPTS = 3
 """Of writing one month's files in one run; then the run fails, and an operator has to act."""
 # What Hive and Spark write as %XX in a partition's value; they leave all else as it is, and so do readers.
+MAX_FOLDER_BYTES = 255
+"""Of a folder's name in UTF-8: what ext4, XFS, APFS and NTFS take."""
+_MODEL = "model="
+_CUT = "%7E"
+"""Between the beginning of a name and its digest. Nothing else escapes ``~``, so no name that is whole holds this."""
+_DIGEST_BYTES = 16
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What readers of Hive's layout take for NULL."""
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
@@ -150,9 +160,30 @@ def escaped(value: str) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", value)
 
 
+def model_folder(model_name: str) -> str:
+    """Return the name of a model's folder, of at most :data:`MAX_FOLDER_BYTES`; two models never share one.
+
+    It is ``model=`` and the escaped name where that fits. Otherwise, which is so for names that SQL registered, it is
+    the beginning of it, ``%7E`` and a digest of the whole name: the ledger and the manifest have the name itself.
+    """
+    whole = f"{_MODEL}{escaped(model_name)}"
+    if len(whole.encode()) <= MAX_FOLDER_BYTES and model_name != _NULL:
+        return whole
+    end = f"{_CUT}{blake2b(model_name.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
+    room = MAX_FOLDER_BYTES - len(_MODEL) - len(end)
+    parts = [escaped(letter) for letter in model_name]
+    sizes = accumulate(len(part.encode()) for part in parts)
+    return f"{_MODEL}{''.join(part for part, size in zip(parts, sizes, strict=True) if size <= room)}{end}"
+
+
+def fits_folder(model_name: str) -> bool:
+    """Whether the name of a model's folder alone says which model it is."""
+    return _CUT not in model_folder(model_name)
+
+
 def day_folder(model_name: str, day: str) -> str:
     """Return where the rows of a model and a day (``2026-08-01``, UTC) lie: ``predictionlog/model=…/day=…``."""
-    return f"{ROWS_ROOT}/model={escaped(model_name)}/day={day}"
+    return f"{ROWS_ROOT}/{model_folder(model_name)}/day={day}"
 
 
 def file_key(model_name: str, day: str, archive_id: int, attempt: int, number: int) -> str:

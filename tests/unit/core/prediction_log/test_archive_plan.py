@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.prediction_log.archive_plan import (
+    MAX_FOLDER_BYTES,
     ArchiveState,
     Fingerprint,
     LogPartition,
@@ -13,6 +14,8 @@ from understudy.core.prediction_log.archive_plan import (
     due,
     escaped,
     file_key,
+    fits_folder,
+    model_folder,
     next_step,
     together,
 )
@@ -101,3 +104,34 @@ def test_a_file_says_model_and_day_as_hive_does():
     assert file_key("a/b=c", "2026-08-01", 17, 2, 3) == (
         "predictionlog/model=a%2Fb%3Dc/day=2026-08-01/part-17-2-00003.parquet"
     )
+
+
+names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=255)
+long_names = st.builds(
+    lambda letter, count, end: (letter * count + end)[:255],
+    st.sampled_from("é/漢\U0001f600a"),
+    st.integers(60, 255),
+    names,
+)
+
+
+@given(names | long_names)
+def test_a_models_folder_fits_a_disk_and_says_which_model_it_is_or_that_it_does_not(name):
+    folder = model_folder(name)
+
+    assert len(folder.encode()) <= MAX_FOLDER_BYTES
+    assert "/" not in folder
+    assert (unquote(folder) == f"model={name}") is fits_folder(name)
+
+
+@given(long_names, st.sampled_from("abé"))
+def test_models_whose_names_are_too_long_share_no_folder(name, other):
+    assert model_folder(name) != model_folder(name[:254] + other) or name == name[:254] + other
+
+
+def test_the_beginning_of_a_name_that_is_too_long_stays_readable_and_no_letter_is_cut_in_two():
+    folder = model_folder("é" * 200)
+
+    assert folder.startswith("model=" + "é" * 107 + "%7E")
+    assert len(folder.encode()) == 255
+    assert not fits_folder("__HIVE_DEFAULT_PARTITION__")
