@@ -55,14 +55,17 @@ PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" $(PURE)
 
+# Only these files, because collecting all tests to leave out nearly all takes each worker some seconds.
+MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests/unit tests/contract tests/integration tests/faults)
+
 .PHONY: test
 test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(PURE)
 	@# Two workers more than cores: the longest tests wait for rollouts.
 	@$(BIN)/pytest -q -n 4 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
 	@# What waits for time-outs waits together; what judges latency runs alone.
-	@$(BIN)/pytest -q -n 4 --dist worksteal -m "timed and not slow and not alone" tests/unit tests/contract tests/integration tests/faults
-	@$(BIN)/pytest -q -m "alone and not slow" tests/unit tests/contract tests/integration tests/faults
+	@$(BIN)/pytest -q -n 4 --dist worksteal -m "timed and not slow and not alone" $(call MARKED,timed)
+	@$(BIN)/pytest -q -m "alone and not slow" $(call MARKED,alone)
 
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)

@@ -21,6 +21,7 @@ from command import CommandLine
 from e2e.stack import shared_models
 from pytest_rerunfailures import StatusDB
 from server_folder import server_folder
+from server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements, server_statements
 from standstill import MachineStoodStill, Standstills
 
 from understudy.adapters.embedded.installations import find_installations
@@ -49,9 +50,6 @@ structlog.configure(
 )
 
 STANDSTILLS = Standstills()
-
-CONNECT_SECONDS, STATEMENT_SECONDS = 60.0, 180.0
-"""Only what hangs takes so long: with three workers on a busy machine ten thousand policies need half a minute."""
 
 FAST = {
     "fsync": "off",
@@ -146,35 +144,38 @@ def server_url(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def migrated_template(postgres: PostgresServer) -> Iterator[str]:
+def statements(postgres: PostgresServer) -> Iterator[ServerStatements]:
+    """For the fixtures that make and drop databases."""
+    with server_statements(postgres.url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: PostgresServer, statements: ServerStatements) -> Iterator[str]:
     """The name of a migrated database that others are copied from, which is faster than migrating each."""
     name = f"understudy_template_{uuid4().hex[:12]}"
-
-    async def make() -> None:
-        await _on_server(postgres, f"CREATE DATABASE {name}")
-        await upgrade(postgres.url_of(name))
-
-    asyncio.run(make())
+    statements.execute(f"CREATE DATABASE {name}")
+    asyncio.run(upgrade(postgres.url_of(name)))
     yield name
-    asyncio.run(_on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)"))
+    statements.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
-async def empty_database_url(postgres: PostgresServer) -> AsyncIterator[str]:
+def empty_database_url(postgres: PostgresServer, statements: ServerStatements) -> Iterator[str]:
     """A database of the test's own with nothing in it."""
     name = f"understudy_test_{uuid4().hex[:12]}"
-    await _on_server(postgres, f"CREATE DATABASE {name} {postgres.copied}")
+    statements.execute(f"CREATE DATABASE {name} {postgres.copied}")
     yield postgres.url_of(name)
-    await _on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    statements.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
-async def database_url(postgres: PostgresServer, migrated_template: str) -> AsyncIterator[str]:
+def database_url(postgres: PostgresServer, statements: ServerStatements, migrated_template: str) -> Iterator[str]:
     """A migrated database of the test's own."""
     name = f"understudy_test_{uuid4().hex[:12]}"
-    await _on_server(postgres, f"CREATE DATABASE {name} TEMPLATE {migrated_template} {postgres.copied}")
+    statements.execute(f"CREATE DATABASE {name} TEMPLATE {migrated_template} {postgres.copied}")
     yield postgres.url_of(name)
-    await _on_server(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+    statements.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -210,11 +211,3 @@ def valkey_url() -> Iterator[str]:
         pytest.skip("no valkey-server on this machine")
     with EmbeddedValkey() as server:
         yield server.url
-
-
-async def _on_server(server: PostgresServer, statement: str) -> None:
-    connection = await asyncpg.connect(server.url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close(timeout=5)

@@ -108,18 +108,6 @@ def all_gone(pids: dict[str, int], seconds: float) -> dict[str, int]:
     return alive
 
 
-def test_once_prints_one_prediction_and_leaves_nothing_running(short_path: Path):
-    demo = start(short_path, "--once")
-    out, err = demo.communicate(timeout=START_SECONDS)
-
-    prediction = json.loads(out)
-    assert demo.returncode == 0
-    assert 0 < prediction["prediction"]["score"] < 1
-    assert (prediction["model"], prediction["version"], prediction["role"]) == ("visits", "1", "champion")
-    assert [line.split()[0] for line in err.splitlines()].count("proxy") == 1
-    assert not (short_path / "demo.json").exists()
-
-
 @pytest.mark.timeout(300)
 def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_people_made_when_started_again(
     short_path: Path,
@@ -198,10 +186,10 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     assert "rollout show visits 1" in evidence
 
 
-def test_a_demo_uses_the_servers_and_the_port_that_it_is_given_and_makes_itself_a_key_where_keys_are_asked_for(
+def test_a_demo_uses_the_servers_that_it_is_given_makes_a_key_where_it_is_asked_for_and_once_prints_one_prediction(
     short_path: Path, database_url: str, valkey_url: str
 ):
-    """Two starts for both claims."""
+    """Two starts for three claims: the second one prints one prediction and leaves nothing running."""
     port = free_port()  # claimed by this process: whoever starts a demo may keep its port for it
     environment = {"DATABASE_URL": database_url, "REDIS_URL": valkey_url, "UNDERSTUDY_AUTH": "true"}
 
@@ -220,8 +208,9 @@ def test_a_demo_uses_the_servers_and_the_port_that_it_is_given_and_makes_itself_
         while asyncio.run(sql(database_url, logged))[0][0] < 20:  # its own traffic has the key, too
             assert time.monotonic() < deadline
             time.sleep(0.2)
-    with a_demo(short_path, "--no-show", "--no-traffic", **environment) as (_, again):
-        keys = asyncio.run(sql(database_url, "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at"))
+    once = start(short_path, "--once", **environment)
+    out, err = once.communicate(timeout=START_SECONDS)
+    keys = asyncio.run(sql(database_url, "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at"))
 
     assert where["proxy"] == f"http://127.0.0.1:{port}"
     assert (said["model"], said["role"]) == ("visits", "champion")
@@ -230,5 +219,10 @@ def test_a_demo_uses_the_servers_and_the_port_that_it_is_given_and_makes_itself_
     assert not (short_path / "postgres").exists()
     assert mode & 0o077 == 0
     assert demo.returncode == 0
+    assert once.returncode == 0
+    prediction = json.loads(out)
+    assert 0 < prediction["prediction"]["score"] < 1
+    assert (prediction["model"], prediction["version"], prediction["role"]) == ("visits", "1", "champion")
+    assert [line.split()[0] for line in err.splitlines()].count("proxy") == 1
+    assert not (short_path / "demo.json").exists()
     assert [row["good"] for row in keys] == [False, True]
-    assert again["credential"] != where["credential"]

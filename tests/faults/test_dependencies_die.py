@@ -222,7 +222,7 @@ async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_time
                 await sql(database_url, change, shadow_id)
                 await asyncio.sleep(0.3)
                 began = time.monotonic()
-                loads.append(await run_load(port, VISITS, body_of, per_second=150, seconds=1.2))
+                loads.append(await run_load(port, VISITS, body_of, per_second=150, seconds=0.9))
                 shadowed_seconds += (time.monotonic() - began) * (shadow_id is not None)
         answered = {identifier for load in with_shadow for identifier in load.prediction_ids()}
         await logged_ids(database_url, answered)
