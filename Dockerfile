@@ -1,7 +1,8 @@
 # One image for every process: proxy, monitor, migrations, upkeep, and the development model server.
 # Mounts have absolute targets, and nothing here needs more than what docker, podman and buildah share.
-# BASE may be a mirror's or an in-house image with Python 3.11, pip and venv; pin it by digest where it is built for good.
-ARG BASE=python:3.11-slim-bookworm
+# BASE may be a mirror's or an in-house image with Python 3.11, pip and venv. Its digest says what is built on; the tag is for
+# people, and `docker buildx imagetools inspect python:3.11-slim-bookworm` says what it stands for today.
+ARG BASE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE} AS build
 # A company's own certificate authority is in the system's store of its base image.
@@ -28,10 +29,12 @@ RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     && /opt/build/bin/uv pip install --quiet --python /opt/understudy/bin/python --no-deps --no-index /opt/wheels/*.whl
 
 FROM ${BASE} AS runtime
+ARG BASE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Understudy" \
       org.opencontainers.image.description="Routes each predict call to a champion or a challenger model, and logs every answer." \
+      org.opencontainers.image.base.name="${BASE}" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 RUN groupadd --gid 10001 understudy \

@@ -86,6 +86,20 @@ $(VENV)/.deploy: requirements/deploy.txt | $(VENV)/.dev
 check-deploy: $(VENV)/.deploy ## Judge image, compose, manifests, pipelines and rules, offline (seconds; STRICT=1: nothing may be left out)
 	@$(BIN)/python -m rigs.deploycheck $(if $(STRICT),--strict)
 
+# pip-audit has a place of its own: it brings a pip.
+.venv-scan/.done: requirements/scan.txt $(BIN)/uv
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-scan
+	@$(UV) pip install --quiet --python .venv-scan/bin/python --require-hashes -r requirements/scan.txt
+	@touch $@
+
+.PHONY: scan
+scan: .venv-scan/.done ## Ask a database of known vulnerabilities about every pin (needs a network; SCAN="--vulnerability-service osv")
+	@.venv-scan/bin/python tools/scan.py $(SCAN)
+
+.PHONY: release
+release: $(VENV)/.dev ## Build, push and sign the image of a tag, with provenance and bill of materials (in the pipeline; IMAGE_NAME)
+	@PYTHON=$(BIN)/python tools/release_image.sh
+
 IMAGE ?= understudy:0.1.0
 export IMAGE BASE BUILDER
 .PHONY: image

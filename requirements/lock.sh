@@ -14,5 +14,6 @@ compile run.txt --constraints requirements/dev.txt pyproject.toml
 compile image.txt --constraints requirements/dev.txt --extra files --extra archive --extra otel --extra modelserver pyproject.toml
 echo "hatchling>=1.27" | compile build.txt --constraints requirements/dev.txt -
 compile deploy.txt --constraints requirements/dev.txt --group deploy
+compile scan.txt --constraints requirements/dev.txt --group scan
 compile archive.txt --constraints requirements/dev.txt --extra archive pyproject.toml
 compile train.txt --constraints requirements/dev.txt --group train --extra demo pyproject.toml

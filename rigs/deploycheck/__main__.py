@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from rigs.deploycheck import compose, dockerfile, manifests, pipelines, watching
+from rigs.deploycheck import compose, dockerfile, manifests, pipelines, release, watching
 from rigs.deploycheck.findings import Check, ToolMissing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +23,8 @@ CHECKS = (
     Check("manifests: our policy", manifests.check_policy),
     Check("pipelines: schemas", pipelines.check_schemas),
     Check("pipelines: our rules", pipelines.check_our_rules),
+    Check("pipelines: scans", release.check_scans),
+    Check("release", release.check_release),
     Check("watching: rules", watching.check_rules),
     Check("watching: prometheus", watching.check_prometheus),
     Check("watching: alertmanager", watching.check_alertmanager),

@@ -10,7 +10,7 @@ from rigs.deploycheck.programs import find, findings_of
 
 FILE = "Dockerfile"
 USER = "10001:10001"
-LABELS = ("title", "description", "version", "revision")
+LABELS = ("title", "description", "base.name", "version", "revision")
 
 
 def check_hadolint(root: Path) -> list[Finding]:

@@ -11,6 +11,9 @@ from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
 
 IMAGE = "understudy"
+BY_TAG = frozenset({IMAGE, "serving", "torchserve", "tritonserver"})
+"""Images that a tag is enough for: our own, which kustomize and the pipelines name, and the model servers of the trial
+profiles, whose digests were not to be had where this was written."""
 OTHERS_READ = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -39,12 +42,15 @@ def name_of_image(image: str) -> str:
 
 
 def image_problem(image: str) -> str | None:
-    """Say what is wrong with how an image is named, if anything is."""
-    if "@" in image:
-        return None if re.search(r"@sha256:[0-9a-f]{64}$", image) else f"{image} has a digest that is none"
-    tag = image.rpartition("/")[2].partition(":")[2]
-    if tag in ("", "latest"):
-        return f"{image} says nothing about what will run: name a tag other than latest, or a digest"
+    """Say what is wrong with how an image is named, if anything is: people need a tag, and machines a digest."""
+    named, at, digest = image.partition("@")
+    tag = named.rpartition("/")[2].partition(":")[2]
+    if at and re.fullmatch(r"sha256:[0-9a-f]{64}", digest) is None:
+        return f"{image} has a digest that is none"
+    if tag == "latest" or not (tag or at):
+        return f"{image} says nothing about what will run: name a tag other than latest, and a digest"
+    if not at and name_of_image(image) not in BY_TAG:
+        return f"{image} may become another image: name it with its digest, {image}@sha256:…"
     return None
 
 

@@ -14,6 +14,7 @@ JUDGED = (
     ".github",
     "k8s",
     "deploy",
+    "tools/release_image.sh",
 )
 
 
@@ -25,6 +26,7 @@ def a_copy(tmp_path: Path) -> Path:
         if source.is_dir():
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("secrets"))
         else:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, tmp_path / name)
     return tmp_path
 

@@ -15,6 +15,9 @@ COMPONENTS = "k8s/components/"
 COMPOSE = "docker-compose.yml"
 WORKFLOW = ".github/workflows/checks.yml"
 GITLAB = ".gitlab-ci.yml"
+RELEASE = ".github/workflows/release.yml"
+SCRIPT = "tools/release_image.sh"
+BASE_DIGEST = "sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b"
 
 
 class Mistake(NamedTuple):
@@ -32,7 +35,12 @@ PLANTED: dict[str, list[Mistake]] = {
     ],
     "image: our rules": [
         Mistake(DOCKERFILE, "target=/src/pyproject.toml", "target=pyproject.toml", "is relative"),
-        Mistake(DOCKERFILE, "python:3.11-slim-bookworm", "python:latest", "says nothing about what will run"),
+        Mistake(
+            DOCKERFILE, "ARG BASE=python:3.11-slim-bookworm@", "ARG BASE=python:latest@", "says nothing about what"
+        ),
+        Mistake(DOCKERFILE, f"bookworm@{BASE_DIGEST}", "bookworm", "may become another image"),
+        Mistake(DOCKERFILE, BASE_DIGEST, "sha256:abc", "has a digest that is none"),
+        Mistake(DOCKERFILE, "image.base.name", "image.base", "has no label org.opencontainers.image.base.name"),
         Mistake(DOCKERFILE, "FROM ${BASE} AS runtime", "FROM debian:12 AS runtime", "another base"),
         Mistake(DOCKERFILE, "USER 10001:10001", "USER understudy", "ends as user understudy"),
         Mistake(DOCKERFILE, "USER 10001:10001\n", "", "ends as user root"),
@@ -44,7 +52,8 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(COMPOSE, "    depends_on:\n", "    dependson:\n", "dependson"),
     ],
     "compose: our rules": [
-        Mistake(COMPOSE, "redis:7.4.2-bookworm", "redis", "says nothing about what will run"),
+        Mistake(COMPOSE, "image: redis:7.4.2-bookworm@", "image: redis:latest@", "says nothing about what will run"),
+        Mistake(COMPOSE, "prom/prometheus:v2.55.1@sha256:", "prom/prometheus:v2.55.1 # ", "may become another image"),
         Mistake(COMPOSE, "  read_only: true\n  cap_drop: [ALL]\n", "  cap_drop: [ALL]\n", "can be written to"),
         Mistake(COMPOSE, '  user: "10001:10001"\n', "", "another user"),
         Mistake(COMPOSE, '"127.0.0.1:${PORT:-8080}:8080"', '"8080:8080"', "listens beyond this machine"),
@@ -89,8 +98,28 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(WORKFLOW, "    timeout-minutes: 20\n", "", "may run for hours"),
         Mistake(WORKFLOW, "persist-credentials: false", "persist-credentials: true", "leaves its token"),
         Mistake(WORKFLOW, "run: make test", "run: pytest", "pipelines call make"),
-        Mistake(GITLAB, "python:3.11-bookworm", "python", "says nothing about what will run"),
+        Mistake(GITLAB, "python:3.11-bookworm@", "python:latest@", "says nothing about what will run"),
+        Mistake(GITLAB, "debian:12.9@sha256:", "debian:12.9 # ", "may become another image"),
         Mistake(GITLAB, "    - make image", "    - buildah build .", "pipelines call make"),
+    ],
+    "pipelines: scans": [
+        Mistake(WORKFLOW, "run: make scan", "run: make check", "nothing that is pushed is scanned"),
+        Mistake(GITLAB, "    - make scan", "    - make check", "nothing that is pushed is scanned"),
+        Mistake(".github/workflows/scan.yml", "run: make scan", "run: make check", "become known later"),
+        Mistake(".github/workflows/scan.yml", '  schedule:\n    - cron: "17 5 * * 1"\n', "", "become known later"),
+    ],
+    "release": [
+        Mistake(RELEASE, '    tags: ["v*"]', "    branches: [main]", "releases what is no tag"),
+        Mistake(RELEASE, "  push:\n    tags", "  pull_request_target:\n  push:\n    tags", "releases what is no tag"),
+        Mistake(
+            RELEASE, "      packages: write", "      packages: write\n      actions: write", "may do something else"
+        ),
+        Mistake(RELEASE, "    environment: release\n", "", "needs no approval"),
+        Mistake(RELEASE, "      - run: make scan\n", "", "releases what was not scanned"),
+        Mistake(RELEASE, "sigstore/cosign-installer", "sigstore/gitsign-installer", "has nothing to sign with"),
+        Mistake(SCRIPT, 'cosign sign --yes "$name@$digest"', 'cosign sign --yes "$name:$version"', "sign the image by"),
+        Mistake(SCRIPT, "--type slsaprovenance1", "--type custom", "does not sign its provenance"),
+        Mistake(SCRIPT, "cosign attest --yes --type cyclonedx", "echo", "does not sign its bill of materials"),
     ],
     "copies": [
         Mistake(COMPOSE, "understudy:0.1.0", "understudy:0.0.9", "names version 0.0.9"),

@@ -85,6 +85,7 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
         lambda o: pod(o, name="understudy-monitor").update(terminationGracePeriodSeconds=15),
     ),
     ("name a tag other than latest", lambda o: container(o).update(image="registry.example/understudy:latest")),
+    ("may become another image", lambda o: container(o).update(image="registry.example/other:1.2.3")),
     ("has a digest that is none", lambda o: container(o).update(image="understudy@sha256:abc")),
     ("can be written to", lambda o: container(o)["securityContext"].pop("readOnlyRootFilesystem")),
     ("may gain privileges", lambda o: container(o)["securityContext"].update(privileged=True)),
