@@ -34,6 +34,14 @@ class Name(NamedTuple):
     what: int | None
 
 
+class Renamed(NamedTuple):
+    """A file's name replaced another one in the same folder: both change, or neither."""
+
+    path: str
+    to: str
+    what: int
+
+
 class BytesSynced(NamedTuple):
     """All changes of a file's bytes before this event's number are durable."""
 
@@ -54,7 +62,7 @@ class Said(NamedTuple):
     what: Hashable
 
 
-Event = Bytes | Name | BytesSynced | NamesSynced | Said
+Event = Bytes | Name | Renamed | BytesSynced | NamesSynced | Said
 
 
 class RecordedFiles(DiskFiles):
@@ -127,6 +135,13 @@ class RecordedFiles(DiskFiles):
             super().delete(path)
             self._name(path, None)
 
+    def replace(self, path: Path, to: Path) -> None:
+        with self._lock:
+            super().replace(path, to)
+            event = Renamed(self._key(path), self._key(to), self._names[self._key(path)])
+            _rename(self._names, event)
+            self.events.append(event)
+
     def make_folder(self, path: Path) -> None:
         with self._lock:
             super().make_folder(path)
@@ -159,7 +174,7 @@ class RecordedFiles(DiskFiles):
             if isinstance(event, Bytes):
                 is_durable = place < durable.get((event.file,), 0)
                 _apply(contents.setdefault(event.file, bytearray()), event, KEPT if is_durable else fates[place], dice)
-            elif isinstance(event, Name):
+            elif isinstance(event, (Name, Renamed)):
                 folder = event.path.rpartition("/")[0]
                 if place < durable.get((folder,), 0) or fates[place] in (KEPT, ZEROED):
                     _rename(names, event)
@@ -183,8 +198,11 @@ class RecordedFiles(DiskFiles):
         return number
 
 
-def _rename(names: dict[str, int], event: Name) -> None:
-    if event.what is None:
+def _rename(names: dict[str, int], event: Name | Renamed) -> None:
+    if isinstance(event, Renamed):
+        names.pop(event.path, None)
+        names[event.to] = event.what
+    elif event.what is None:
         names.pop(event.path, None)
     else:
         names[event.path] = event.what

@@ -1,4 +1,4 @@
-"""System calls by which the spool changes the disk, as one object: a test records them, or lets them fail."""
+"""System calls that change the disk, as one object: a test records them, or lets them fail."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class DiskFiles:
     """Append bytes; returns how many were written. The system call itself, since it is on the request path."""
 
     def create(self, path: Path) -> int:
-        """Create a file to append to and to read from; return its descriptor."""
+        """Create a file to append to and to read from, for its owner alone; return its descriptor."""
         return os.open(path, _NEW, 0o600)
 
     def cut(self, file: int, end: int) -> None:
@@ -37,6 +37,10 @@ class DiskFiles:
     def delete(self, path: Path) -> None:
         """Delete a file."""
         path.unlink()
+
+    def replace(self, path: Path, to: Path) -> None:
+        """Give a file the name of another one in the same folder, which is gone then."""
+        path.replace(to)
 
     def make_folder(self, path: Path) -> None:
         """Make a folder."""

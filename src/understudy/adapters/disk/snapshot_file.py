@@ -1,47 +1,56 @@
 """The last good policy document on local disk, for a start without Postgres."""
 
+import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
 
 import orjson
 import structlog
 
+from understudy.adapters.disk.files import DiskFiles
 from understudy.core.routing.policy_document import PolicyDocument
 
 _log = structlog.get_logger(__name__)
 
 _MODELS_TOGETHER = 25
 """Models encoded between two pauses, about half a millisecond's work."""
-_MODE = 0o600
+_BLOCK_BYTES = 65_536
+"""Written at once."""
+_SEAL = re.compile(rb',"digest":"([0-9a-f]{32})"}\Z')
+"""The file's end: the BLAKE2b digest of all bytes before it. A flipped bit in a weight would still be JSON."""
+_SEAL_BYTES = 48
 _REST_SECONDS = 0.001
 """A pause. A thread that computes without pauses takes the GIL from the event loop again and again: with ten thousand
 models the tail latency of callers would grow."""
 
 
-def _open_private(path: Path) -> BinaryIO:
-    """Open a file that its owner alone may read: it has hashes of keys, and the shared cache's secret."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
-    os.fchmod(descriptor, _MODE)  # one that a killed process left would keep its own mode
-    return os.fdopen(descriptor, "wb")
-
-
 class JsonSnapshotFile:
     """Implements ``ports.SnapshotFile``; several workers may share the path.
 
-    ``on_failure`` counts a document, or one model's part of it, that could not be written.
+    The file is its owner's alone: it has hashes of keys, and the shared cache's secret.
+
+    Args:
+        path: The file.
+        on_failure: Counts a document, or one model's part of it, that could not be written.
+        files: Changes the disk.
     """
 
-    def __init__(self, path: Path, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, path: Path, on_failure: Callable[[], None] = lambda: None, files: DiskFiles | None = None
+    ) -> None:
         self._path = path
         self._on_failure = on_failure
+        self._files = DiskFiles() if files is None else files
 
     def read(self) -> PolicyDocument | None:
-        """Return the document; a file that is missing, truncated or of another format gives ``None``."""
+        """Return the document; a file that is missing, damaged or of another format gives ``None``."""
         try:
-            document = orjson.loads(self._path.read_bytes())
+            document = orjson.loads(_unsealed(self._path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, orjson.JSONDecodeError) as problem:
@@ -55,22 +64,47 @@ class JsonSnapshotFile:
     def write(self, document: PolicyDocument) -> None:
         """Write beside the path, then rename: a reader sees the old document or the new one.
 
-        It blocks: call it in a thread. A model whose rows cannot be encoded is left out and counted.
+        The new one survives a power cut when this returns. It blocks: call it in a thread. A model whose rows cannot be
+        encoded is left out and counted.
         """
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with _open_private(beside) as file:
-                file.writelines(self._encoded(document))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
+            self._write_beside(beside, document)
+            self._files.replace(beside, self._path)
+            self._files.sync_folder(self._path.parent)
         except Exception:  # noqa: BLE001 - the port never raises: the proxy goes on without the file
             _log.exception("policy_snapshot.not_written", path=str(self._path))
             self._on_failure()
+            with suppress(OSError):  # on a full disk its room is wanted
+                self._files.delete(beside)
+
+    def _write_beside(self, beside: Path, document: PolicyDocument) -> None:
+        with suppress(FileNotFoundError):  # a process of the same id was killed
+            self._files.delete(beside)
+        file = self._files.create(beside)
+        try:
+            digest, block = blake2b(digest_size=16), b""
+            for piece in self._encoded(document):
+                digest.update(piece)
+                block += piece
+                if len(block) >= _BLOCK_BYTES:
+                    self._write_all(file, block)
+                    block = b""
+            self._write_all(file, block + b',"digest":"%b"}' % digest.hexdigest().encode())
+            self._files.sync(file)
+        finally:
+            os.close(file)
+
+    def _write_all(self, file: int, block: bytes) -> None:
+        while block:
+            landed = self._files.write(file, block)
+            if not landed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            block = block[landed:]
 
     def _encoded(self, document: PolicyDocument) -> Iterator[bytes]:
-        """Yield the document in pieces: all of it at once would hold the GIL for tens of milliseconds."""
+        """Yield the document without its last brace in pieces: all at once would hold the GIL for tens of ms."""
         separator = b'{"models":{'
         for number, (name, rows) in enumerate(document["models"].items(), start=1):
             if number % _MODELS_TOGETHER == 0:
@@ -87,4 +121,18 @@ class JsonSnapshotFile:
         for name, value in document.items():
             if name != "models":
                 yield b"," + orjson.dumps(name) + b":" + orjson.dumps(value)
-        yield b"}"
+
+
+def _unsealed(content: bytes) -> bytes:
+    """Return the document as JSON. A file of an earlier release has no seal.
+
+    Raises:
+        orjson.JSONDecodeError: The bytes are not those that were written.
+    """
+    seal = _SEAL.search(content, max(0, len(content) - _SEAL_BYTES))
+    if seal is None:
+        return content
+    document = content[: seal.start()]
+    if blake2b(document, digest_size=16).hexdigest().encode() != seal[1]:
+        raise orjson.JSONDecodeError("the digest is another file's", "", 0)
+    return document + b"}"
