@@ -37,14 +37,14 @@ class Spool:
     When more than ``limit_bytes`` wait to be shipped, or the disk fails, new rows are dropped: calls are still
     answered, and rows on disk were promised to be logged. The disk may hold one segment more than the limit.
 
-    A segment that a full disk cut short is over: its room is given back once it is shipped. When no row waits, the next
-    one gets the reserve. A folder that was deleted, moved or made read-only is left to be shipped from the segments
-    that are open, and another one takes its place.
+    Segments become shorter as the volume fills, and one that a full disk cut short is over: its room is given back once
+    it is shipped. As long as rows are shipped, the next one gets the reserve. A folder that was deleted, moved or made
+    read-only is left to be shipped from the segments that are open, and another one takes its place.
 
     Args:
         directory: Where the spools of all workers are.
         limit_bytes: Most bytes that wait to be shipped.
-        segment_bytes: Size at which a segment is over.
+        segment_bytes: Size at which a segment is over, or before where the volume has little room left.
         sync_seconds: Longest time between two syncs.
         on_drop: Counts a row that is dropped.
         on_failure: Counts a failure of the disk by its kind: ``full``, ``folder``, ``sync`` or ``delete``.
@@ -69,7 +69,7 @@ class Spool:
     ) -> None:
         self._directory = directory
         self._max_bytes = self._limit_bytes = limit_bytes
-        self._segment_bytes = self._roll_at = segment_bytes
+        self._roll_at = segment_bytes
         self._on_drop = on_drop
         self._on_failure = on_failure
         self._files = DiskFiles() if files is None else files
@@ -87,10 +87,11 @@ class Spool:
             directory,
             self.own,
             self._files,
+            segment_bytes=segment_bytes,
             sync_seconds=sync_seconds,
             reserve=self._reserve,
             on_failure=on_failure,
-            end_segment=self._roll_soon,
+            end_segment=self._end_segment_at,
         )
         self._keeper.start()
 
@@ -200,8 +201,9 @@ class Spool:
             self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def _make_room(self) -> bool:
-        """Give up the reserve when no row waits; otherwise room is made by shipping what waits."""
-        return self.own.unshipped_bytes == 0 and self._reserve.give_up()
+        """Give up the reserve unless rows wait and none is shipped: then the room would soon be as full as before."""
+        is_flowing = self.own.unshipped_bytes == 0 or self._keeper.is_shipping
+        return is_flowing and self._reserve.give_up()
 
     def _fail(self, problem: OSError | None) -> None:
         """Count a failure of the disk; a full one is waited for, any other costs the folder its place."""
@@ -218,8 +220,8 @@ class Spool:
         self._segment = None
         self.own.writing += 1
 
-    def _roll_soon(self) -> None:
-        self._roll_at = 0
+    def _end_segment_at(self, size: int) -> None:
+        self._roll_at = min(self._roll_at, size)
 
     def _next_segment(self) -> int | None:
         """Begin the next segment; the current one is kept when the disk fails or syncing is far behind.
@@ -270,7 +272,7 @@ class Spool:
         folder.appended_bytes += len(header)
         self._segment = self._keeper.segment = segment
         self._offset = self._header_bytes = len(header)
-        self._roll_at = self._segment_bytes
+        self._roll_at = self._keeper.segment_bytes
 
     def _create_segment(self, path: Path, header: bytes) -> int:
         segment = self._files.create(path)

@@ -14,7 +14,10 @@ from understudy.adapters.disk.spool_folder import SpoolFolder, create
 from understudy.adapters.disk.spool_reserve import Reserve
 
 LOOK_SECONDS = 1.0
-"""Longest time between two looks at the folder."""
+"""Longest time between two looks at the folder and its volume."""
+MIN_SEGMENT_BYTES = 8_192
+_ROOM_OF_SEGMENT = 1 / 8
+"""Longest segment as a share of the room that is left on the volume: shipped rows of the open segment keep theirs."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,10 +34,11 @@ class SpoolKeeper:
         directory: Where the spools are.
         own: The worker's spool.
         files: Changes the disk.
+        segment_bytes: Longest segment, while there is room for several.
         sync_seconds: Longest time between two syncs.
         reserve: Room that is kept on the volume.
         on_failure: Counts a kind of failure.
-        end_segment: Asks the appender for another segment at its next row.
+        end_segment: Asks the appender for another segment once the open one has so many bytes.
     """
 
     def __init__(
@@ -43,10 +47,11 @@ class SpoolKeeper:
         own: SpoolFolder,
         files: DiskFiles,
         *,
+        segment_bytes: int,
         sync_seconds: float,
         reserve: Reserve,
         on_failure: Callable[[str], None],
-        end_segment: Callable[[], None],
+        end_segment: Callable[[int], None],
     ) -> None:
         self._directory = directory
         self._files = files
@@ -54,6 +59,12 @@ class SpoolKeeper:
         self._reserve = reserve
         self._on_failure = on_failure
         self._end_segment = end_segment
+        self._most_bytes = segment_bytes
+        self.segment_bytes = segment_bytes
+        """Longest segment now, by the room that is left."""
+        self.is_shipping = False
+        """Whether rows were shipped between the last two looks."""
+        self._forgotten = (own, own.forgotten_bytes)
         self.own = own
         self.segment: int | None = None
         """Descriptor of the segment that is written."""
@@ -76,7 +87,7 @@ class SpoolKeeper:
 
     def start(self) -> None:
         """Begin to keep the spool."""
-        self._reserve.fill(self.own.folder)
+        self._look()
         self._thread.start()
 
     def sync(self, on_synced: OnSynced) -> None:
@@ -143,10 +154,21 @@ class SpoolKeeper:
                 self._failed("folder", "the spool's folder is gone, or nothing can be created in it")
                 self._fresh.append(create(self._directory, self._files, self._on_failure))
                 self._is_lost = False
-                self._end_segment()
+                self._end_segment(0)
+            self._fit()
             self._reserve.fill(self.own.folder)
         except OSError as error:
             self._failed("folder", error)
+
+    def _fit(self) -> None:
+        """Make segments shorter as the volume fills: only a segment that is over gives back the room of its rows."""
+        own = self.own
+        volume = os.statvfs(own.folder)
+        room = int(volume.f_bavail * volume.f_frsize * _ROOM_OF_SEGMENT)
+        self.segment_bytes = min(self._most_bytes, max(MIN_SEGMENT_BYTES, room))
+        self._end_segment(self.segment_bytes)
+        self.is_shipping = self._forgotten[0] is own and own.forgotten_bytes > self._forgotten[1]
+        self._forgotten = (own, own.forgotten_bytes)
 
     def _drop_lost_fresh(self) -> None:
         if not self._fresh[0].is_in_place:
@@ -183,7 +205,7 @@ class SpoolKeeper:
         except OSError as error:
             self._failed("sync", error)
             # After a failed sync the kernel may hold pages as clean that are not on the disk: later rows go elsewhere.
-            self._end_segment()
+            self._end_segment(0)
             return False
         self._synced = state
         return True
