@@ -5,6 +5,7 @@ Exit status 0: every row that could be run passed; 1: one was short or broke; 2:
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 import time
@@ -47,11 +48,13 @@ async def run_row(machine: Machine, row: Row, span: Span) -> Result:
     return judge(row, figures, time.monotonic() - began)
 
 
-async def run_all(rows: Sequence[Row], span: Span, *, deadline_ms: int = DEADLINE_MS) -> tuple[list[Result], list[str]]:
+async def run_all(
+    rows: Sequence[Row], span: Span, *, deadline_ms: int = DEADLINE_MS, volume: str | None = None
+) -> tuple[list[Result], list[str]]:
     """Run rows one after the other on one machine; returns what rows had to say, too."""
     results: list[Result] = []
     with a_folder("us-faults-") as folder, Links() as links:
-        async with Machine(folder, links, deadline_ms=deadline_ms) as machine:
+        async with Machine(folder, links, deadline_ms=deadline_ms, volume=volume) as machine:
             for row in rows:
                 result = await run_row(machine, row, span)
                 results.append(replace(result, stamp=stamp_of(about())))
@@ -72,11 +75,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # everything started is stopped
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the table alone is the output
     span = QUICK if asked.quick else asked.seconds
-    found, notes = asyncio.run(run_all(rows_to_run, span))
+    found, notes = asyncio.run(run_all(rows_to_run, span, volume=asked.volume))
     fresh = {result.row.id: _counted(result, earlier) for result in found}
     results = [fresh.get(row.id) or earlier[row.id] for row in rows]
     print(table(results, notes))
-    document = as_json(results, {**about(), "seconds": span._asdict(), "quick": asked.quick}, notes)
+    document = as_json(
+        results, {**about(), "seconds": span._asdict(), "quick": asked.quick, "volume": asked.volume}, notes
+    )
     write_result(document, asked.json, prefix="faults-")
     return int(any(result.verdict in ("short", "broken") for result in results))
 
@@ -117,9 +122,21 @@ def _arguments() -> argparse.Namespace:
         "--seconds", type=_span, default=Span(), metavar="B/D/A", help="of load before, during, after (5/15/10)"
     )
     parser.add_argument("--quick", action="store_true", help="2/6/4 seconds: a look, not a measurement")
+    parser.add_argument(
+        "--volume",
+        type=_size,
+        metavar="SIZE",
+        help="the proxies' state on a tmpfs of this size, such as 32m; needs root",
+    )
     parser.add_argument("--again", type=Path, help="an earlier result: run what did not pass once more, keep the rest")
     parser.add_argument("--json", type=Path, help="where the result goes (a file of its own in loadtests/results)")
     return parser.parse_args()
+
+
+def _size(text: str) -> str:
+    if re.fullmatch(r"[1-9]\d{0,8}[kmg]", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 32m")
+    return text
 
 
 def _span(text: str) -> Span:

@@ -61,11 +61,26 @@ async def disk_full(machine: Machine, span: Span) -> Figures:
 
 async def _with_drops(world: World, span: Span) -> dict[str, float]:
     """Refuse Postgres under load and compare what the log lacks with what was counted as dropped."""
-    figures = await standard(world, world.postgres.refusing(), span)
+    seen = await measured(world, world.postgres.refusing(), span)
+    rows = await world.lost_and_doubled(seen.load)
     await asyncio.sleep(_OWN_COUNTERS_SECONDS)
     counted = world.metric(_DROPPED)
-    lost = figures.pop("rows_lost")
-    return {**figures, "lost": lost, "counted": counted, "lost_minus_counted": lost - counted}
+    lost = rows.pop("rows_lost")
+    return {
+        **seen.figures(),
+        **rows,
+        "lost": lost,
+        "counted": counted,
+        "lost_minus_counted": lost - counted,
+        "lost_at_end": await _lost_since(world, seen.load, seen.mended_at + span.after / 2),
+    }
+
+
+async def _lost_since(world: World, load: Load, moment: float) -> int:
+    """Return how many calls that were sent after a moment, on the monotonic clock, have no row."""
+    late = Load([answer for answer in load.answers if answer.sent > moment])
+    logged = {row["id"] for row in await world.sql("SELECT prediction_id::text AS id FROM PredictionLog")}
+    return len(set(late.prediction_ids()) - logged)
 
 
 async def killed_with_queued_rows(machine: Machine, span: Span) -> Figures:
@@ -197,13 +212,13 @@ def _run_archiver(world: World, moment: str) -> int:
     return subprocess.run([sys.executable, *arguments], timeout=120, check=False).returncode
 
 
-_COUNTED = at_most(failed=0, rows_dup=0, lost_minus_counted=0)
+_COUNTED = at_most(failed=0, rows_dup=0, lost_minus_counted=0, lost_at_end=0)
 _UNDERCOUNTED = at_least(lost_minus_counted=0, counted=1)
 ROWS = (
     Row(
         "LG-01",
         "spool full (128 KB), Postgres refuses",
-        "answers go on, drops are counted",
+        "answers go on, drops are counted; rows land again once Postgres is back",
         (*_COUNTED, *_UNDERCOUNTED),
         spool_full,
     ),

@@ -22,6 +22,7 @@ from loadtests.machine import on_core
 from rigs.faults import model_server
 from rigs.faults.links import Link, Links
 from rigs.faults.not_here import NotHere
+from rigs.faults.small_disk import small_disk
 from understudy.adapters.dev_server.catalog import Faults
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
@@ -31,6 +32,8 @@ from understudy.adapters.migrations import upgrade
 DEADLINE_MS = 300
 LOGGED_SECONDS = 10.0
 """How long after a fault a row may take to be in the log."""
+STATE = "state"
+"""Folder of a row's proxy, in the row's own."""
 _TEMPLATE = "migrated"
 _SERVES = {"a": "visits:1", "b": "visits:1", "d": "visits:1", "challenger": "visits:2", "shadow": "visits:4"}
 LABELS = {"a": 1, "b": 1, "d": 1, "challenger": 2, "shadow": 4}
@@ -82,12 +85,17 @@ class Machine:
         folder: For data and logs; other accounts can read it.
         links: The fault proxy.
         deadline_ms: Of each version that names none of its own.
+        volume: Size of the volume that the state folder of each row's proxy lies on, such as ``32m``: a tmpfs that is
+            mounted for the row. ``None``: the folder is on this machine's disk.
     """
 
-    def __init__(self, folder: Path, links: Links, *, deadline_ms: int = DEADLINE_MS) -> None:
+    def __init__(
+        self, folder: Path, links: Links, *, deadline_ms: int = DEADLINE_MS, volume: str | None = None
+    ) -> None:
         self.folder = folder
         self.links = links
         self.deadline_ms = deadline_ms
+        self.volume = volume
         self._opened = ExitStack()
         self._models: dict[str, Model] = {}
         self._rows = 0
@@ -155,7 +163,11 @@ class Machine:
 
     @asynccontextmanager
     async def world(self, **settings: Any) -> AsyncIterator["World"]:
-        """Lend a database and what a row starts on it; ``settings`` are those of its proxies."""
+        """Lend a database and what a row starts on it; ``settings`` are those of its proxies.
+
+        Raises:
+            NotHere: There is to be a volume for the state, and none can be mounted.
+        """
         self._rows += 1
         name = f"row_{self._rows}"
         tablespace = settings.pop("tablespace", None)
@@ -164,10 +176,14 @@ class Machine:
         folder = self.folder / name
         folder.mkdir()
         world = World(self, name, folder, settings)
+        volume = nullcontext() if self.volume is None else small_disk(folder / STATE, self.volume)
         try:
-            yield world
+            with volume:
+                try:
+                    yield world
+                finally:
+                    await asyncio.to_thread(world.stop)
         finally:
-            await asyncio.to_thread(world.stop)
             await sql(self.postgres.url, f"DROP DATABASE {name} WITH (FORCE)")
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -251,7 +267,7 @@ class World:
     async def start_proxy(self, name: str = "proxy", core: int | None = None, **settings: Any) -> int:
         """Start a proxy, on a core of its own if one is given, and return its port."""
         self.metrics_port = free_port()
-        options = {"state_dir": self.folder / "state", **self.settings, **settings, "metrics_port": self.metrics_port}
+        options = {"state_dir": self.folder / STATE, **self.settings, **settings, "metrics_port": self.metrics_port}
 
         def start() -> int:
             with nullcontext() if core is None else on_core(core):
