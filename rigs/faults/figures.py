@@ -255,8 +255,8 @@ FIGURES = (
             Part("takeover", _LED, ("takeover_s",), 10, collect=max, unit=" s"),
             Part("stale-leader writes", _LED, ("stale_leader_writes",), 0),
             Part("alerts lost", ("AL-01", "AL-02"), ("alerts_lost",), 0),
-            Part("incidents per fault", ("AL-01",), ("incidents_opened",), 1, collect=max),
-            Part("at least", ("AL-01",), ("incidents_opened",), 1, at_least=True, collect=min),
+            Part("incidents per fault", ("AL-01", "AL-04"), ("incidents_opened",), 1, collect=max),
+            Part("at least", ("AL-01", "AL-04"), ("incidents_opened",), 1, at_least=True, collect=min),
         ),
     ),
     Figure(
