@@ -390,8 +390,8 @@ def reset_with(http2_error: int) -> Callable[[int], bytes]:
 
 
 def go_away_with(http2_error: int) -> Callable[[int], bytes]:
-    """Announce at each call that the connection ends behind it."""
-    return lambda stream: _frame(_GOAWAY, 0, stream.to_bytes(4) + http2_error.to_bytes(4))
+    """Say at each call that the connection ends, and that the call was not looked at."""
+    return lambda _stream: _frame(_GOAWAY, 0, bytes(4) + http2_error.to_bytes(4))
 
 
 def end_ok_with(content: bytes | None) -> Callable[[int], bytes]:

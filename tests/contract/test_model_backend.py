@@ -1,13 +1,18 @@
 """The contract of ``ModelBackend``: the in-memory twin and three adapters against real gRPC servers."""
 
 import asyncio
+import os
+import re
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -1227,6 +1232,47 @@ async def test_a_stream_that_the_peer_resets_is_taken_to_the_other_replica(http2
 
         assert server.completed == MANY
         assert resetter.calls >= 1
+
+
+OUTLIVES = """
+import asyncio, sys
+from contract.servers import FrameServer, go_away_with, running
+from contract.test_model_backend import ROW, a_version, connected
+from understudy.errors import ServingError
+
+async def main():
+    async with (
+        FrameServer(go_away_with(int(sys.argv[1]))) as leaving,
+        running() as (server,),
+        connected(a_version(leaving.endpoint, server.endpoint)) as backend,
+    ):
+        for _ in range(20):
+            try:
+                await backend.infer([ROW], 20.0)
+            except ServingError as problem:
+                print(type(problem).__name__)
+        print(server.completed, leaving.calls > 0)
+
+asyncio.run(main())
+"""
+"""A process of its own: releases of gRPC abort it (ADR 61)."""
+LOCKED_GRPC = re.findall(r"^grpcio==(\S+)", Path("requirements/dev.txt").read_text(), re.MULTILINE)[0]
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(grpc.__version__ != LOCKED_GRPC, reason=f"not the locked release {LOCKED_GRPC}: make setup")
+@pytest.mark.parametrize("http2_error", [0, 11, 13, 70_007])
+def test_a_connection_that_ends_with_whatever_code_ends_no_process_and_costs_no_call(http2_error: int):
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES, str(http2_error)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "20 True\n"), done.stderr[-500:]
 
 
 async def test_an_endpoint_reaches_no_unix_socket():
