@@ -75,7 +75,9 @@ class World:
         """Take the open rollout a step on, as the monitor does."""
         row = self.rollouts[-1]
         entered = sum(
-            "goes" in event.reason or "becomes" in event.reason for event in self.events if event.rollout_id == row.id
+            "goes to" in event.reason or "becomes" in event.reason
+            for event in self.events
+            if event.rollout_id == row.id
         )
         before, weight = self.policy, row.weights[entered]
         if weight == 100:
@@ -151,9 +153,11 @@ class World:
             return Ended.DONE, {"changed": False, "event": "it is over"}
         row, last = self.rollouts[-1], self.events[-1]
         is_promoted = self.policy.champion == row.challenger
-        said = f"{operation.kind} by dana: {operation.tag}"
+        said = f"{'goes on' if operation.kind is Kind.RESUME else operation.kind} by dana: {operation.tag}"
         if operation.kind is Kind.ABORT:
-            ours = [(row.champion, row.challenger), (row.challenger, None)]
+            own = [event.reason for event in self.events if event.rollout_id == row.id]
+            ours: list[tuple[str, str | None]] = [(row.champion, row.challenger)]
+            ours += [(row.challenger, None)] if any("becomes" in reason for reason in own) else []
             back = self.policy
             if (back.champion, back.challenger) in ours:
                 shadow = None if back.shadow == row.champion else back.shadow
@@ -279,7 +283,7 @@ def _monitor(world: World) -> None:
     """Go on with the rollout where the policy is as it left it."""
     row, policy = world.rollouts[-1], world.policy
     own = [event for event in world.events if event.rollout_id == row.id]
-    entered = sum("goes" in event.reason or "becomes" in event.reason for event in own)
+    entered = sum("goes to" in event.reason or "becomes" in event.reason for event in own)
     if own[-1].phase == "WAITING":
         return
     weight = row.weights[entered - 1] if entered else 0

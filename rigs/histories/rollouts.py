@@ -13,7 +13,7 @@ from rigs.histories.timeline import Placed, Timeline
 PROGRESSING, WAITING, PROMOTING, SUCCEEDED, FAILED = "PROGRESSING", "WAITING", "PROMOTING", "SUCCEEDED", "FAILED"
 FINAL = (SUCCEEDED, FAILED)
 WHOLE = 100
-BY_HAND = "rolled back by hand"
+BY_HAND, GOES_ON = "rolled back by hand", "goes on"
 _FOLLOWS: Mapping[str, tuple[str, ...]] = {
     PROGRESSING: (PROGRESSING, WAITING, PROMOTING, FAILED),
     WAITING: (WAITING, PROGRESSING, PROMOTING, FAILED),
@@ -111,38 +111,34 @@ def _wrong_events(course: Course) -> Iterator[Finding]:
 
 def _wrong_moves(chain: Chain, course: Course) -> Iterator[Finding]:
     """Hold each change of the policy to what its event may do."""
-    entered = 0
-    for event in course.events[1:]:
+    row, entered = course.row, 0
+    salts: tuple[str | None, ...] | None = (row.salt,)
+    for earlier, event in pairwise(course.events):
         transaction = course.moves.get(event.at)
+        if earlier.phase == WAITING and event.reason.startswith(GOES_ON):
+            # An operator goes on with the policy as it is by then, another salt included.
+            salts = None
         if transaction is None:
-            if event.phase in FINAL and chain.rollout(chain.state(chain.last)) == course.row:
-                yield Finding("rollout", f"rollout {course.row.id} has ended and is in the policy: {event.reason}")
+            if event.phase in FINAL and chain.rollout(chain.state(chain.last)) == row:
+                yield Finding("rollout", f"rollout {row.id} has ended and is in the policy: {event.reason}")
             continue
         before, after = chain.state(transaction.first - 1), chain.state(transaction.last)
         if event.phase in FINAL:
-            if after not in _ends(course.row, before, event):
-                yield Finding("rollout", f"rollout {course.row.id} ended with {after} from {before}: {event.reason}")
+            if after not in _ends(row, before, event, is_promoted=entered == len(row.weights)):
+                yield Finding("rollout", f"rollout {row.id} ended with {after} from {before}: {event.reason}")
             continue
-        if after == _stepped(course.row, before, entered):
+        salts = salts or (before.salt,)
+        if before.salt in salts and after == _stepped(row, before, entered):
             entered += 1
-        elif after != _put_back(course.row, before, entered) or tag_of(event.reason) is None:
-            yield Finding(
-                "rollout",
-                f"rollout {course.row.id} made {after} from {before} after {entered} steps: {event.reason}",
-            )
+        elif after != _put_back(row, before, entered) or tag_of(event.reason) is None:
+            yield Finding("rollout", f"rollout {row.id} made {after} from {before} after {entered}: {event.reason}")
 
 
 def _stepped(row: RolloutRow, before: Policy, entered: int) -> Policy | None:
-    """Return the policy one step on; nothing where the policy is not as the rollout left it."""
+    """Return the policy one step on; nothing where roles or weight are not as the rollout left them."""
     weight = row.weights[entered - 1] if entered else 0
-    is_ours = (before.champion, before.challenger, before.weight, before.salt, before.rollout_id) == (
-        row.champion,
-        row.challenger,
-        weight,
-        row.salt,
-        row.id,
-    )
-    if not is_ours or entered >= len(row.weights):
+    roles = (before.champion, before.challenger, before.weight, before.rollout_id)
+    if roles != (row.champion, row.challenger, weight, row.id) or entered >= len(row.weights):
         return None
     if row.weights[entered] == WHOLE:
         return changed(before, champion=row.challenger, challenger=None, weight=0, shadow=_not(before, row.challenger))
@@ -158,16 +154,14 @@ def _put_back(row: RolloutRow, before: Policy, entered: int) -> Policy | None:
     return None
 
 
-def _ends(row: RolloutRow, before: Policy, event: EventRow) -> list[Policy]:
-    """Return the policies that the end of a rollout may leave."""
+def _ends(row: RolloutRow, before: Policy, event: EventRow, *, is_promoted: bool) -> list[Policy]:
+    """Return the policies that the end of a rollout may leave; only its own promotion is its to take back."""
     left = _left(row, before)
     if event.phase == SUCCEEDED:
         return [left]
-    are_ours = before.rollout_id == row.id and (before.champion, before.challenger) in (
-        (row.champion, row.challenger),
-        (row.challenger, None),
-    )
-    if not are_ours or event.reason.startswith(BY_HAND):
+    roles = (before.champion, before.challenger)
+    are_ours = roles == (row.champion, row.challenger) or (is_promoted and roles == (row.challenger, None))
+    if before.rollout_id != row.id or not are_ours or event.reason.startswith(BY_HAND):
         return [left]
     back = changed(
         before,

@@ -308,6 +308,41 @@ def test_a_rollout_that_goes_its_way_passes():
     assert world.policy.champion == "2"
 
 
+def test_a_rollout_goes_on_with_the_salt_that_an_operator_set_before_resuming_it():
+    world = under_way(1)
+    world.now += 1
+    world.do(1, Kind.PAUSE)
+    world.now += 1
+    world.do(1, Kind.SET, changes={"salt": "autumn"})
+    world.now += 1
+    world.do(1, Kind.RESUME)
+    world.now += 1
+    world.tick()
+
+    assert check(world.history()) == []
+
+
+def test_a_step_under_a_salt_that_no_operator_has_accepted_is_found():
+    world = under_way(1)
+    world.now += 1
+    world.do(1, Kind.SET, changes={"salt": "autumn"})
+    world.now += 1
+    world.tick()
+
+    assert "made" in str(found_in_rollout(world)[0])
+
+
+def test_a_champion_set_by_hand_is_no_promotion_that_an_abort_takes_back():
+    world = under_way(1)
+    world.now += 1
+    world.do(1, Kind.SET, changes={"champion": "2", "challenger": None, "challenger_weight": 0})
+    world.now += 1
+    world.do(1, Kind.ABORT)
+
+    assert check(world.history()) == []
+    assert world.policy.champion == "2"
+
+
 def test_a_step_that_is_skipped_is_found():
     world = under_way(0)
     world.now += 1
