@@ -1,6 +1,7 @@
 """``make histories``: random operations of four clients on real processes, checked against a sequential model.
 
-Exit status 0: every history keeps every promise; 1: one breaks some, and its file and seed are named; 2: cannot run.
+Exit status 0: every history keeps every promise; 1: one breaks some, and its file and seed are named; 2: one could not
+be made.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import structlog
 from rigs.histories.check import check
 from rigs.histories.drawing import CLIENTS, EACH
 from rigs.histories.record import read_history
-from rigs.histories.run import Result, a_machine, result_of
+from rigs.histories.run import Result, results_of
 
 HISTORIES = 200
 LANES = 2 * (os.cpu_count() or 1)
@@ -45,10 +46,8 @@ def main() -> int:
 
 async def _lane(seeds: Sequence[int], operations: int, *, keep: bool) -> None:
     """Make histories one after the other, and print a line of JSON for each."""
-    async with a_machine() as machine:
-        for seed in seeds:
-            result = await result_of(machine, seed, FOLDER, keep=keep, each=-(-operations // CLIENTS))
-            print(json.dumps(asdict(result)), flush=True)
+    async for result in results_of(seeds, FOLDER, keep=keep, each=-(-operations // CLIENTS)):
+        print(json.dumps(asdict(result)), flush=True)
 
 
 async def _lanes(seeds: Sequence[int], asked: argparse.Namespace) -> int:
@@ -60,7 +59,10 @@ async def _lanes(seeds: Sequence[int], asked: argparse.Namespace) -> int:
         for lane in range(count):
             group.create_task(_follow(seeds[lane::count], asked, results))
     print(_summary(results, len(seeds), time.monotonic() - began))
-    return int(len(results) < len(seeds) or any(result.findings for result in results))
+    made = [result for result in results if not result.trouble]
+    if any(result.findings for result in made):
+        return 1
+    return 0 if len(made) == len(seeds) else 2
 
 
 async def _follow(seeds: Sequence[int], asked: argparse.Namespace, results: list[Result]) -> None:
@@ -92,6 +94,8 @@ async def _follow(seeds: Sequence[int], asked: argparse.Namespace, results: list
 
 def _line(result: Result) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in result.counts.items())
+    if result.trouble:
+        return f"seed {result.seed}: not made: {result.trouble}"
     head = f"seed {result.seed}: {'BROKEN' if result.findings else 'kept'} in {result.seconds:.0f} s; {counts}"
     shown = [f"    {finding}" for finding in result.findings[:5]]
     if result.findings:
@@ -106,9 +110,10 @@ def _summary(results: Sequence[Result], asked: int, seconds: float) -> str:
     broken = sorted(result.seed for result in results if result.findings)
     counts = ", ".join(f"{name} {count:,}" for name, count in totals.items())
     verdict = f"{len(broken)} broken: {', '.join(map(str, broken))}" if broken else "none broken"
-    if len(results) < asked:
-        verdict += f", {asked - len(results)} not made: a lane ended early"
-    return f"{len(results)} of {asked} histories in {seconds / 60:.1f} minutes, {verdict}; {counts}"
+    made = sum(not result.trouble for result in results)
+    if made < asked:
+        verdict += f", {asked - made} not made"
+    return f"{made} of {asked} histories in {seconds / 60:.1f} minutes, {verdict}; {counts}"
 
 
 def _check_again(path: Path) -> int:

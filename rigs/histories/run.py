@@ -4,7 +4,7 @@ import asyncio
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,10 @@ from rigs.histories.drawing import CLIENTS, EACH, draw
 from rigs.histories.record import Ended, History
 from rigs.histories.stack import a_stack, make_logins
 
-MAX_SECONDS = 300.0
+MAX_SECONDS = 600.0
 """Of one history; one takes some half a minute."""
+ATTEMPTS = 2
+"""A history that could not be made, on a machine that starves a process for a minute, say, is made once more."""
 
 
 @dataclass
@@ -33,12 +35,14 @@ class Result:
         seconds: That it took.
         counts: Operations by how they ended, and what else there was.
         findings: Promises that it breaks; nothing where it keeps them all.
+        trouble: Why it could not be made; nothing is known of any promise then.
     """
 
     seed: int
     seconds: float
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    trouble: str = ""
 
 
 @asynccontextmanager
@@ -48,6 +52,24 @@ async def a_machine() -> AsyncIterator[Machine]:
         async with Machine(folder, links) as machine:
             await make_logins(machine.postgres.url)
             yield machine
+
+
+async def results_of(seeds: Sequence[int], folder: Path, **size: Any) -> AsyncIterator[Result]:
+    """Make a history for each seed, one after the other; one that could not be made gets another machine."""
+    left = [(seed, ATTEMPTS) for seed in reversed(seeds)]
+    while left:
+        async with a_machine() as machine:
+            while left:
+                seed, attempts = left.pop()
+                result = await result_of(machine, seed, folder, **size)
+                if not result.trouble:
+                    yield result
+                    continue
+                if attempts > 1:
+                    left.append((seed, attempts - 1))
+                else:
+                    yield result
+                break
 
 
 async def make(machine: Machine, seed: int, *, clients: int = CLIENTS, each: int = EACH) -> History:
@@ -76,7 +98,7 @@ async def result_of(machine: Machine, seed: int, folder: Path, *, keep: bool = F
     try:
         history = await make(machine, seed, **size)
     except Exception as problem:  # noqa: BLE001 - one history that breaks must not end the others
-        return Result(seed, time.monotonic() - began, {}, [f"broken: {_told(problem)}"])
+        return Result(seed, time.monotonic() - began, trouble=_told(problem))
     findings = [str(finding) for finding in check(history)]
     if findings or keep:
         history.write(folder / f"{seed}.json")

@@ -20,7 +20,7 @@ from understudy.adapters.embedded.loopback_ports import free_port
 
 PROXIES, MONITORS = ("proxy-a", "proxy-b"), ("monitor-a", "monitor-b")
 TICK_SECONDS = 0.3
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 PASSWORD, KEY_ID, SECRET = "secret", "operator", "of-histories"
 LOGINS: Mapping[str, str] = {
     "proxy_login": "understudy_proxy",
