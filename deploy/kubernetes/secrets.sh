@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the Secrets that the manifests name, from a folder that tools/make_secrets.py made:
 #   deploy/kubernetes/secrets.sh FOLDER | kubectl apply --namespace understudy --filename -
-# With --dev-stores before FOLDER also that of the Postgres of overlays/dev, which has the passwords of all logins.
+# With --dev-stores before FOLDER also those of the Postgres and the Redis of overlays/dev, with the passwords of all logins.
 # Nothing is written, and no secret is an argument of a process.
 set -eu
 stores=
@@ -36,3 +36,4 @@ for login in postgres owner proxy monitor retention engineer; do
   set -- "$@" --from-file="$folder/${login}_password"
 done
 secret understudy-postgres "$@"
+secret understudy-redis --from-file="acl=$folder/redis_acl" --from-file="password=$folder/redis_password"

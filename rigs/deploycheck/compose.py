@@ -13,6 +13,8 @@ from rigs.deploycheck.ours import (
     command_problem,
     image_problem,
     is_ours,
+    is_redis,
+    login_problem,
     secret_problem,
     variable_problem,
 )
@@ -39,7 +41,8 @@ def check_our_rules(root: Path) -> list[Finding]:
     services: Mapping[str, Any] = document["services"]
     found = [Finding(f"{FILE} {name}", what) for name, service in services.items() for what in _of(name, service)]
     for name, service in services.items():
-        found += [Finding(f"{FILE} {name}", what) for what in (*_around(service), *_waits(service, services))]
+        rest = (*_around(service), *_waits(service, services), *_keeps_redis_apart(name, services))
+        found += [Finding(f"{FILE} {name}", what) for what in rest]
     found += [Finding(FILE, what) for what in _files(document, root)]
     return found
 
@@ -134,6 +137,20 @@ def _waits(service: Mapping[str, Any], services: Mapping[str, Any]) -> Iterator[
             yield f"waits until {other} is healthy, which has no healthcheck"
         elif wait["condition"] == "service_completed_successfully" and services[other]["restart"] == "unless-stopped":
             yield f"waits for the end of {other}, which is started again"
+
+
+def _keeps_redis_apart(name: str, services: Mapping[str, Any]) -> Iterator[str]:
+    service = services[name]
+    if not is_redis(filled(str(service.get("image", "")))):
+        return
+    problem = login_problem([str(word) for word in service.get("command", ())])
+    if problem is not None:
+        yield problem
+    for other, neighbour in services.items():
+        asks = any("REDIS_URL" in variable for variable in neighbour.get("environment", {}))
+        shared = sorted(set(service.get("networks", ())) & set(neighbour.get("networks", ())))
+        if other != name and shared and not asks:
+            yield f"is reached by {other}, which has no login of it: a network of its own in place of {shared[0]}"
 
 
 def _files(document: Mapping[str, Any], root: Path) -> Iterator[str]:

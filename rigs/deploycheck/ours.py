@@ -41,6 +41,18 @@ def name_of_image(image: str) -> str:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
+def is_redis(image: str) -> bool:
+    """Whether an image is a server of the shared cache."""
+    return name_of_image(image) in ("redis", "valkey")
+
+
+def login_problem(words: Sequence[str]) -> str | None:
+    """Say whether a Redis that is started with these words lets any client in."""
+    if "--aclfile" in words:
+        return None
+    return "lets any client in: --aclfile, with a file of a secret (an argument is seen by every process)"
+
+
 def image_problem(image: str) -> str | None:
     """Say what is wrong with how an image is named, if anything is: people need a tag, and machines a digest."""
     named, at, digest = image.partition("@")

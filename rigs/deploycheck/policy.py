@@ -4,7 +4,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rigs.deploycheck.ours import DRAINS_OF, command_problem, image_problem, is_ours, secret_problem, variable_problem
+from rigs.deploycheck.ours import (
+    DRAINS_OF,
+    command_problem,
+    image_problem,
+    is_ours,
+    is_redis,
+    login_problem,
+    secret_problem,
+    variable_problem,
+)
 from understudy.settings import FILE_SUFFIX
 
 Object = Mapping[str, Any]
@@ -231,6 +240,13 @@ def _is_understood(_pod: Pod, container: Container) -> Iterator[str]:
             yield unknown
 
 
+def _asks_for_a_login(_pod: Pod, container: Container) -> Iterator[str]:
+    if is_redis(container.spec["image"]):
+        problem = login_problem(container.spec.get("args", ()))
+        if problem is not None:
+            yield problem
+
+
 def _shows_no_secret(_pod: Pod, container: Container) -> Iterator[str]:
     for name, value in container.environment.items():
         problem = secret_problem(name, value)
@@ -283,6 +299,16 @@ def _reaches_a_port(one: Object, _objects: Sequence[Object], pods: Sequence[Pod]
     for port in one["spec"].get("ports", ()):
         if port.get("targetPort") not in names:
             yield f"sends calls to the port {port.get('targetPort')}, which no container of its pods has"
+
+
+def _is_in_a_network_of_its_own(one: Object, objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
+    pod = pod_of(one)
+    if pod is None or not any(is_redis(container.spec["image"]) for container in containers_of(pod)):
+        return
+    policies = [other for other in objects if other["kind"] == "NetworkPolicy" and _selects(other, pod)]
+    guards = [policy["spec"] for policy in policies if "Ingress" in policy["spec"]["policyTypes"]]
+    if not guards or any("from" not in rule for spec in guards for rule in spec.get("ingress", ())):
+        yield "is reached by every pod: no NetworkPolicy says from where"
 
 
 def _is_scraped(one: Object, objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
@@ -374,12 +400,14 @@ CONTAINER_RULES: Sequence[Callable[[Pod, Container], Iterator[str]]] = (
     _is_probed,
     _lets_calls_end,
     _is_understood,
+    _asks_for_a_login,
     _shows_no_secret,
 )
 OBJECT_RULES: Sequence[Callable[[Object, Sequence[Object], Sequence[Pod]], Iterator[str]]] = (
     _is_no_secret,
     _selects_somebody,
     _reaches_a_port,
+    _is_in_a_network_of_its_own,
     _is_scraped,
     _may_be_disrupted_a_little,
     _is_scaled_by_one,

@@ -12,6 +12,7 @@ BY_NAME = {check.name: check.run for check in CHECKS}
 DOCKERFILE = "Dockerfile"
 BASE = "k8s/base/proxy.yaml"
 COMPONENTS = "k8s/components/"
+STORES = COMPONENTS + "dev-stores/stores.yaml"
 COMPOSE = "docker-compose.yml"
 WORKFLOW = ".github/workflows/checks.yml"
 GITLAB = ".gitlab-ci.yml"
@@ -70,6 +71,8 @@ PLANTED: dict[str, list[Mistake]] = {
             "REDIS_URL: redis://default:hunter2@redis:6379/0",
             "has a password in it",
         ),
+        Mistake(COMPOSE, "--aclfile, /run/secrets/redis_acl", "--protected-mode, no", "lets any client in"),
+        Mistake(COMPOSE, "networks: [cache]", "networks: [cache, data]", "is reached by postgres, which has no login"),
         Mistake(COMPOSE, "secrets: [owner_url]", "secrets: [owners_url]", "which nobody defines"),
         Mistake(COMPOSE, "./deploy/compose/create-logins.sh", "./deploy/compose/logins.sh", "there is no"),
         Mistake(COMPOSE, '"tfserving-models:/models:ro"', '"/srv/models:/models:ro"', "of the host"),
@@ -86,6 +89,9 @@ PLANTED: dict[str, list[Mistake]] = {
     ],
     "manifests: our policy": [
         Mistake(BASE, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "can be written to"),
+        Mistake(STORES, "--aclfile, /run", "--dir, /run", "understudy-redis redis: lets any client in"),
+        Mistake(STORES, "kind: NetworkPolicy", "kind: NetworkPolicies", "is reached by every pod"),
+        Mistake(STORES, "policyTypes: [Ingress, Egress]", "policyTypes: [Egress]", "is reached by every pod"),
     ],
     "pipelines: schemas": [
         Mistake(WORKFLOW, "    runs-on:", "    run-on:", "run-on"),

@@ -5,24 +5,31 @@ import hashlib
 import hmac
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+import redis
 import yaml
 
 from rigs.deploycheck.findings import ToolMissing
 from rigs.deploycheck.manifests import built_trees
 from understudy.adapters.embedded.installations import find_installations
+from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.embedded.valkey import find_server
 from understudy.adapters.migrations import check, roles_without_rights, upgrade
+from understudy.adapters.redis.checkup import examine_redis
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGINS = ("owner", "proxy", "monitor", "retention", "engineer")
@@ -55,6 +62,69 @@ def test_secrets_are_made_once_agree_with_each_other_and_are_in_a_folder_of_ones
     passwords = [text for name, text in before.items() if name.endswith("_password")]
     assert len(set(passwords)) == len(passwords)
     assert all(len(password.strip()) >= 32 for password in passwords)
+
+
+def test_the_url_of_redis_gets_the_login_that_is_made_and_one_without_it_is_replaced(tmp_path):
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    (folder / "redis_url").write_text("redis://redis:6379/0\n")
+
+    assert run(sys.executable, "tools/make_secrets.py", str(folder)).returncode == 0
+
+    url = urlsplit((folder / "redis_url").read_text().strip())
+    assert (url.username, url.hostname, url.port, url.path) == ("proxy", "redis", 6379, "/0")
+    assert url.password == (folder / "redis_password").read_text().strip()
+
+
+def test_the_url_of_a_redis_with_a_login_of_yours_stays_as_you_give_it(tmp_path):
+    folder, yours = tmp_path / "secrets", "rediss://me:mine@cache.example:6380/2"
+
+    assert run(sys.executable, "tools/make_secrets.py", str(folder), "--redis", yours).returncode == 0
+
+    assert (folder / "redis_url").read_text().strip() == yours
+
+
+@pytest.fixture
+def a_closed_redis(secrets: Path) -> Iterator[int]:
+    """A Redis or Valkey with the users that were made, and its port."""
+    port, server = free_port(), find_server()
+    if server is None:
+        pytest.skip("NOT CHECKED: no valkey-server or redis-server is here")
+    flags = ["--save", "", "--port", str(port), "--bind", "127.0.0.1", "--aclfile", str(secrets / "redis_acl")]
+    child = subprocess.Popen([server, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            break
+        time.sleep(0.02)
+    yield port
+    child.terminate()
+    child.wait(10)
+
+
+def test_redis_lets_the_proxies_login_use_the_cache_and_nobody_do_anything_else(secrets, a_closed_redis):
+    password = (secrets / "redis_password").read_text().strip()
+    proxy = redis.Redis(port=a_closed_redis, username="proxy", password=password)
+    url = f"redis://proxy:{password}@127.0.0.1:{a_closed_redis}/0"
+
+    assert proxy.set("infer:1:a:0011", b"value", ex=60)
+    assert proxy.mget(["infer:1:a:0011"]) == [b"value"]
+    assert asyncio.run(examine_redis(url)).problem == ""
+    for forbidden in (
+        ("SET", "features:visits:customer-42", "1"),
+        ("MGET", "infer:1:a:0011", "features:visits:customer-42"),
+        ("KEYS", "*"),
+        ("FLUSHALL",),
+        ("CONFIG", "SET", "maxmemory", "1"),
+        ("ACL", "LIST"),
+        ("EVAL", "return 1", "0"),
+        ("PERSIST", "infer:1:a:0011"),
+    ):
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            proxy.execute_command(*forbidden)  # type: ignore[no-untyped-call]
+    for stranger in (redis.Redis(port=a_closed_redis), redis.Redis(port=a_closed_redis, password=password)):
+        with pytest.raises(redis.exceptions.AuthenticationError):
+            stranger.ping()
 
 
 def test_every_secret_that_compose_reads_is_made(secrets):
