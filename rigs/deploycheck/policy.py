@@ -1,8 +1,6 @@
 """What we ask of every object that is deployed, beyond that its schema is right. Pure: objects in, findings out."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from rigs.deploycheck.ours import (
     DRAINS_OF,
@@ -14,12 +12,12 @@ from rigs.deploycheck.ours import (
     secret_problem,
     variable_problem,
 )
+from rigs.deploycheck.pods import STANDING, Container, Object, Pod, bytes_of, containers_of, pod_of
+from rigs.deploycheck.spool import keeps_its_spool
 from understudy.settings import FILE_SUFFIX
 
-Object = Mapping[str, Any]
 Said = tuple[str, str]
 
-COMPONENT = "app.kubernetes.io/component"
 SECRETS_OF: Mapping[str, frozenset[str]] = {
     "proxy": frozenset({"understudy-proxy"}),
     "monitor": frozenset({"understudy-monitor"}),
@@ -28,41 +26,10 @@ SECRETS_OF: Mapping[str, frozenset[str]] = {
     "archive": frozenset({"understudy-retention", "understudy-archive"}),
 }
 """Whose password each process may know: docs/reference/sql.md, Roles."""
-STANDING = ("Deployment", "StatefulSet", "DaemonSet")
 ENDING_SECONDS = 8.0
 """Beside the drains of a proxy: the last calls (1 s), shadows (0.5 s), signing off (2 s), spans (2 s), closing."""
 CONFIG_KINDS = ("ConfigMap",)
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-class Pod(NamedTuple):
-    """A pod that an object makes."""
-
-    owner: Object
-    labels: Mapping[str, str]
-    spec: Mapping[str, Any]
-
-    @property
-    def where(self) -> str:
-        """The object, as ``Deployment/understudy-proxy``."""
-        return f"{self.owner['kind']}/{self.owner['metadata']['name']}"
-
-    @property
-    def component(self) -> str:
-        """Which of our processes it is; empty for anything else."""
-        return self.labels.get(COMPONENT, "")
-
-
-class Container(NamedTuple):
-    """A container, and whether it runs as long as its pod."""
-
-    spec: Mapping[str, Any]
-    stays: bool
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Its variables; those without a value in the manifest are empty."""
-        return {entry["name"]: str(entry.get("value", "")) for entry in self.spec.get("env", ())}
+SCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
 
 
 def judge(objects: Sequence[Object]) -> list[Said]:
@@ -77,24 +44,6 @@ def judge(objects: Sequence[Object]) -> list[Said]:
         where = f"{one['kind']}/{one['metadata']['name']}"
         found += [(where, what) for rule in OBJECT_RULES for what in rule(one, objects, pods)]
     return found
-
-
-def pod_of(one: Object) -> Pod | None:
-    """Return the pod that an object makes, if it makes any."""
-    spec = one.get("spec", {})
-    if one["kind"] == "CronJob":
-        spec = spec["jobTemplate"]["spec"]
-    template = spec.get("template") if one["kind"] in (*STANDING, "Job", "CronJob") else None
-    return None if template is None else Pod(one, template["metadata"].get("labels", {}), template["spec"])
-
-
-def containers_of(pod: Pod) -> Iterator[Container]:
-    """Yield a pod's containers, those that run before it included."""
-    stands = pod.owner["kind"] in STANDING
-    for spec in pod.spec.get("initContainers", ()):
-        yield Container(spec, stands and spec.get("restartPolicy") == "Always")
-    for spec in pod.spec["containers"]:
-        yield Container(spec, stands)
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
@@ -137,20 +86,14 @@ def _has_room_for_its_volumes(pod: Pod) -> Iterator[str]:
     limits = [one.get("resources", {}).get("limits", {}).get("ephemeral-storage") for one in running]
     if None in limits:
         return  # another rule says so
-    room = sum(map(_bytes_of, limits))
+    room = sum(map(bytes_of, limits))
     volumes = [volume["emptyDir"] or {} for volume in pod.spec.get("volumes", ()) if "emptyDir" in volume]
-    wanted = sum(_bytes_of(one.get("sizeLimit", 0)) for one in volumes if one.get("medium") != "Memory")
+    wanted = sum(bytes_of(one.get("sizeLimit", 0)) for one in volumes if one.get("medium") != "Memory")
     if wanted > room:
         yield (
             f"is evicted before its volumes are full: they may hold {wanted / 2**20:.0f} Mi, and the ephemeral-storage"
             f" of its containers is limited to {room / 2**20:.0f} Mi"
         )
-
-
-def _bytes_of(quantity: str | int) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(\w*)", str(quantity))
-    assert found is not None, f"{quantity!r} is no quantity that this reads"
-    return float(found[1]) * _BYTES[found[2]]
 
 
 def _knows_its_own_secrets(pod: Pod) -> Iterator[str]:
@@ -169,7 +112,7 @@ def _knows_its_own_secrets(pod: Pod) -> Iterator[str]:
 
 
 def _ends_in_time(pod: Pod) -> Iterator[str]:
-    if pod.owner["kind"] != "Deployment":
+    if pod.owner["kind"] not in STANDING:
         return
     grace = float(pod.spec.get("terminationGracePeriodSeconds", 30))
     for container in containers_of(pod):
@@ -331,7 +274,7 @@ def _may_be_disrupted_a_little(one: Object, objects: Sequence[Object], _pods: Se
             yield "keeps a node from being drained by a pod that is not ready: unhealthyPodEvictionPolicy: AlwaysAllow"
         return
     pod = pod_of(one)
-    if one["kind"] != "Deployment" or pod is None or pod.component not in ("proxy", "monitor"):
+    if one["kind"] not in STANDING or pod is None or pod.component not in ("proxy", "monitor"):
         return
     budgets = [other for other in objects if other["kind"] == "PodDisruptionBudget"]
     if not any(_selects(budget, pod) for budget in budgets):
@@ -346,18 +289,35 @@ def _selects(one: Object, pod: Pod) -> bool:
 
 
 def _is_scaled_by_one(one: Object, objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
-    if one["kind"] != "Deployment":
+    if one["kind"] not in ("Deployment", "StatefulSet"):
         return
-    scalers = [
-        other
-        for other in objects
-        if other["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")
-        and other["spec"]["scaleTargetRef"]["name"] == one["metadata"]["name"]
-    ]
+    scalers = [other for other in objects if other["kind"] in SCALERS and _scaled_by(other) == _name_of(one)]
     if len(scalers) > 1:
         yield f"is scaled by {len(scalers)} autoscalers, which undo each other's work"
     if scalers and "replicas" in one["spec"]:
         yield "has a number of replicas beside an autoscaler: each apply would set it back"
+
+
+def _scales_what_is_there(one: Object, objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
+    if one["kind"] in SCALERS and _scaled_by(one) not in map(_name_of, objects):
+        yield f"scales {'/'.join(_scaled_by(one))}, which is not here"
+
+
+def _scaled_by(scaler: Object) -> tuple[str, str]:
+    target = scaler["spec"]["scaleTargetRef"]
+    return target.get("kind", "Deployment"), target["name"]
+
+
+def _name_of(one: Object) -> tuple[str, str]:
+    return one["kind"], one["metadata"]["name"]
+
+
+def _has_its_own_service(one: Object, objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
+    if one["kind"] != "StatefulSet":
+        return
+    name = one["spec"].get("serviceName")
+    if ("Service", name) not in map(_name_of, objects):
+        yield f"names its pods by the Service {name}, which is not here"
 
 
 def _job_ends(one: Object, _objects: Sequence[Object], _pods: Sequence[Pod]) -> Iterator[str]:
@@ -392,6 +352,7 @@ POD_RULES: Sequence[Callable[[Pod], Iterator[str]]] = (
     _has_room_for_its_volumes,
     _knows_its_own_secrets,
     _ends_in_time,
+    keeps_its_spool,
 )
 CONTAINER_RULES: Sequence[Callable[[Pod, Container], Iterator[str]]] = (
     _image_is_said,
@@ -411,6 +372,8 @@ OBJECT_RULES: Sequence[Callable[[Object, Sequence[Object], Sequence[Pod]], Itera
     _is_scraped,
     _may_be_disrupted_a_little,
     _is_scaled_by_one,
+    _scales_what_is_there,
+    _has_its_own_service,
     _job_ends,
     _is_in_a_namespace,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from rigs.deploycheck.findings import ToolMissing
 from rigs.deploycheck.manifests import built_trees, trees
-from rigs.deploycheck.policy import CONTAINER_RULES, OBJECT_RULES, POD_RULES, judge
+from rigs.deploycheck.policy import CONTAINER_RULES, OBJECT_RULES, POD_RULES, SCALERS, judge
 
 ROOT = Path(__file__).resolve().parents[3]
 Objects = list[dict[str, Any]]
@@ -33,13 +33,13 @@ def one_of(objects: Objects, kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def pod(objects: Objects, kind: str = "Deployment", name: str = "understudy-proxy") -> dict[str, Any]:
+def pod(objects: Objects, kind: str = "StatefulSet", name: str = "understudy-proxy") -> dict[str, Any]:
     spec = one_of(objects, kind, name)["spec"]
     found: dict[str, Any] = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]["spec"]
     return found
 
 
-def container(objects: Objects, kind: str = "Deployment", name: str = "understudy-proxy") -> dict[str, Any]:
+def container(objects: Objects, kind: str = "StatefulSet", name: str = "understudy-proxy") -> dict[str, Any]:
     found: dict[str, Any] = pod(objects, kind, name)["containers"][0]
     return found
 
@@ -48,13 +48,30 @@ def with_variable(objects: Objects, name: str, value: str) -> None:
     container(objects)["env"].append({"name": name, "value": value})
 
 
+def proxies(objects: Objects) -> dict[str, Any]:
+    found: dict[str, Any] = one_of(objects, "StatefulSet", "understudy-proxy")["spec"]
+    return found
+
+
+def claim(objects: Objects) -> dict[str, Any]:
+    found: dict[str, Any] = proxies(objects)["volumeClaimTemplates"][0]["spec"]
+    return found
+
+
+def in_place_of_claims(objects: Objects, **volume: Any) -> None:
+    """Put the spool on another volume, with room for it on the node."""
+    del proxies(objects)["volumeClaimTemplates"]
+    pod(objects)["volumes"].append({"name": "state", **volume})
+    container(objects)["resources"]["limits"]["ephemeral-storage"] = "1Gi"
+
+
 def add_secret(objects: Objects) -> None:
     secret = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "planted", "namespace": "understudy"}}
     objects.append({**secret, "data": {}})
 
 
 def add_scaler(objects: Objects) -> None:
-    target = {"scaleTargetRef": {"name": "understudy-proxy"}}
+    target = {"scaleTargetRef": {"kind": "StatefulSet", "name": "understudy-proxy"}}
     objects.append({"kind": "ScaledObject", "metadata": {"name": "x", "namespace": "understudy"}, "spec": target})
 
 
@@ -68,8 +85,8 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
     ("may fill the node", lambda o: pod(o)["volumes"][0].update(emptyDir={})),
     ("is a folder of the host", lambda o: pod(o)["volumes"].append({"name": "x", "hostPath": {"path": "/"}})),
     (
-        "may hold 2048 Mi, and the ephemeral-storage of its containers is limited to 1024 Mi",
-        lambda o: pod(o)["volumes"][0]["emptyDir"].update(sizeLimit="2Gi"),
+        "may hold 2048 Mi, and the ephemeral-storage of its containers is limited to 200 Mi",
+        lambda o: pod(o)["volumes"].append({"name": "x", "emptyDir": {"sizeLimit": "2Gi"}}),
     ),
     (
         "an image without a digest",
@@ -82,7 +99,7 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
     ("is killed after 45 s, and may need 54 s", lambda o: pod(o).update(terminationGracePeriodSeconds=45)),
     (
         "is killed after 15 s, and may need 18 s",
-        lambda o: pod(o, name="understudy-monitor").update(terminationGracePeriodSeconds=15),
+        lambda o: pod(o, kind="Deployment", name="understudy-monitor").update(terminationGracePeriodSeconds=15),
     ),
     ("name a tag other than latest", lambda o: container(o).update(image="registry.example/understudy:latest")),
     ("may become another image", lambda o: container(o).update(image="registry.example/other:1.2.3")),
@@ -97,7 +114,7 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
     ),
     ("has a limit of CPU", lambda o: container(o)["resources"]["limits"].update(cpu="1")),
     ("has no readinessProbe", lambda o: container(o).pop("readinessProbe")),
-    ("has no livenessProbe", lambda o: container(o, name="understudy-monitor").pop("livenessProbe")),
+    ("has no livenessProbe", lambda o: container(o, kind="Deployment", name="understudy-monitor").pop("livenessProbe")),
     (
         "is restarted when a dependency is away",
         lambda o: container(o)["livenessProbe"].update(httpGet={"path": "/readyz", "port": "http"}),
@@ -140,7 +157,28 @@ BROKEN: list[tuple[str, Callable[[Objects], Any]]] = [
     ),
     ("may have all its pods on one node", lambda o: pod(o).pop("topologySpreadConstraints")),
     ("is scaled by 2 autoscalers", add_scaler),
-    ("each apply would set it back", lambda o: one_of(o, "Deployment", "understudy-proxy")["spec"].update(replicas=3)),
+    (
+        "scales Deployment/understudy-proxy, which is not here",
+        lambda o: one_of(o, "HorizontalPodAutoscaler", "understudy-proxy")["spec"]["scaleTargetRef"].pop("kind"),
+    ),
+    ("names its pods by the Service nobody, which", lambda o: proxies(o).update(serviceName="nobody")),
+    ("has its spool in the container", lambda o: container(o)["volumeMounts"].pop(0)),
+    ("may have two pods at one spool", lambda o: claim(o).update(accessModes=["ReadWriteOnce"])),
+    (
+        "loses what waits for Postgres when it is scaled",
+        lambda o: proxies(o)["persistentVolumeClaimRetentionPolicy"].update(whenScaled="Delete"),
+    ),
+    (
+        "has a volume of 300Mi, and its spool may need 320 Mi",
+        lambda o: claim(o)["resources"]["requests"].update(storage="300Mi"),
+    ),
+    (
+        "has a volume of 1Gi, and its spool may need 1280 Mi",
+        lambda o: with_variable(o, "UNDERSTUDY_SPOOL_LIMIT_BYTES", str(2**30)),
+    ),
+    ("has one volume for all pods", lambda o: in_place_of_claims(o, persistentVolumeClaim={"claimName": "spools"})),
+    ("loses what a pod has not shipped", lambda o: in_place_of_claims(o, emptyDir={"sizeLimit": "512Mi"})),
+    ("each apply would set it back", lambda o: one_of(o, "StatefulSet", "understudy-proxy")["spec"].update(replicas=3)),
     ("may run beside itself", lambda o: one_of(o, "CronJob", "understudy-archive")["spec"].pop("concurrencyPolicy")),
     ("may try for ever", lambda o: one_of(o, "Job", "understudy-migrate")["spec"].pop("activeDeadlineSeconds")),
     (
@@ -164,6 +202,30 @@ def test_a_rule_that_is_broken_is_said(said, break_it, production):
     assert len(found) <= 2, "one mistake is said once, or twice where two rules meet"
 
 
+def test_a_spool_that_ends_with_its_pod_is_taken_where_the_overlay_says_so(production, rendered):
+    in_place_of_claims(production, emptyDir={"sizeLimit": "512Mi"})
+    assert len(judge(production)) == 1
+
+    one_of(production, "StatefulSet", "understudy-proxy")["metadata"]["annotations"] = {
+        "understudy/spool": "ends-with-its-pod"
+    }
+
+    assert judge(production) == []
+    dev = one_of(list(rendered["k8s/overlays/dev"]), "Deployment", "understudy-proxy")
+    assert dev["metadata"]["annotations"] == {"understudy/spool": "ends-with-its-pod"}
+
+
+@pytest.mark.parametrize("tree", ["k8s/overlays/prod", "k8s/examples/keda", "k8s/examples/tfserving-sidecar"])
+def test_each_proxy_of_production_keeps_its_spool_on_a_volume_of_its_own(tree, rendered):
+    objects = copy.deepcopy(rendered[tree])
+
+    assert claim(objects)["accessModes"] == ["ReadWriteOncePod"]
+    assert proxies(objects)["volumeClaimTemplates"][0]["metadata"]["name"] == "state"
+    assert "state" not in [volume["name"] for volume in pod(objects)["volumes"]]
+    scaled = [one["spec"]["scaleTargetRef"]["kind"] for one in objects if one["kind"] in SCALERS]
+    assert scaled == ["StatefulSet"]
+
+
 def test_production_breaks_no_rule(production):
     assert judge(production) == []
 
@@ -177,12 +239,12 @@ def test_every_tree_runs_each_process_once_under_its_own_login(rendered):
     for objects in rendered.values():
         kinds = {(one["kind"], one["metadata"]["name"]) for one in objects}
         assert {
-            ("Deployment", "understudy-proxy"),
             ("Deployment", "understudy-monitor"),
             ("Job", "understudy-migrate"),
             ("CronJob", "understudy-partitions"),
             ("CronJob", "understudy-archive"),
         } <= kinds
+        assert len(kinds & {("Deployment", "understudy-proxy"), ("StatefulSet", "understudy-proxy")}) == 1
         assert one_of(objects, "Deployment", "understudy-monitor")["spec"]["replicas"] == 2
 
 
@@ -193,7 +255,7 @@ def test_a_model_server_beside_a_proxy_may_fill_the_volume_of_its_models(rendere
 
     sidecar["resources"]["limits"]["ephemeral-storage"] = "500Mi"
 
-    assert [what for _, what in judge(objects) if "may hold 2560 Mi" in what]
+    assert [what for _, what in judge(objects) if "may hold 2048 Mi" in what]
 
 
 @pytest.mark.parametrize("example", ["tfserving-sidecar", "models-from-pvc"])
