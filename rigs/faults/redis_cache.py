@@ -126,17 +126,26 @@ def lists(client: Redis, keys: list[bytes]) -> None:
 _SHAPES = ({"labels": ["a", "b"]}, {"score": 7.5}, {"label": "visit", "scores": [0.5, 0.5]}, {"score": "0.5"})
 
 
-def other_shapes(client: Redis, keys: list[bytes]) -> None:
-    """Write well-formed values of the right version and input, in shapes or ranges that the schema does not allow."""
+def wrong_values(client: Redis, keys: list[bytes]) -> None:
+    """Write well-formed values that no proxy wrote: each second one is a real value with another score in its range."""
+    sealed = client.mget(keys)
     with client.pipeline(transaction=False) as pipe:
-        for place, key in enumerate(keys):
-            _, version, digest = key.decode().split(":")
-            shape = _SHAPES[place % len(_SHAPES)]
-            # Each fifth value is whole, but of another version.
-            named = int(version) + 1 if place % 5 == 4 else int(version)
-            body = {"score": 0.123} if place % 5 == 4 else shape
-            pipe.set(key, orjson.dumps({"version_id": named, "input_hash": digest, "prediction": body}))
+        for place, (key, value) in enumerate(zip(keys, sealed, strict=True)):
+            _, version, digest, _ = key.decode().split(":")
+            if place % 2 == 0 and value is not None:
+                pipe.set(key, _another_score(bytes(value)))  # type: ignore[arg-type]  # nothing is decoded
+            elif place % 10 == 1:
+                pipe.set(key, sealed[place - 1] or b"")  # whole, but of another input
+            else:
+                shape = _SHAPES[place // 2 % len(_SHAPES)]
+                pipe.set(key, orjson.dumps({"version_id": int(version), "input_hash": digest, "prediction": shape}))
         pipe.execute()
+
+
+def _another_score(value: bytes) -> bytes:
+    """Return a value whose score has another digit after the point."""
+    place = value.rindex(b"0.") + 2
+    return value[:place] + (b"1" if value[place : place + 1] != b"1" else b"2") + value[place + 1 :]
 
 
 async def callers_hang_up(machine: Machine, span: Span) -> Figures:
@@ -248,7 +257,7 @@ ROWS = (
         "every value well-formed and wrong",
         "checked as a model server's answer is",
         (*NOTHING_LOST, *at_most(served_wrong=0), *at_least(spoilt=1)),
-        spoilt(other_shapes),
+        spoilt(wrong_values),
     ),
     Row(
         "RD-09",
