@@ -138,8 +138,8 @@ class Settings(BaseSettings):
     """Graceful shutdown: longest wait of each of its phases."""
 
     cache_key: SecretStr | None = Field(default=None, min_length=32)
-    """Secret that authenticates values of the shared cache, the same for all proxies on one Redis; without it the one
-    in the registry (``CacheSecret``)."""
+    """Secret that authenticates values of the shared cache, the same for all proxies of one database and for no others;
+    without it the one in the registry (``CacheSecret``)."""
     memory_cache_bytes: int = Field(default=32 * 1_048_576, ge=0)
     """In-process prediction cache; 0 turns it off."""
     redis_timeout_seconds: float = Field(default=0.01, gt=0)
