@@ -15,7 +15,7 @@ from pathlib import Path
 LOGINS = ("owner", "proxy", "monitor", "retention", "engineer")
 OTHERS = ("postgres", "grafana", "redis")
 REDIS_LOGIN = "proxy"
-REDIS_COMMANDS = "+get +mget +set +ping +info +client|setinfo +select +hello"
+REDIS_COMMANDS = "+mget +set +ping +info +client|setinfo +select +hello"
 """Of the shared cache, of ``understudy doctor``, and of the client when it connects."""
 PLACEHOLDERS = {"pagerduty_routing_key": "0" * 32, "channel_webhook_url": "http://127.0.0.1:9/nobody-is-told"}
 """Of Alertmanager, for a try on one machine; put yours in their place."""

@@ -113,6 +113,7 @@ def test_redis_lets_the_proxies_login_use_the_cache_and_nobody_do_anything_else(
     for forbidden in (
         ("SET", "features:visits:customer-42", "1"),
         ("MGET", "infer:1:a:0011", "features:visits:customer-42"),
+        ("GET", "infer:1:a:0011"),
         ("KEYS", "*"),
         ("FLUSHALL",),
         ("CONFIG", "SET", "maxmemory", "1"),
