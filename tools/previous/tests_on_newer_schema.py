@@ -22,6 +22,7 @@ ABOUT_THE_SCHEMA = {
     "test_the_way_down_takes_the_rights_and_leaves_the_roles": "goes down from the older head",
     "test_an_installation_with_model_servers_on_its_own_machine_keeps_them": "goes down from the older head",
     "test_going_back_takes_the_inputs_away_and_leaves_the_log": "goes down from the older head",
+    "test_the_release_before_leaves_a_champion_that_was_set_by_hand": "goes down from the older head",
     "test_every_table_and_view_has_a_decision_for_every_role": "lists every table of the older schema",
     "test_every_role_has_in_the_catalogue_what_was_decided_and_nothing_more": "lists every right, and roles got more",
     "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried[understudy_retention]": (
