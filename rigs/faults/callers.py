@@ -13,7 +13,7 @@ from rigs.faults.inputs import body_for
 
 _FIRST = 20_000_000
 """Inputs of those who hang up; nobody else has them."""
-_HALF = b"POST /v1/models/visits/predict HTTP/1.1\r\nhost: x\r\nx-slow: "
+_HALF = b"POST /v1/models/visits/predict HTTP/1.1\r\nhost: localhost\r\nx-slow: "
 
 
 async def hang_up_on(
@@ -34,7 +34,8 @@ async def _hang_up(port: int, distinct: int, after_seconds: float) -> None:
     body = body_for(distinct)
     with suppress(OSError):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"POST {VISITS} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"POST {VISITS} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
         await asyncio.sleep(after_seconds)
         writer.close()
 

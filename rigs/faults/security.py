@@ -131,7 +131,7 @@ def _hostile() -> Iterator[Case]:
         ("SQL", b"'; DROP TABLE PredictionLog; -- %s" % MARK.encode()),
     ):
         yield Case(f"body {name}", body)
-    head = f"POST {VISITS} HTTP/1.1\r\nhost: x\r\n".encode()
+    head = f"POST {VISITS} HTTP/1.1\r\nhost: localhost\r\n".encode()
     for name, raw in (
         ("length below zero", head + b"content-length: -1\r\n\r\n"),
         ("length no number", head + b"content-length: ten\r\n\r\n"),
@@ -143,17 +143,18 @@ def _hostile() -> Iterator[Case]:
         ("header of 1 MB", head + b"x: " + b"y" * 1_000_000 + b"\r\n\r\n"),
         ("10,000 headers", head + b"".join(b"x-%d: y\r\n" % n for n in range(10_000)) + b"\r\n"),
         ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9 + b"\r\n\r\n"),
-        ("traversal", b"GET /../../etc/passwd HTTP/1.1\r\nhost: x\r\n\r\n"),
-        ("other model", b"POST /v1/models/%2e%2e/predict HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"),
+        ("traversal", b"GET /../../etc/passwd HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        ("other model", b"POST /v1/models/%2e%2e/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}"),
         (
             "model of 10,000",
-            b"POST /v1/models/" + MARK.encode() * 900 + b"/predict HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+            head.replace(VISITS.encode(), b"/v1/models/" + MARK.encode() * 900 + b"/predict")
+            + b"content-length: 2\r\n\r\n{}",
         ),
         ("CR LF in a header", head + b"x-request-id: a\rb\r\ncontent-length: 2\r\n\r\n{}"),
         ("deadline below zero", head + b"x-request-timeout-ms: -5\r\ncontent-length: 2\r\n\r\n{}"),
         ("deadline no number", head + b"x-request-timeout-ms: 1e999\r\ncontent-length: 2\r\n\r\n{}"),
-        ("trace", b"TRACE / HTTP/1.1\r\nhost: x\r\n\r\n"),
-        ("connect", b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nhost: x\r\n\r\n"),
+        ("trace", b"TRACE / HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        ("connect", b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nhost: localhost\r\n\r\n"),
         ("HTTP/9.9", b"GET / HTTP/9.9\r\n\r\n"),
         ("half a request", head),
     ):
@@ -182,10 +183,8 @@ async def hostile_inputs(machine: Machine, _span: Span) -> Figures:
 
 def _send(port: int, case: Case) -> bytes | None:
     """Return what came back, empty for a closed connection; ``None`` when nothing did in time."""
-    raw = case.raw or (
-        f"POST {VISITS} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(case.body)}\r\n\r\n".encode()
-        + case.body
-    )
+    fields = f"host: localhost\r\nconnection: close\r\ncontent-length: {len(case.body)}\r\n"
+    raw = case.raw or f"POST {VISITS} HTTP/1.1\r\n{fields}\r\n".encode() + case.body
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as connection:
         try:

@@ -63,7 +63,7 @@ def _filled(begin: bytes, unit: bytes, end: bytes) -> bytes:
 async def unread_answers(port: int, name: str, pipelined: int, connections: int) -> Tally:
     """Ask much on several connections and read nothing of the answers for a while, then everything."""
     tally = Tally(name)
-    request = b"GET /openapi.json HTTP/1.1\r\nhost: p\r\n\r\n"
+    request = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
     async def hoard() -> None:
         began = time.monotonic()

@@ -30,12 +30,12 @@ async def watch(port: int, echo_port: int, model: str, body: bytes) -> dict[str,
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
-    predict = b"POST /v1/models/%b/predict HTTP/1.1\r\nhost: p\r\ncontent-length: %d\r\n\r\n%b" % (
+    predict = b"POST /v1/models/%b/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (
         model.encode(),
         len(body),
         body,
     )
-    live = b"GET /livez HTTP/1.1\r\nhost: p\r\n\r\n"
+    live = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     caller, prober, twin = _Caller(port), _Caller(port), _Caller(echo_port)
     livez: list[tuple[float, float]] = []
     answers: list[tuple[int, float]] = []

@@ -44,7 +44,8 @@ class Case(NamedTuple):
     @property
     def wire(self) -> bytes:
         """The bytes that are sent."""
-        head = f"{self.method} {self.target} HTTP/1.1\r\nhost: proxy\r\ncontent-length: {len(self.body)}\r\n".encode()
+        fields = f"host: localhost\r\ncontent-length: {len(self.body)}\r\n"
+        head = f"{self.method} {self.target} HTTP/1.1\r\n{fields}".encode()
         return head + self.headers + b"\r\n" + self.body
 
 

@@ -17,10 +17,10 @@ Pieces: TypeAlias = tuple[bytes | float, ...]
 """Bytes to send, and pauses in seconds."""
 PATIENCE_SECONDS = 20.0
 """A connection that the proxy neither answers nor closes for so long hangs."""
-LAST = b"GET /livez HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\n\r\n"
+LAST = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 _BODY = dumps({"entity_id": "e-wire", "inputs": {}})
 _PATH = f"/v1/models/{VISITS}/predict".encode()
-GOOD_REQUEST = b"POST %b HTTP/1.1\r\nhost: proxy\r\ncontent-length: %d\r\n\r\n%b" % (_PATH, len(_BODY), _BODY)
+GOOD_REQUEST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (_PATH, len(_BODY), _BODY)
 
 
 class WireCase(NamedTuple):
@@ -105,7 +105,7 @@ def wire_cases(*, slow_share: float) -> SearchStrategy[WireCase]:
 
 def _request(line: bytes = b"", fields: bytes = b"", body: bytes = _BODY) -> bytes:
     line = line or b"POST %b HTTP/1.1" % _PATH
-    return b"%b\r\nhost: proxy\r\n%b\r\n%b" % (line, fields, body)
+    return b"%b\r\nhost: localhost\r\n%b\r\n%b" % (line, fields, body)
 
 
 def _request_lines() -> SearchStrategy[WireCase]:
@@ -138,6 +138,7 @@ def _request_lines() -> SearchStrategy[WireCase]:
             b"/..",
             b"/../livez",
             b"/livez/",
+            b"/livez#fragment",
             b"/%",
             b"/%00",
             b"/%ff%fe",
@@ -176,7 +177,7 @@ def _request_lines() -> SearchStrategy[WireCase]:
     ends = st.sampled_from([b"\r\n", b"\n", b"\r", b"\r\r\n"])
     return st.builds(
         lambda method, target, version, end: WireCase(
-            "request line", (b" ".join((method, target, version)) + end + b"host: proxy" + end + end,), 1,
+            "request line", (b" ".join((method, target, version)) + end + b"host: localhost" + end + end,), 1,
             "shuts" if method == b"CONNECT" else "asks",
         ),
         methods,
@@ -199,6 +200,10 @@ def _header_fields() -> SearchStrategy[WireCase]:
             b"x:a\rb",
             b"x\x00: a",
             b"host: other",
+            b"authorization: Bearer a.b\r\nauthorization: Bearer c.d",
+            b"origin: https://evil.example",
+            b"sec-fetch-site: cross-site",
+            b"content-type: text/plain\r\norigin: null",
             b"x: " + b"v" * 20_000,
             b"n" * 20_000 + b": v",
             b"connection: close, keep-alive",
@@ -313,11 +318,13 @@ def _pipelined() -> SearchStrategy[WireCase]:
         [
             GOOD_REQUEST,
             LAST.replace(b"connection: close\r\n", b""),
-            b"GET /nowhere HTTP/1.1\r\nhost: proxy\r\n\r\n",
+            b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n",
             b"garbage\r\n\r\n",
+            b"GET /livez HTTP/1.1\r\n\r\n",
+            b"GET /livez HTTP/1.1\r\nhost: evil.example\r\n\r\n",
             _request(fields=b"content-length: 2\r\n", body=b"{}"),
             b"\r\n\r\n",
-            b"POST /v1/outcomes HTTP/1.1\r\nhost: p\r\ncontent-length: 0\r\n\r\n",
+            b"POST /v1/outcomes HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n",
         ]
     )
     return st.lists(requests, min_size=2, max_size=40).map(

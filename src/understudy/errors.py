@@ -12,10 +12,12 @@ UnderstudyError
 │   ├── RequestTimedOut    E107 the body did not arrive in time
 │   ├── BodyInvalid        E108 fields of a body are unknown, missing or unusable (all violations)
 │   ├── NotRankable        E109 the version cannot rank treatments (says what to register)
+│   ├── CrossSiteRequest   E110 a web page of another site sent the request from a browser
 │   ├── UnknownModel       E201 the model has no serving policy
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
 │   ├── MethodNotAllowed   E405 the path does not answer this method
+│   ├── HostUnknown        E421 the Host header has a name that the proxy is not called by
 │   ├── GenerationNotNamed E428 a change of a policy came without If-Match, so without the generation that it changes
 │   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
 │   ├── QuotaExceeded      E429 the key, or its tenant, is over its rate limit (says when to retry)
@@ -164,6 +166,12 @@ class NotRankable(InputInvalid):
     )
 
 
+class CrossSiteRequest(RequestError):
+    code = "E110"
+    title = "A web page of another site sent this request"
+    hint = "Send the body as application/json, without an Origin header; or have the proxy ask for keys."
+
+
 class UnknownModel(RequestError):
     code = "E201"
     title = "No such model"
@@ -186,6 +194,12 @@ class MethodNotAllowed(RequestError):
     code = "E405"
     title = "The path does not answer this method"
     hint = "The Allow header names the methods that it answers."
+
+
+class HostUnknown(RequestError):
+    code = "E421"
+    title = "The proxy is not called by this host's name"
+    hint = "Call it as localhost or by its address; UNDERSTUDY_HOST_NAMES permits further names where no key is needed."
 
 
 class GenerationNotNamed(RequestError):

@@ -1,6 +1,7 @@
 """Settings: the environment as one frozen value, which only the composition root and the entry points read."""
 
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
 MAX_SECRET_BYTES = 65_536
+_HOST_NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*")
 URL_CHECKS: Mapping[str, Callable[[str], str | None]] = {
     "database_url": postgres_problem,
     "log_database_url": postgres_problem,
@@ -66,6 +68,19 @@ def is_secret(field: FieldInfo) -> bool:
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
+def host_names(text: str) -> tuple[str, ...]:
+    """Read a list of host names by commas; ``*`` stands for any characters.
+
+    Raises:
+        ValueError: Naming the entry that is none.
+    """
+    names = tuple(part.strip().rstrip(".").lower() for part in text.split(",") if part.strip())
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no host name, which has neither scheme nor port")
+    return names
+
+
 def _read_secret(variable: str, path: Path) -> str | Unusable:
     try:
         with path.open("rb") as file:
@@ -107,6 +122,10 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    host_names: str | None = None
+    """Further names, by commas, that callers may put into ``Host`` (``predict.internal,*.shop.example``), beside
+    addresses, ``localhost`` and ``host``. Without it any name is taken, unless the proxy serves this machine only and
+    asks for no key."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 9090
     workers: int = Field(default=1, ge=1, le=256)
@@ -289,6 +308,12 @@ class Settings(BaseSettings):
     @classmethod
     def _check_rules(cls, text: str | None) -> str | None:
         parse_rules(text or "")
+        return text
+
+    @field_validator("host_names", mode="after")
+    @classmethod
+    def _check_names(cls, text: str | None) -> str | None:
+        host_names(text or "")
         return text
 
     @field_validator("archive_url", mode="after")

@@ -64,7 +64,9 @@ class Connection:
             port = self._port if isinstance(self._port, int) else self._port()
             self._streams = await asyncio.open_connection(self._host, port)
         reader, writer = self._streams
-        writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body)
+        writer.write(
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body
+        )
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.split(b"\r\n")
         received = dict(line.lower().split(b": ", 1) for line in lines[1:] if b": " in line)

@@ -52,7 +52,11 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[uvicorn.Server]:
-    options = {**uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS)), "lifespan": "off", "timeout_keep_alive": 2}
+    options = {
+        **uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS, auth=True)),
+        "lifespan": "off",
+        "timeout_keep_alive": 2,
+    }
     server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
     task = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     while not server.started:  # noqa: ASYNC110 - it has no event
@@ -352,7 +356,7 @@ async def test_a_caller_that_would_like_another_protocol_is_answered_in_this_one
 
 async def test_a_thousand_wishes_in_one_piece_are_read_one_after_another(call):
     caller = await call()
-    asking = b"POST / HTTP/1.1\r\nupgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 2\r\n\r\n{}"
+    asking = b"POST / HTTP/1.1\r\nhost: x\r\nupgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 2\r\n\r\n{}"
 
     await caller.send(asking * 1_000 + WHOLE.replace(b"host: x", b"host: x\r\nconnection: close"))
     answer, _ = await caller.rest()

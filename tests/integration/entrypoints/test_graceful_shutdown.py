@@ -66,7 +66,12 @@ async def serving(
     drain_seconds: float = DRAIN_SECONDS, state: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     app = Held()
-    settings = {**uvicorn_options(Settings()), "lifespan": "off", "loop": "asyncio", "timeout_graceful_shutdown": 30}
+    settings = {
+        **uvicorn_options(Settings(auth=True)),
+        "lifespan": "off",
+        "loop": "asyncio",
+        "timeout_graceful_shutdown": 30,
+    }
     server = GracefulServer(uvicorn.Config(app, port=0, **settings), drain_seconds, **options)
     running = asyncio.create_task(server._serve())  # noqa: SLF001 - serve() takes the signals of this process
     await until(lambda: server.started)

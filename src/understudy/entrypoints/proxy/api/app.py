@@ -182,8 +182,9 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
         return response_of(await proxy.handler.predict(call_of(request), model, forced_version=version))
 
     def rank_call_of(request: Request) -> HttpCall:
-        read = partial(read_body, request.receive, settings.rank_body_limit_bytes, settings.receive_seconds)
-        return call_of(request)._replace(read_body=read)
+        call, limit_bytes = call_of(request), settings.rank_body_limit_bytes
+        read = partial(read_body, request.receive, limit_bytes, settings.receive_seconds, call.headers)
+        return call._replace(read_body=read)
 
     @api.post("/v1/models/{model}/rank", **RANK)
     async def rank(model: Name, request: Request) -> Response:

@@ -7,10 +7,12 @@ directly.
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
+from understudy.entrypoints.proxy.messages.headers import RawHeaders, content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
@@ -22,6 +24,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+LINGER_SECONDS = 0.5
 _PREFIX = "/v1/models/"
 _PLAIN = ":@!$&'()*+,;="
 """What a part of a path may hold as it is (RFC 3986, ``pchar``) beside letters, digits and ``-._~``."""
@@ -65,18 +68,23 @@ class PredictRoute:
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
     """Return a request in the form that the predict handler takes."""
-    read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds)
-    return HttpCall(scope["path"], scope["headers"], read)
+    headers = scope["headers"]
+    read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds, headers)
+    return HttpCall(scope["path"], headers, read)
 
 
-async def read_body(receive: Receive, limit_bytes: int, seconds: float) -> bytes:
+async def read_body(receive: Receive, limit_bytes: int, seconds: float, headers: RawHeaders = ()) -> bytes:
     """Return the whole body.
 
     Raises:
         RequestTimedOut: It was not complete after ``seconds``: a stalled caller, or a slow-loris attack.
-        BodyTooLarge: More than ``limit_bytes`` arrived.
+        BodyTooLarge: The headers announce more than ``limit_bytes`` (then none of it is awaited), or more arrived.
         MalformedBody: The caller closed the connection first, and will not read the answer.
     """
+    for name, value in headers:
+        if name == b"content-length" and (content_length(value) or 0) > limit_bytes:
+            await _linger(receive, headers)
+            raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
     # The server returns what has arrived, nearly always the whole body: a timer for that would cost 4 µs a call.
     first = await receive()
     if first["type"] == "http.request" and not first.get("more_body"):
@@ -88,6 +96,24 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float) -> bytes
             return await _read_on(first, receive, limit_bytes)
     except TimeoutError:
         raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
+
+
+async def _linger(receive: Receive, headers: RawHeaders) -> None:
+    """Read what is on its way where the connection ends with the answer, and keep none of it.
+
+    A connection that is closed while bytes of it are unread is reset, and its caller may never see the answer. A caller
+    that waits to be told to continue has sent nothing.
+
+    Source:
+        RFC 9112 §9.6.
+    """
+    fields = dict(headers)
+    if b"close" not in fields.get(b"connection", b"").lower() or b"expect" in fields:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
 
 
 async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int) -> bytes:

@@ -9,6 +9,7 @@ from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, 
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
 from understudy.entrypoints.proxy.messages.headers import Identity, identify
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
 from understudy.errors import InternalFault
 from understudy.ports.tracing import Span, within
@@ -18,6 +19,8 @@ _log = structlog.get_logger(__name__)
 
 class RequestIdMiddleware:
     """Adds ``x-request-id`` and ``traceresponse`` to each answer, answers 500 for a defect, and traces calls.
+
+    A request whose head was refused is answered here: no route sees it.
 
     Args:
         app: The application.
@@ -84,7 +87,10 @@ class RequestIdMiddleware:
         if WRITE_WHOLE in scope:
             scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
-            await self._app(scope, receive, send_identified)
+            if HEAD_PROBLEM in scope:
+                await send_reply(send_identified, self._handler().refuse(scope[HEAD_PROBLEM], scope["path"]))
+            else:
+                await self._app(scope, receive, send_identified)
         except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
             _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
             if not started:

@@ -90,12 +90,13 @@ def read_headers(raw: RawHeaders) -> RequestOptions:
     return RequestOptions(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
         timeout_seconds=_shortest_timeout(found),
-        content_length=_length(found.get(b"content-length")),
+        content_length=content_length(found.get(b"content-length")),
     )
 
 
-def _length(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() and len(value) <= _MAX_DIGITS else None
+def content_length(value: bytes | None) -> int | None:
+    """Return the value of ``content-length``, a longer number as a lower one that is over every limit."""
+    return int(value[:_MAX_DIGITS]) if value is not None and value.isdigit() else None
 
 
 def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:

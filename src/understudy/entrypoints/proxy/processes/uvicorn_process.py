@@ -10,7 +10,8 @@ import uvicorn
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
-from understudy.settings import Settings
+from understudy.entrypoints.proxy.server.head_rules import LOCAL_NAMES, HeadRules
+from understudy.settings import Settings, host_names
 
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2_048
@@ -31,9 +32,17 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Return uvicorn's options, the same in every process of the proxy."""
     return {
         **UVICORN_OPTIONS,
-        "http": partial(Connection, receive_seconds=settings.receive_seconds),
+        "http": partial(Connection, receive_seconds=settings.receive_seconds, head_rules=head_rules(settings)),
         "timeout_graceful_shutdown": max(1, round(settings.drain_seconds)),
     }
+
+
+def head_rules(settings: Settings) -> HeadRules:
+    """Return what the heads of requests must be."""
+    if settings.host_names is None and (settings.needs_key or not settings.is_local):
+        return HeadRules(refuses_pages=not settings.needs_key)
+    names = (*LOCAL_NAMES, settings.host.lower(), *host_names(settings.host_names or ""))
+    return HeadRules(names, refuses_pages=not settings.needs_key)
 
 
 TURN_SECONDS = 0.0005

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, is_answered, is_free
 from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.request_state import State
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, LastResponse, last_text_answer, write_whole
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
@@ -43,11 +44,13 @@ class Connection(HttpToolsProtocol):
     Args:
         receive_seconds: Longest time from the first byte of a request until its head is complete, and longest time in
             which a caller may take nothing of answers that do not fit into the buffers.
+        head_rules: A request whose head breaks one is answered in its turn with that error, as the last one.
         arguments: As uvicorn gives them to its own class.
     """
 
-    def __init__(self, *, receive_seconds: float, **arguments: Any) -> None:
+    def __init__(self, *, receive_seconds: float, head_rules: HeadRules = NO_RULES, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self._head_rules = head_rules
         self._receive_seconds = receive_seconds
         self._state = _IDLE
         self._held: list[bytes] = []
@@ -97,12 +100,19 @@ class Connection(HttpToolsProtocol):
         self._stagnant_bytes = 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._state = _UPGRADE
-        elif self._fast_path.may_take(self):
+            return
+        problem = self._head_rules.problem(
+            self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers
+        )
+        if problem is None and self._fast_path.may_take(self):
             self._state = _HOLDING
             self._held = []
-        else:
-            self._state = _BODY
-            self._hand_over()
+            return
+        self._state = _BODY
+        self._hand_over()
+        if problem is not None:
+            self.scope[HEAD_PROBLEM] = problem  # type: ignore[literal-required]  # an addition
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
