@@ -1,6 +1,7 @@
 """Which two versions are compared, and the declaration of a test of them."""
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 from understudy.errors import NotRegistered
@@ -83,12 +84,13 @@ async def find_test(
     if record is None and len(named) > 1:
         raise NotRegistered(
             f"{model_name} has several further arms, and no test of {metric} was ever declared",
-            hint=f"understudy ab report {model_name} --metric {metric} --version VERSION compares one of them.",
+            hint=f"understudy ab report {quote(model_name)} --metric {quote(metric)} --version VERSION "
+            "compares one of them.",
         )
     if record is None:
         raise NotRegistered(
             f"{model_name} has no challenger, and no test of {metric} was ever declared",
-            hint=f"understudy model set {model_name} --challenger VERSION --weight 50 gives it one.",
+            hint=f"understudy model set {quote(model_name)} --challenger VERSION --weight 50 gives it one.",
         )
     return Found(record.champion_id, record.challenger_id, allocations, declared_test(record))
 

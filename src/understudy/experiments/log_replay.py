@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any, NamedTuple
 
 import orjson
@@ -157,7 +158,7 @@ async def _see_that_it_is_ready(question: ReplayQuestion, backend: ModelBackend,
         name, version = question.wanted.model_name, question.version.version
         raise BackendUnavailable(
             f"no model server of {name} {version} says that it is ready; nothing was sent",
-            hint=f"understudy version show {name} {version} shows where they should be.",
+            hint=f"understudy version show {quote(name)} {quote(version)} shows where they should be.",
         )
 
 

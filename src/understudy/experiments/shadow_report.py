@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import nan
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,7 @@ def _query(allocations: Sequence[Allocation], question: ShadowQuestion) -> Shado
     if latest is None or latest.champion_id is None or latest.shadow_id is None:
         raise NotRegistered(
             f"{question.model_name} has no shadow and never had one",
-            hint=f"understudy model set {question.model_name} --shadow VERSION shows it the calls.",
+            hint=f"understudy model set {quote(question.model_name)} --shadow VERSION shows it the calls.",
         )
     versions = latest.champion_id, latest.shadow_id
     generations = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from shlex import quote
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -211,7 +212,7 @@ def judge_servers(
     name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
     if not servers:
-        advice = f"Name one: understudy version add-endpoint {model} {version} HOST:PORT."
+        advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         return Finding(name, state, "has no model server", advice)
     ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
     away = [
@@ -226,7 +227,7 @@ def judge_servers(
         what += f"; answered: {_listed(answered)}" if answered else ""
         advice = (
             "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
-            f"understudy version show {model} {version} has them all."
+            f"understudy version show {quote(model)} {quote(version)} has them all."
         )
         return Finding(name, State.WARNING if ready else state, what, advice)
     what = f"served by {all_servers}: {_listed(answered)}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
+from shlex import quote
 
 import structlog
 
@@ -304,7 +305,7 @@ def drift_event(versions: Sequence[ActiveVersion], found: ModelDrift, environmen
     details = {
         "drifts": [_details(version, drift) for version, drifts in drifting.items() for drift in drifts],
         "shared": list(found.shared),
-        "next": f"understudy drift report {model_name}",
+        "next": f"understudy drift report {quote(model_name)}",
     }
     if drifting:
         version, drifts = next(iter(drifting.items()))

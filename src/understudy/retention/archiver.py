@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import orjson
@@ -148,7 +149,7 @@ class Archiver:
             if archive.location != self._store.location:
                 raise ArchiveUnavailable(
                     f"{archive.partition_name} is on its way to {archive.location}, not to {self._store.location}",
-                    hint=f"Finish it there first: understudy db archive --to {archive.location}",
+                    hint=f"Finish it there first: understudy db archive --to {quote(archive.location)}",
                 )
         # Late rows of a month that was detached have a partition of their own, which waits for the next run.
         names = {archive.partition_name for archive in begun}

@@ -1,6 +1,7 @@
 """A rollout's alerts with everything that the operator on call is told."""
 
 from collections.abc import Iterable
+from shlex import quote
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision
@@ -31,7 +32,7 @@ def alert_events(
         "weight_percent": state.weight_percent,
         "checks": [] if decision is None else [row.to_json() for row in decision.evidence],
         "proxies": {"live": view.proxies, "silent": view.all_stale.to_json()},
-        "next": f"understudy rollout show {state.model_name} {view.record.id}",
+        "next": f"understudy rollout show {quote(state.model_name)} {view.record.id}",
     }
     return [
         AlertEvent(

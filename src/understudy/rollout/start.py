@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import Any, NamedTuple
 
 from understudy.core.canary.limits import CanaryPolicy
@@ -75,7 +76,7 @@ async def prepare(
     if challenger.version == champion.version:
         raise PolicyRefused(
             f"version {version} is the champion of {model_name} already",
-            hint=f"Name another version: understudy version list {model_name}.",
+            hint=f"Name another version: understudy version list {quote(model_name)}.",
         )
     if challenger.status == RETIRED:
         raise PolicyRefused(
@@ -85,7 +86,7 @@ async def prepare(
     if challenger.version == policy.shadow:
         raise PolicyRefused(
             f"version {version} of {model_name} is its shadow, and cannot be challenger at once",
-            hint=f"Take that role away first: understudy model set {model_name} --shadow none --reason '…'",
+            hint=f"Take that role away first: understudy model set {quote(model_name)} --shadow none --reason '…'",
         )
     risk = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(risk) if plan_source is None else _read(plan_source)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from shlex import quote
 from typing import Any
 
 import asyncpg
@@ -143,7 +144,9 @@ class PostgresRolloutStore(SessionPerCall):
         async with self._connection() as connection:
             found: int | None = await connection.fetchval(LATEST, model_name)
         if found is None:
-            raise NotRegistered(f"{model_name} never had a rollout", hint=f"understudy rollout start {model_name} …")
+            raise NotRegistered(
+                f"{model_name} never had a rollout", hint=f"understudy rollout start {quote(model_name)} …"
+            )
         return found
 
     async def view(self, rollout_id: int) -> RolloutView:
@@ -323,9 +326,10 @@ async def _refusals(model_name: str) -> AsyncIterator[None]:
     except asyncpg.UniqueViolationError as problem:
         if problem.constraint_name != _ONE_OPEN:
             raise
+        named = quote(model_name)
         raise PolicyRefused(
             f"{model_name} has an open rollout, and one at a time is enough",
-            hint=f"See it: understudy rollout show {model_name}; end it: understudy rollout abort {model_name}.",
+            hint=f"See it: understudy rollout show {named}; end it: understudy rollout abort {named}.",
         ) from problem
     except (asyncpg.CheckViolationError, asyncpg.ForeignKeyViolationError) as problem:
         raise PolicyRefused(str(problem.args[0]), hint=problem.hint) from problem

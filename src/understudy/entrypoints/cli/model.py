@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -118,7 +119,9 @@ def set_model(
     }
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
-        raise CommandRefused(ExitCode.USAGE, "nothing to change was named", f"understudy model set {model} --weight 5")
+        raise CommandRefused(
+            ExitCode.USAGE, "nothing to change was named", f"understudy model set {quote(model)} --weight 5"
+        )
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
 
     async def change(registry: Registry) -> tuple[ChangedPolicy, list[_Newcomer]]:
@@ -230,7 +233,7 @@ def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool)
     if dry_run:
         return [Text(f"Would change {after.model_name}; nothing was changed.", "bold"), facts(pairs)]
     head = Text("✔ ", "green").append(f"{after.model_name} is at generation {after.generation}", "bold")
-    undo = f"→ understudy model show {after.model_name} says when every proxy acts on it"
+    undo = f"→ understudy model show {quote(after.model_name)} says when every proxy acts on it"
     return [head, facts(pairs), undo]
 
 
@@ -281,7 +284,7 @@ def _model_view(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
     )
     policy = model.policy
     if policy is None:
-        advice = f"→ understudy model set {model.model_name} --champion VERSION serves it"
+        advice = f"→ understudy model set {quote(model.model_name)} --champion VERSION serves it"
         return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
     head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")

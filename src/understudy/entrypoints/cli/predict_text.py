@@ -1,6 +1,7 @@
 """What ``understudy predict`` says: the answer first, who gave it and how long that took under it."""
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any, NamedTuple
 
 import orjson
@@ -119,4 +120,6 @@ def _reason_words(assignment: Mapping[str, Any]) -> str:
 
 
 def _next_step(told: Told) -> Text:
-    return Text(f"→ understudy explain {told.model} {told.entity} says who answers this entity, and why", "cyan")
+    return Text(
+        f"→ understudy explain {quote(told.model)} {quote(told.entity)} says who answers this entity, and why", "cyan"
+    )

@@ -1,6 +1,7 @@
 """``understudy rollback``: send all traffic of a model back, at once."""
 
 import time
+from shlex import quote
 from typing import NamedTuple
 
 import typer
@@ -95,17 +96,17 @@ def _what_moves(policy: PolicyRecord, champion: str) -> str:
 def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
-        then = Text(f"{done.champion} answers every call. → understudy audit list {done.model_name}")
+        then = Text(f"{done.champion} answers every call. → understudy audit list {quote(done.model_name)}")
         if done.rollout_id is not None:
             # One that warms up has no share yet, and will.
-            end_it = f"understudy rollout abort {done.model_name} --reason '…' ends it"
+            end_it = f"understudy rollout abort {quote(done.model_name)} --reason '…' ends it"
             then = Text(f"{done.champion} answers every call now; rollout {done.rollout_id} is not over. → {end_it}")
         return [_failed(f"{done.model_name}: nothing to roll back{done.did.removeprefix('nothing')}"), then]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
     lines += _reach_lines(confirmed, taken.drained, done.generation)
     if not taken.is_whole:
         return [*lines, Text("→ understudy doctor")]
-    return [*lines, Text(f"{done.champion} answers every call. → understudy audit list {done.model_name}")]
+    return [*lines, Text(f"{done.champion} answers every call. → understudy audit list {quote(done.model_name)}")]
 
 
 def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: int) -> list[Text]:

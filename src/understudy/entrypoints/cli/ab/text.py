@@ -1,6 +1,7 @@
 """What ``understudy ab`` says: the verdict first, its evidence under it, the next command last."""
 
 from collections.abc import Callable
+from shlex import quote
 from typing import Any
 
 from rich.text import Text
@@ -95,20 +96,20 @@ def evidence_rows(report: AbReport, metric: str) -> list[Row]:
 def next_step(report: AbReport, model_name: str, metric: str, label: Label) -> str:
     """Return the next command, and what it is for."""
     b, is_further = label(report.found.challenger_id), is_arm(report)
-    ends, gone = (f"--arm {b}=0", f"--arm {b}=0") if is_further else ("--weight 0", "--challenger none")
-    to_champion = f"understudy model set {model_name} {ends} gives all calls of B to A"
+    ends, gone = (f"--arm {quote(f'{b}=0')}",) * 2 if is_further else ("--weight 0", "--challenger none")
+    to_champion = f"understudy model set {quote(model_name)} {ends} gives all calls of B to A"
     steps = {
-        NoAnswer.NO_TRAFFIC: f"understudy model show {model_name} shows the split",
+        NoAnswer.NO_TRAFFIC: f"understudy model show {quote(model_name)} shows the split",
         NoAnswer.NO_OUTCOMES: "understudy ab outcomes import FILE.csv, or POST /v1/outcomes",
-        AbState.INVALID: f"understudy audit list {model_name} shows who changed the split, and when",
-        AbState.B_BETTER: f"understudy model set {model_name} --champion {b} {gone} promotes B",
+        AbState.INVALID: f"understudy audit list {quote(model_name)} shows who changed the split, and when",
+        AbState.B_BETTER: f"understudy model set {quote(model_name)} --champion {quote(b)} {gone} promotes B",
         AbState.A_BETTER: to_champion,
         AbState.NO_DIFFERENCE: to_champion,
     }
     if report.state in steps:
         return steps[report.state]
-    words, test = f"understudy ab report {model_name} --metric {metric}", report.found.test
-    words += f" --version {b}" if is_further else ""
+    words, test = f"understudy ab report {quote(model_name)} --metric {quote(metric)}", report.found.test
+    words += f" --version {quote(b)}" if is_further else ""
     if test is None or not test.is_open:
         return f"{words} --looks 5 --effect {effect_text(report.wanted)}\n  declares a test, which can decide"
     return f"{words} --html report.html\n  draws the interval over time"
@@ -133,7 +134,7 @@ def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
         ("entities a day", f"{baseline.entities_per_day:,.0f}, over up to {TRAFFIC_DAYS:.0f} days"),
         ("the champion's figures", _baseline_words(sizes, question)),
     ]
-    words = f"understudy ab report {question.model_name} --metric {question.metric or 'NAME'}"
+    words = f"understudy ab report {quote(question.model_name)} --metric {quote(question.metric or 'NAME')}"
     then = f"→ {words} --looks {sizes.looks} --effect {effect_text(sizes.wanted)}\n  declares the test"
     return [head, "", Text(verdict, "bold"), facts(pairs), "", Text(then, "cyan")]
 

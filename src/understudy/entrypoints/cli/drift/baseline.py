@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -114,7 +115,7 @@ def set_baseline(
     then = "Run again without --dry-run to set it."
     if not dry_run:
         head = Text("✔ ", "green").append(f"baseline of {model} {version} set from {made.source}", "bold")
-        then = f"→ understudy drift report {model} {version}"
+        then = f"→ understudy drift report {quote(model)} {quote(version)}"
     document = {
         "baseline": {
             "model": model,
@@ -171,7 +172,7 @@ def _logged_inputs_words(model: str, found: LoggedProfile) -> str:
         return f"{len(found.baselines.inputs)} inputs, of {found.inputs:,} calls whose inputs were logged."
     return (
         "Inputs keep the baselines that they have: too few are logged. "
-        f"To log a share of them: understudy model set {model} --input-sample-percent 10"
+        f"To log a share of them: understudy model set {quote(model)} --input-sample-percent 10"
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
@@ -71,17 +72,17 @@ def next_step(view: DriftView) -> NextStep:
         # The log would also replace the baselines of what does not drift; of a file --columns takes single inputs.
         is_input = all(one.drift.subject != PREDICTION for one in version.subjects if _drifts(one.drift))
         source = "--from training.csv" if is_input else "--from-log"
-        stays = f"understudy drift baseline set {model} {version.version} {source}"
+        stays = f"understudy drift baseline set {quote(model)} {quote(version.version)} {source}"
         purpose = f"draws what moved, and when; if it is to stay so:\n  {stays}"
-        return NextStep(f"understudy drift report {model} --html drift.html", purpose)
+        return NextStep(f"understudy drift report {quote(model)} --html drift.html", purpose)
     if unknown is not None:
-        command = f"understudy drift baseline set {model} {unknown.version} --from training.csv"
+        command = f"understudy drift baseline set {quote(model)} {quote(unknown.version)} --from training.csv"
         return NextStep(command, "says what it is compared with (or --from-log: what it answered)")
     if view.verdict is DriftVerdict.NOT_ACTIVE:
-        return NextStep(f"understudy model show {model}", "shows who answers its calls")
+        return NextStep(f"understudy model show {quote(model)}", "shows who answers its calls")
     if any(one.is_active and one.summed_until is None for one in view.versions):
         return NextStep("understudy serve monitor", "sums each hour up, five minutes after its end")
-    return NextStep(f"understudy drift report {model} --html drift.html", "draws the distributions")
+    return NextStep(f"understudy drift report {quote(model)} --html drift.html", "draws the distributions")
 
 
 def _version_line(version: VersionView) -> Text:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isnan
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -76,34 +77,35 @@ def evidence_rows(report: ReplayReport) -> list[Row]:
 def next_step(found: ReplayFinding) -> str:
     """Return the next command, and what it is for."""
     question, report = found.question, found.report
-    name, version = question.wanted.model_name, question.version.version
+    named = f"{quote(question.wanted.model_name)} {quote(question.version.version)}"
     if report.state is ReplayState.NO_INPUTS:
         return _how_to_have_inputs(found)
     if report.failed:
         return f"understudy explain {report.failed[0].code} says what that means, and what to do"
     if report.unsent:
-        asks = f"understudy version check {name} {version} says whether its model servers answer, and how fast"
-        more = f"understudy log replay {name} {version} --within 10m gives it more time, --concurrency sends faster"
+        asks = f"understudy version check {named} says whether its model servers answer, and how fast"
+        more = f"understudy log replay {named} --within 10m gives it more time, --concurrency sends faster"
         return more if report.replayed else asks
     if report.incomparable:
-        return f"understudy version show {name} {version} shows which inputs it takes, and what it answers"
+        return f"understudy version show {named} shows which inputs it takes, and what it answers"
     if question.version.status != STAGING:
-        return f"understudy version show {name} {version} shows what it is"
-    return f"understudy plan {name} {version} says how risky it is to roll it out, and how long that takes"
+        return f"understudy version show {named} shows what it is"
+    return f"understudy plan {named} says how risky it is to roll it out, and how long that takes"
 
 
 def _how_to_have_inputs(found: ReplayFinding) -> str:
     question = found.question
     name, version = question.wanted.model_name, question.version.version
+    named = f"{quote(name)} {quote(version)}"
     if not question.input_schemas:
-        return f"understudy log replay {name} {version} --from-version {version} replays its own calls: it has no other"
+        return f"understudy log replay {named} --from-version {quote(version)} replays its own calls: it has no other"
     if not question.sample_percent:
         return (
-            f"understudy model set {name} --input-sample-percent 5 --reason '…' stores the inputs of 5 % of the "
+            f"understudy model set {quote(name)} --input-sample-percent 5 --reason '…' stores the inputs of 5 % of the "
             "entities, of calls to come"
         )
     return (
-        f"understudy log replay {name} {version} --since 7d looks further back; inputs of {question.sample_percent} % "
+        f"understudy log replay {named} --since 7d looks further back; inputs of {question.sample_percent} % "
         "of the entities are stored"
     )
 

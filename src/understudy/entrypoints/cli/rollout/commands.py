@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -173,7 +174,7 @@ def watch(
     try:
         status = with_session(lambda session: _followed(status_reader(session, model), as_lines=json_lines))
     except KeyboardInterrupt:
-        advise(f"It goes on without you. → understudy rollout watch {model}")
+        advise(f"It goes on without you. → understudy rollout watch {quote(model)}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     raise typer.Exit(_exit_code(status.view))
 
@@ -268,7 +269,7 @@ def _command(model: str, kind: CommandKind, reason: str | None, *, as_json: bool
     lines = [f"{mark} {result.event}"]
     if kind is CommandKind.ABORT and result.view.stale.count:
         lines.append(f"! {stale_words(result.view.stale)}")
-    show(command_document(result), *lines, f"→ understudy rollout show {model}", as_json=as_json)
+    show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
 
 
 async def _prepared(session: Session, model: str, version: str, plan: str | None) -> Prepared:

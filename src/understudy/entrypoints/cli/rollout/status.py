@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from shlex import quote
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -144,14 +145,17 @@ def next_commands(state: RolloutState) -> list[str]:
     """Return what a person can do now, the likeliest first."""
     model = state.model_name
     if state.phase.is_final:
-        return [f"→ understudy audit list {model}", f"→ understudy rollout show {model} --html rollout.html"]
+        return [
+            f"→ understudy audit list {quote(model)}",
+            f"→ understudy rollout show {quote(model)} --html rollout.html",
+        ]
     if state.phase is Phase.WAITING:
         return _waiting_commands(state)
     if state.promoted_at is not None:
-        return [f"→ to put {state.champion} back at once: understudy rollback {model}"]
+        return [f"→ to put {state.champion} back at once: understudy rollback {quote(model)}"]
     # Before the first step there is no share that a rollback could take back.
-    back = f"understudy rollback {model}" if state.step_starts else f"understudy rollout abort {model}"
-    return [f"→ to stop here: understudy rollout pause {model}", f"→ to take it back: {back}"]
+    back = f"understudy rollback {quote(model)}" if state.step_starts else f"understudy rollout abort {quote(model)}"
+    return [f"→ to stop here: understudy rollout pause {quote(model)}", f"→ to take it back: {back}"]
 
 
 def _monitor_words(seconds: float | None) -> str:
@@ -233,13 +237,13 @@ def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Te
 
 
 def _waiting_commands(state: RolloutState) -> list[str]:
-    model = state.model_name
+    model = quote(state.model_name)
     resume, abort = f"understudy rollout resume {model}", f"understudy rollout abort {model}"
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
         WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",
         WaitingFor.SPLIT: "→ whether every proxy acts and logs: understudy doctor; then:",
-        WaitingFor.WARM_UP: f"→ what it answers with: understudy version show {model} {state.challenger}; then:",
+        WaitingFor.WARM_UP: f"→ what it answers with: understudy version show {model} {quote(state.challenger)}; then:",
     }
     first = [before[state.waiting_for]] if state.waiting_for in before else []
     goes_on = "→ to give it that time again" if state.waiting_for is WaitingFor.TIME else "→ to let it go on"

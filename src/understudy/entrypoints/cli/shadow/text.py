@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import isnan
+from shlex import quote
 from typing import Any
 
 from rich.text import Text
@@ -68,12 +69,12 @@ def evidence_rows(report: ShadowReport, threshold: float) -> list[Row]:
 def next_step(report: ShadowReport, model_name: str) -> str:
     """Return the next command, and what it is for."""
     if report.state is ShadowState.NO_PAIRS:
-        return f"understudy model show {model_name} shows whether a shadow is set"
+        return f"understudy model show {quote(model_name)} shows whether a shadow is set"
     if report.state is ShadowState.NO_SCORES:
         return "understudy doctor shows whether the shadow's model server answers"
     if report.shadow is not None and report.shadow.failed_percent >= NOTICEABLE_PERCENT:
-        return f'understudy log query "{_WHY_FAILED}" --model {model_name} --since 24h says why its calls failed'
-    return f"understudy shadow examples {model_name} --top 20 shows the largest disagreements"
+        return f'understudy log query "{_WHY_FAILED}" --model {quote(model_name)} --since 24h says why its calls failed'
+    return f"understudy shadow examples {quote(model_name)} --top 20 shows the largest disagreements"
 
 
 def examples_texts(found: Disagreements, model_name: str, label: Label) -> list[Any]:
@@ -82,7 +83,7 @@ def examples_texts(found: Disagreements, model_name: str, label: Label) -> list[
     if not found.pairs:
         return [
             Text("No pairs with two scores: there is nothing to disagree about in this time.", "bold"),
-            Text(f"→ understudy shadow report {model_name} shows what became of the shadow's calls", "cyan"),
+            Text(f"→ understudy shadow report {quote(model_name)} shows what became of the shadow's calls", "cyan"),
         ]
     largest = _difference(found.pairs[0])
     head = Text(f"{model_name}  {shadow} differs from {champion} by up to {abs(largest):.3f}", "bold")
@@ -105,7 +106,7 @@ def examples_texts(found: Disagreements, model_name: str, label: Label) -> list[
         )
         for pair in found.pairs
     ]
-    then = f"→ understudy shadow examples {model_name} --json names their prediction ids"
+    then = f"→ understudy shadow examples {quote(model_name)} --json names their prediction ids"
     return [head, "", a_table(columns, rows), "", Text(then, "cyan")]
 
 

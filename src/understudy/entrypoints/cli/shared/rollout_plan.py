@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import orjson
@@ -72,7 +73,7 @@ def prepared_text(
     if record is not None:
         begun = [
             Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
-            Text(f"→ understudy rollout watch {model}"),
+            Text(f"→ understudy rollout watch {quote(model)}"),
         ]
     warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
     if prepared.inputs.breaking and record is None:
