@@ -31,7 +31,14 @@ from typing import Any
 
 import numpy as np
 
-from understudy.core.schema.features import JSON_TYPES, EnoughViolations, Feature, checked, problem_of
+from understudy.core.schema.features import (
+    JSON_TYPES,
+    MAX_STRING_BYTES,
+    EnoughViolations,
+    Feature,
+    checked,
+    problem_of,
+)
 from understudy.core.schema.schema import (
     InputSchema,
     OutputSchema,
@@ -59,6 +66,8 @@ MAX_OPTIONS = 4_096
 _SHOWN = 5
 """Names in one message."""
 MAX_TENSOR_ELEMENTS = 1_000_000
+MOST_STRING_BYTES = 16_777_216
+"""Most that a schema may permit of one string; bodies are limited besides."""
 MAX_DIMENSIONS = 32
 """Half of what numpy takes; nested values are checked by recursion, which must end before Python's limit."""
 
@@ -71,6 +80,7 @@ _FEATURE_FIELDS = {
     "min",
     "max",
     "enum",
+    "max_bytes",
     "source",
     "private",
     "per",
@@ -194,12 +204,12 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         enum=tuple(enum),
         stored=stored,
         private=private,
+        max_bytes=_max_bytes(entry, where),
         per_treatment=per_treatment,
     )
-    if feature.datatype in (Datatype.BYTES, Datatype.BOOL) and (feature.minimum, feature.maximum) != (None, None):
-        raise SchemaInvalid(f"{where}: min and max are for numbers")
+    _check_bounds(feature, where, has_length="max_bytes" in entry)
     for option in feature.enum:
-        problem = problem_of(Feature(feature.name, feature.datatype), option)
+        problem = problem_of(Feature(feature.name, feature.datatype, max_bytes=feature.max_bytes), option)
         if problem is not None:
             raise SchemaInvalid(f"{where}.enum: {problem}")
     if feature.has_default:
@@ -210,6 +220,21 @@ def _compile_feature(entry: Any, where: str) -> Feature:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
     _check_representable(feature, where)
     return feature
+
+
+def _check_bounds(feature: Feature, where: str, *, has_length: bool) -> None:
+    """Refuse bounds of another kind of value."""
+    if has_length and feature.datatype is not Datatype.BYTES:
+        raise SchemaInvalid(f"{where}: max_bytes is for strings")
+    if feature.datatype in (Datatype.BYTES, Datatype.BOOL) and (feature.minimum, feature.maximum) != (None, None):
+        raise SchemaInvalid(f"{where}: min and max are for numbers")
+
+
+def _max_bytes(entry: Mapping[str, Any], where: str) -> int:
+    found = entry.get("max_bytes", MAX_STRING_BYTES)
+    if type(found) is not int or not 1 <= found <= MOST_STRING_BYTES:
+        raise SchemaInvalid(f"{where}.max_bytes: expected a whole number from 1 to {MOST_STRING_BYTES:,}")
+    return found
 
 
 def _source_of(entry: Mapping[str, Any], where: str) -> tuple[bool, bool]:

@@ -9,6 +9,8 @@ from understudy.errors import MAX_VIOLATIONS, Violation
 
 MAX_NAME_SHOWN = 255
 """Most characters of an unknown name in an answer."""
+MAX_STRING_BYTES = 65_536
+"""Longest string in UTF-8 that an element may be where the schema does not say otherwise."""
 
 JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
@@ -47,6 +49,8 @@ class Feature:
     """Whether the feature store is read when the request does not have it."""
     private: bool = False
     """Whether its values are never logged."""
+    max_bytes: int = MAX_STRING_BYTES
+    """Longest element in UTF-8, of strings alone."""
     per_treatment: bool = False
     """Whether each treatment has its own value; otherwise the entity has one."""
 
@@ -123,11 +127,18 @@ def problem_of(feature: Feature, value: Any) -> str | None:
         return f"expected {_expected_element(feature)}"
     if feature.enum:
         return None if value in feature.enum else f"expected one of {', '.join(map(str, feature.enum))}"
+    if feature.datatype is Datatype.BYTES:
+        return f"is longer than {feature.max_bytes:,} bytes" if is_too_long(value, feature.max_bytes) else None
     if feature.minimum is not None and value < feature.minimum:
         return f"is below the least permitted value {feature.minimum:g}"
     if feature.maximum is not None and value > feature.maximum:
         return f"is above the greatest permitted value {feature.maximum:g}"
     return None
+
+
+def is_too_long(text: str, max_bytes: int) -> bool:
+    """Whether a string has more bytes in UTF-8."""
+    return len(text) > max_bytes or (not text.isascii() and len(text.encode()) > max_bytes)
 
 
 def _expected_element(feature: Feature) -> str:

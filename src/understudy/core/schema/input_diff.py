@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from understudy.core.schema.compile import compile_input_schema
-from understudy.core.schema.features import Feature, expected
+from understudy.core.schema.features import Feature, expected, is_too_long
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype
 from understudy.errors import SchemaInvalid
@@ -131,6 +131,8 @@ def _same_shape(before: Feature, after: Feature) -> bool:
 def _is_narrower(before: Feature, after: Feature) -> bool:
     if after.enum:
         return not before.enum or not set(before.enum) <= set(after.enum)
+    if after.datatype is Datatype.BYTES and not before.enum:
+        return after.max_bytes < before.max_bytes
     if before.enum:
         return any(not _within(after, value) for value in before.enum)
     return (after.minimum is not None and (before.minimum is None or before.minimum < after.minimum)) or (
@@ -139,6 +141,8 @@ def _is_narrower(before: Feature, after: Feature) -> bool:
 
 
 def _within(feature: Feature, value: Any) -> bool:
+    if feature.datatype is Datatype.BYTES:
+        return not is_too_long(value, feature.max_bytes)
     return (feature.minimum is None or value >= feature.minimum) and (
         feature.maximum is None or value <= feature.maximum
     )

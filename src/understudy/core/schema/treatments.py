@@ -21,6 +21,7 @@ from understudy.core.schema.features import (
     Feature,
     checked,
     expected,
+    is_too_long,
     pointer_of,
 )
 from understudy.core.schema.schema import (
@@ -260,9 +261,12 @@ def _checked_quickly(feature: Feature, datatype: Datatype, elements: list[Any]) 
         return None
     if feature.enum and not set(elements) <= set(feature.enum):
         return None
-    array = None if datatype is Datatype.BYTES else _numbers(datatype, elements)
+    if datatype is Datatype.BYTES:
+        is_long = not feature.enum and any(is_too_long(element, feature.max_bytes) for element in elements)
+        return None if is_long else elements
+    array = _numbers(datatype, elements)
     if array is None or feature.enum:
-        return elements if datatype is Datatype.BYTES else array
+        return array
     return array if _is_within(feature, array.min().item(), array.max().item()) else None
 
 

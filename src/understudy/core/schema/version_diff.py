@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
-from understudy.core.schema.features import Feature
+from understudy.core.schema.features import MAX_STRING_BYTES, Feature
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
 from understudy.core.schema.schema import InputSchema, OutputSchema, PackedTensor
 from understudy.core.schema.tensors import Datatype
@@ -147,6 +147,7 @@ def _input_of(feature: Feature) -> dict[str, Any]:
         min=feature.minimum,
         max=feature.maximum,
         enum=list(feature.enum) or None,
+        max_bytes=feature.max_bytes if feature.max_bytes != MAX_STRING_BYTES else None,
         source="store" if feature.stored else None,
         per="treatment" if feature.per_treatment else None,
         private=feature.private or None,

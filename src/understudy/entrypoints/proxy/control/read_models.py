@@ -7,6 +7,7 @@ from urllib.parse import quote
 from understudy.core.requests.example import example_inputs
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.schema.features import Feature
+from understudy.core.schema.tensors import Datatype
 from understudy.serving.upstream.champion_health import ChampionHealth
 
 MAX_NAMED = 20
@@ -74,6 +75,8 @@ def _feature_detail(feature: Feature) -> dict[str, Any]:
         detail["max"] = feature.maximum
     if feature.enum:
         detail["enum"] = list(feature.enum)
+    if feature.datatype is Datatype.BYTES and not feature.enum:
+        detail["max_bytes"] = feature.max_bytes
     if feature.stored:
         detail["source"] = "store"
     if feature.per_treatment:
