@@ -28,6 +28,14 @@ _FORBIDDEN: Mapping[str, Sequence[Network]] = {
 _NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*\.?")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
+_LAST_BYTES = (12, 13, 14, 15)
+_HIDING: Sequence[tuple[IPv6Network, Sequence[Sequence[int]]]] = (
+    (IPv6Network("2002::/16"), ((2, 3, 4, 5),)),
+    (IPv6Network("64:ff9b:1::/48"), ((6, 7, 9, 10), _LAST_BYTES)),
+    (IPv6Network("::ffff:0:0:0/96"), (_LAST_BYTES,)),
+)
+"""IPv6 addresses that a router translates or unpacks to an IPv4 address, and at which bytes they have it: 6to4 (RFC
+3056), local-use NAT64 with a prefix of 48 or 96 bits (RFC 8215, RFC 6052), and SIIT (RFC 2765)."""
 _IPV4_BITS = 0xFFFF_FFFF
 _LAST_SPECIAL = 0xFFFF
 
@@ -102,6 +110,10 @@ def judge_address(host: str, address: Address, rules: EndpointRules) -> str | No
     A name may resolve to loopback only if it says so itself (``localhost``): otherwise its owner could reach services
     that listen on this machine only. An operator's list may permit it by network.
     """
+    for hidden in hidden_addresses(address):
+        why = judge_address(host, hidden, NO_RULES)
+        if why is not None:
+            return f"leads to {hidden}, which {why}"
     address = plain_address(address)
     forbidden = next((why for why, networks in _FORBIDDEN.items() if _is_in(address, networks)), None)
     if forbidden is not None:
@@ -122,6 +134,15 @@ def plain_address(address: Address) -> Address:
         if address in _NAT64 or (address in _COMPATIBLE and int(address) > _LAST_SPECIAL):
             return IPv4Address(int(address) & _IPV4_BITS)
     return address
+
+
+def hidden_addresses(address: Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses that an IPv6 address may lead to, beside :func:`plain_address`; 0.0.0.0 is none."""
+    if isinstance(address, IPv4Address):
+        return []
+    found = next((positions for network, positions in _HIDING if address in network), ())
+    hidden = [IPv4Address(bytes([address.packed[place] for place in places])) for places in found]
+    return [one for one in hidden if int(one) != 0]
 
 
 def grpc_target(addresses: Sequence[Address], port: int) -> str:

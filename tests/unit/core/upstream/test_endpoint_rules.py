@@ -104,3 +104,25 @@ def test_grpc_is_told_addresses_and_never_a_name():
 
     assert grpc_target([four, ip_address("10.0.0.2")], 80) == "ipv4:10.0.0.1:80,10.0.0.2:80"
     assert grpc_target([six, four], 80) == "ipv6:[2001:db8::1]:80,[::ffff:10.0.0.1]:80"
+
+
+@pytest.mark.parametrize(
+    ("address", "hidden"),
+    [
+        ("2002:a9fe:a9fe::1", "169.254.169.254"),
+        ("64:ff9b:1::a9fe:a9fe", "169.254.169.254"),
+        ("64:ff9b:1:a9fe:a9:fe00::", "169.254.169.254"),
+        ("::ffff:0:a9fe:a9fe", "169.254.169.254"),
+        ("2002:7f00:1::", "127.0.0.1"),
+    ],
+)
+def test_an_address_that_a_router_makes_a_forbidden_one_of_is_refused_as_that_one(address, hidden):
+    why = judge_address("models.internal", ip_address(address), parse_rules(f"models.internal,{address}"))
+
+    assert why is not None
+    assert why.startswith(f"leads to {hidden}, which is ")
+
+
+@pytest.mark.parametrize("address", ["2002:a01:203::1", "64:ff9b:1::a01:203", "::ffff:0:a01:203", "2001:db8::1"])
+def test_an_address_that_a_router_makes_a_permitted_one_of_is_permitted(address):
+    assert judge_address("models.internal", ip_address(address), parse_rules("")) is None
