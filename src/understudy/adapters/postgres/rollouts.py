@@ -111,7 +111,7 @@ class PostgresRolloutStore(SessionPerCall):
                 # It became champion after the rollout was prepared.
                 raise PolicyRefused(
                     f"version {new.challenger} is the champion of {new.model_name} already",
-                    hint=f"Name another version: understudy version list {new.model_name}.",
+                    hint=f"Name another version: understudy version list {quote(new.model_name)}.",
                 )
             row = await connection.fetchrow(
                 _INSERT,
