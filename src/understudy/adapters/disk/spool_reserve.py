@@ -7,13 +7,16 @@ from pathlib import Path
 from understudy.adapters.disk.files import DiskFiles
 from understudy.adapters.disk.spool_folder import RESERVE
 
+_SHARE_OF_VOLUME = 1 / 8
+"""Of a small volume: what is reserved takes no row otherwise."""
+
 
 class Reserve:
     """A file in the spool's folder that holds room until it is deleted.
 
     Args:
         files: Changes the disk.
-        size: Bytes.
+        size: Bytes; less on a small volume.
     """
 
     def __init__(self, files: DiskFiles, size: int) -> None:
@@ -27,12 +30,14 @@ class Reserve:
         if path == self._path:
             return
         with suppress(OSError):
+            volume = os.statvfs(folder)
+            size = min(self._size, int(volume.f_blocks * volume.f_frsize * _SHARE_OF_VOLUME))
             if path.exists():
-                if path.stat().st_size >= self._size:  # the last process of this folder left it
+                if path.stat().st_size >= size:  # the last process of this folder left it
                     self._path = path
                     return
                 self._files.delete(path)
-            if self._take(path):
+            if self._take(path, size):
                 self._path = path
 
     def give_up(self) -> bool:
@@ -45,10 +50,10 @@ class Reserve:
             return True
         return False
 
-    def _take(self, path: Path) -> bool:
+    def _take(self, path: Path, size: int) -> bool:
         file = self._files.create(path)
         try:
-            self._files.allocate(file, self._size)
+            self._files.allocate(file, size)
         except OSError:
             self._files.delete(path)
             return False

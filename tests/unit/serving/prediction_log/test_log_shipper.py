@@ -271,6 +271,15 @@ async def test_a_backlog_of_full_batches_leaves_without_a_pause():
     assert ids_in(store.rows) == all_ids(120)
 
 
+async def test_a_backlog_of_segments_shorter_than_a_batch_leaves_without_a_pause_but_for_the_last_ones():
+    spool, store = a_spool(120, segment_bytes=1_000), MemoryPredictionStore()
+    shipper = a_shipper(spool, store, batch_rows=1_000, interval_seconds=60)
+
+    await run_until(shipper, lambda: len(store.rows) >= 110)
+
+    assert ids_in(store.rows) == all_ids(len(store.rows))
+
+
 async def test_rows_too_long_for_a_full_count_leave_without_a_pause_as_well():
     long = b'"%s"' % (b"x" * 300_000)
     spool, store = MemorySpool(limit_bytes=1 << 24, segment_bytes=1 << 24), MemoryPredictionStore()
