@@ -75,7 +75,7 @@ class World:
         """Take the open rollout a step on, as the monitor does."""
         row = self.rollouts[-1]
         entered = sum(
-            "goes to" in event.reason or "becomes" in event.reason
+            "goes from" in event.reason or "becomes" in event.reason
             for event in self.events
             if event.rollout_id == row.id
         )
@@ -84,7 +84,8 @@ class World:
             after = changed(before, champion=row.challenger, challenger=None, weight=0)
             self._move(row, [after], "PROMOTING", entered, f"version {row.challenger} becomes champion")
         else:
-            self._move(row, [changed(before, weight=weight)], "PROGRESSING", entered, f"version goes to {weight} %")
+            said = f"version {row.challenger} goes from {before.weight} to {weight} %"
+            self._move(row, [changed(before, weight=weight)], "PROGRESSING", entered, said)
 
     def finish(self) -> None:
         """End the open rollout: its challenger is champion, and its time is over."""
@@ -283,7 +284,7 @@ def _monitor(world: World) -> None:
     """Go on with the rollout where the policy is as it left it."""
     row, policy = world.rollouts[-1], world.policy
     own = [event for event in world.events if event.rollout_id == row.id]
-    entered = sum("goes to" in event.reason or "becomes" in event.reason for event in own)
+    entered = sum("goes from" in event.reason or "becomes" in event.reason for event in own)
     if own[-1].phase == "WAITING":
         return
     weight = row.weights[entered - 1] if entered else 0

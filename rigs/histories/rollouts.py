@@ -8,6 +8,7 @@ from rigs.histories.audit import MONITOR, OF_ROLLOUT, Chain, Transaction
 from rigs.histories.finding import Finding
 from rigs.histories.policy import Policy, changed
 from rigs.histories.record import COMMANDS, Ended, EventRow, History, Kind, Record, RolloutRow, tag_of
+from rigs.histories.statuses import COMMIT_SECONDS
 from rigs.histories.timeline import Placed, Timeline
 
 PROGRESSING, WAITING, PROMOTING, SUCCEEDED, FAILED = "PROGRESSING", "WAITING", "PROMOTING", "SUCCEEDED", "FAILED"
@@ -121,6 +122,9 @@ def _wrong_moves(chain: Chain, course: Course) -> Iterator[Finding]:
         if transaction is None:
             if event.phase in FINAL and chain.rollout(chain.state(chain.last)) == row:
                 yield Finding("rollout", f"rollout {row.id} has ended and is in the policy: {event.reason}")
+            if _is_step(event) and not _made_by_hand(chain, row, event, entered):
+                yield Finding("rollout", f"rollout {row.id} took a step that the policy has not: {event.reason}")
+            entered += _is_step(event)
             continue
         before, after = chain.state(transaction.first - 1), chain.state(transaction.last)
         if event.phase in FINAL:
@@ -132,6 +136,22 @@ def _wrong_moves(chain: Chain, course: Course) -> Iterator[Finding]:
             entered += 1
         elif after != _put_back(row, before, entered) or tag_of(event.reason) is None:
             yield Finding("rollout", f"rollout {row.id} made {after} from {before} after {entered}: {event.reason}")
+
+
+def _is_step(event: EventRow) -> bool:
+    return "goes from" in event.reason or "becomes champion" in event.reason
+
+
+def _made_by_hand(chain: Chain, row: RolloutRow, event: EventRow, entered: int) -> bool:
+    """Whether an operator made the very change of a step in the moment in which the rollout decided it.
+
+    Its writer cannot tell such a change from its own of a moment ago, and finds the policy as it is to be.
+    """
+    return any(
+        chain.state(one.last) == _stepped(row, chain.state(one.first - 1), entered)
+        for one in chain.transactions[1:]
+        if abs(one.at - event.at) <= COMMIT_SECONDS
+    )
 
 
 def _stepped(row: RolloutRow, before: Policy, entered: int) -> Policy | None:

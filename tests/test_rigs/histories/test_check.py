@@ -343,6 +343,26 @@ def test_a_champion_set_by_hand_is_no_promotion_that_an_abort_takes_back():
     assert world.policy.champion == "2"
 
 
+def test_a_step_that_is_in_no_policy_is_found():
+    world = under_way(1)
+    world.audit.pop()
+    world.states.pop()
+
+    assert "took a step that the policy has not" in str(found_in_rollout(world)[0])
+
+
+def test_an_operator_who_makes_a_steps_very_change_has_made_the_step():
+    world = under_way(1)
+    by_monitor = world.audit.pop()
+    world.states.pop()
+    world.do(1, Kind.SET, changes={"challenger_weight": 10})
+    world.now += 1
+    world.tick()
+
+    assert by_monitor.after == world.audit[2].after
+    assert check(world.history()) == []
+
+
 def test_a_step_that_is_skipped_is_found():
     world = under_way(0)
     world.now += 1
