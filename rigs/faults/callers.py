@@ -3,6 +3,7 @@
 import asyncio
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from rigs.faults.inputs import body_for
 
 _FIRST = 20_000_000
 """Inputs of those who hang up; nobody else has them."""
+REOPEN_SECONDS = 1.0
 _HALF = b"POST /v1/models/visits/predict HTTP/1.1\r\nhost: localhost\r\nx-slow: "
 
 
@@ -48,8 +50,50 @@ def half_open(port: int, count: int) -> Iterator[None]:
         for _ in range(count):
             connection = socket.create_connection(("127.0.0.1", port), timeout=5)
             connections.append(connection)
-            connection.sendall(_HALF)
+            with suppress(OSError):  # a proxy that holds as many as it may has closed it
+                connection.sendall(_HALF)
         yield
     finally:
         for connection in connections:
             connection.close()
+
+
+@contextmanager
+def idle(port: int, count: int) -> Iterator[None]:
+    """Hold connections on which nothing is sent; one that the proxy closes is opened again."""
+    connections = [_open(port) for _ in range(count)]
+    is_over = threading.Event()
+
+    def hold() -> None:
+        while not is_over.wait(REOPEN_SECONDS):
+            for place, connection in enumerate(connections):
+                if _is_closed(connection):
+                    connection.close()
+                    connections[place] = _open(port)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        holding.join()
+        for connection in connections:
+            connection.close()
+
+
+def _open(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+    connection.setblocking(False)
+    return connection
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has ended a connection on which it has nothing to say."""
+    try:
+        connection.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

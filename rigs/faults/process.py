@@ -201,7 +201,7 @@ async def overload(machine: Machine, span: Span) -> Figures:
     if missing := what_is_missing(("wrk",)):
         raise NotHere("; ".join(missing))
     with _apart(machine):
-        async with machine.world(backend_calls=SLOTS) as world:
+        async with machine.world(backend_calls=SLOTS, max_connections_per_address=2 * TOO_MANY) as world:
             stub = start_stub(world.stack, "slots", ["--latency-ms", "20", "--slots", str(SLOTS)])
             version = await register(
                 world.url,

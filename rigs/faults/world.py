@@ -87,12 +87,20 @@ class Machine:
         deadline_ms: Of each version that names none of its own.
         volume: Size of the volume that the state folder of each row's proxy lies on, such as ``32m``: a tmpfs that is
             mounted for the row. ``None``: the folder is on this machine's disk.
+        ulimit: Options of the shell's command of that name, under which proxies and monitors run.
     """
 
     def __init__(
-        self, folder: Path, links: Links, *, deadline_ms: int = DEADLINE_MS, volume: str | None = None
+        self,
+        folder: Path,
+        links: Links,
+        *,
+        deadline_ms: int = DEADLINE_MS,
+        volume: str | None = None,
+        ulimit: str = "",
     ) -> None:
         self.folder = folder
+        self.ulimit = ulimit
         self.links = links
         self.deadline_ms = deadline_ms
         self.volume = volume
@@ -267,7 +275,8 @@ class World:
     async def start_proxy(self, name: str = "proxy", core: int | None = None, **settings: Any) -> int:
         """Start a proxy, on a core of its own if one is given, and return its port."""
         self.metrics_port = free_port()
-        options = {"state_dir": self.folder / STATE, **self.settings, **settings, "metrics_port": self.metrics_port}
+        options = {"state_dir": self.folder / STATE, "ulimit": self.machine.ulimit, **self.settings, **settings}
+        options["metrics_port"] = self.metrics_port
 
         def start() -> int:
             with nullcontext() if core is None else on_core(core):
@@ -293,7 +302,7 @@ class World:
             "UNDERSTUDY_MONITOR_METRICS_PORT": str(free_port()),
             **environment,
         }
-        self.stack.processes[name] = Process(name, list(arguments), self.folder, env)
+        self.stack.processes[name] = Process(name, list(arguments), self.folder, env, self.machine.ulimit)
         return self.stack.processes[name]
 
     async def sql(self, query: str, *values: Any) -> list[asyncpg.Record]:

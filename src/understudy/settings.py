@@ -153,6 +153,16 @@ class Settings(BaseSettings):
     receive_seconds: float = Field(default=10.0, gt=0)
     """Longest time for a request's headers to arrive, and then its body (against slow-loris clients); the slow-reader
     guard's time-out too."""
+    max_connections: int | None = Field(default=None, ge=1)
+    """Connections of callers that a process (each worker) holds; by default what its descriptor limit leaves beside a
+    reserve."""
+    max_connections_per_address: int | None = Field(default=None, ge=1)
+    """The same of one address; by default half of them."""
+    max_memory_bytes: int | None = Field(default=None, ge=0)
+    """Resident memory of a process from which on it refuses new connections and closes idle ones; by default 95 % of
+    the container's limit, divided by the workers. 0: never."""
+    max_lag_seconds: float = Field(default=1.0, ge=0)
+    """Lag of the event loop, for a second or longer, from which on new connections are refused. 0: never."""
     drain_seconds: float = Field(default=3.0, ge=0)
     """Graceful shutdown: longest wait of each of its phases."""
 

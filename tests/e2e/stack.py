@@ -28,13 +28,19 @@ PREDICT_BODIES = [orjson.dumps({"entity_id": row.entity_id, "inputs": row.inputs
 
 
 class Process:
-    """A child process with its output in a file; stopped by its own pid."""
+    """A child process with its output in a file; stopped by its own pid.
 
-    def __init__(self, name: str, arguments: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
+    ``ulimit`` has options of the shell's command of that name, such as ``-n 1024``.
+    """
+
+    def __init__(
+        self, name: str, arguments: list[str], folder: Path, env: dict[str, str] | None = None, ulimit: str = ""
+    ) -> None:
         self.log = folder / f"{name}.log"
+        limited = ["/bin/sh", "-c", f'ulimit {ulimit} && exec "$0" "$@"'] if ulimit else []
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                [sys.executable, *arguments], stdout=log, stderr=log, env={**os.environ, **(env or {})}
+                [*limited, sys.executable, *arguments], stdout=log, stderr=log, env={**os.environ, **(env or {})}
             )
 
     @property
@@ -98,11 +104,13 @@ class Stack:
         wait_ready: bool = True,
         module: str = "understudy.entrypoints.cli",
         environment: Mapping[str, str] | None = None,
+        ulimit: str = "",
         **options: Any,
     ) -> int:
         """Start a proxy and return its port.
 
-        ``options`` are settings, ``module`` is what reads ``serve proxy``, ``environment`` is what else it finds there.
+        ``options`` are settings, ``module`` is what reads ``serve proxy``, ``environment`` is what else it finds there,
+        ``ulimit`` has options of the shell's command.
         """
         self.proxy_port = int(options.pop("port", 0)) or free_port()
         env = {
@@ -116,7 +124,7 @@ class Stack:
         }
         if self.redis_url is not None:
             env["REDIS_URL"] = self.redis_url
-        self.processes[name] = Process(name, ["-m", module, "serve", "proxy"], self.folder, env)
+        self.processes[name] = Process(name, ["-m", module, "serve", "proxy"], self.folder, env, ulimit)
         if wait_ready:
             self.wait_ready(name)
         return self.proxy_port

@@ -5,7 +5,7 @@ import pytest
 from builders import a_version
 
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
-from understudy.entrypoints.metrics_port import metrics_port
+from understudy.entrypoints.metrics_port import MAX_OPEN, metrics_port
 
 
 async def fetch(port: int, request: bytes) -> bytes:
@@ -47,6 +47,19 @@ async def test_the_port_says_that_the_event_loop_turns_without_making_the_page()
 async def test_the_port_answers_nothing_else(request_):
     async with metrics_port("127.0.0.1", 0, lambda: (b"", "text/plain")) as port:
         assert (await fetch(port, request_)).startswith(b"HTTP/1.1 404")
+
+
+async def test_of_many_connections_without_a_request_the_oldest_give_way_and_a_scrape_is_answered():
+    async with metrics_port("127.0.0.1", 0, lambda: (b"x", "text/plain")) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_OPEN)]
+
+        assert (await fetch(port, b"GET /metrics HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nx")
+        for reader, _ in held[: 2 * MAX_OPEN]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert not any(reader.at_eof() for reader, _ in held[2 * MAX_OPEN + 1 :])
+        for _, writer in held:
+            writer.close()
 
 
 async def test_a_request_without_an_end_is_dropped_and_others_are_served():

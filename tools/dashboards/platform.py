@@ -41,9 +41,22 @@ PLATFORM = Dashboard(
         ),
         Panel(
             "Descriptors",
-            (Query(f"max by (instance) (process_open_fds{{{OF_PROXY}}})", "{{instance}}"),),
-            "Open files and sockets; at least 16,384 should be allowed.",
+            (
+                Query(f"max by (instance) (process_open_fds{{{OF_PROXY}}})", "{{instance}}"),
+                Query(f"max by (instance) (process_max_fds{{{OF_PROXY}}})", "{{instance}} may have"),
+            ),
+            "Open files and sockets of a process; at least 16,384 should be allowed.",
             decimals=0,
+        ),
+        Panel(
+            "Connections of callers",
+            (
+                Query(f"sum by (instance) (connections_open{{{OF_PROXY}}})", "{{instance}}"),
+                Query(f"sum by (instance) (connections_limit{{{OF_PROXY}}})", "{{instance}} takes"),
+            ),
+            "At the limit idle ones are closed, then new ones refused.",
+            decimals=0,
+            alerts=("ProxyOverloaded",),
         ),
         Panel(
             "Versions of Understudy",
@@ -62,6 +75,17 @@ PLATFORM = Dashboard(
             unit="s",
             steps=((None, GREEN), (0.05, RED)),
             alerts=("EventLoopLagging",),
+        ),
+        Panel(
+            "Connections refused or closed by overload",
+            (
+                Query(rate("connections_refused_total", "trigger", OF_PROXY), "{{trigger}}: refused"),
+                Query(rate("idle_connections_closed_total", "trigger", OF_PROXY), "{{trigger}}: idle, closed"),
+            ),
+            "Each a second, by what is short; none is usual.",
+            decimals=1,
+            steps=((None, GREEN), (0.1, YELLOW), (5, RED)),
+            alerts=("ProxyOverloaded",),
         ),
         Panel(
             "Calls at model servers",

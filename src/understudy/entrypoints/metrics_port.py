@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 REQUEST_SECONDS = 5.0
+MAX_OPEN = 32
+"""Connections at a time. A further one takes the place of the oldest that has sent no request yet, or is closed."""
 _MAX_LINE = 8_192
 
 
@@ -22,14 +24,28 @@ async def metrics_port(
     Raises:
         OSError: The port cannot be bound; without ``is_shared`` also because another process has it.
     """
+    waiting: dict[asyncio.StreamWriter, None] = {}
+    open_connections = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(REQUEST_SECONDS):
-                request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await _page(request, exposition))
-                await writer.drain()
-        writer.close()
+        nonlocal open_connections
+        open_connections += 1
+        waiting[writer] = None
+        if open_connections > MAX_OPEN:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.transport.abort()
+        try:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    request = await reader.readuntil(b"\r\n\r\n")
+                    waiting.pop(writer, None)
+                    writer.write(await _page(request, exposition))
+                    await writer.drain()
+        finally:
+            open_connections -= 1
+            waiting.pop(writer, None)
+            writer.close()
 
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

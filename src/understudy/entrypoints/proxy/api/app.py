@@ -26,6 +26,7 @@ from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
+from understudy.entrypoints.proxy.api.limits import overload_manager
 from understudy.entrypoints.proxy.api.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
 from understudy.entrypoints.proxy.api.predict_route import App, PredictRoute, http_call, read_body
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
@@ -37,6 +38,7 @@ from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
+from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import (
     EntityIdInvalid,
     InternalFault,
@@ -48,6 +50,7 @@ from understudy.errors import (
     Violation,
     leaf_errors,
 )
+from understudy.serving.background import end_tasks, run_forever
 from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.upstream.champion_health import NONE_ANSWERS
 from understudy.settings import Settings
@@ -97,9 +100,12 @@ class Proxy:
             parts.in_flight = lambda: handler.in_flight
             self.parts, self.handler = parts, handler
             with closing(ControlHandler(parts.control)) as app.state.control:
+                overload = overload_manager(settings, parts.telemetry)
+                watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))
                 self._on_open()
-                yield {FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes)}
+                yield {FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes), OVERLOAD: overload}
                 await _last_calls(handler)
+                await end_tasks([watching])
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""

@@ -6,6 +6,7 @@ import tempfile
 from importlib import import_module
 
 from understudy.entrypoints.logs import log_as_json
+from understudy.entrypoints.proxy.server.descriptors import raise_descriptor_limit
 from understudy.settings import Settings
 
 
@@ -26,6 +27,7 @@ def serve(settings: Settings) -> int:
     """
     log_as_json()
     leave_out_unused()
+    raise_descriptor_limit()  # before any worker is forked
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every reconnect is a line on standard error
     if settings.workers == 1:
         chosen = "uvicorn_process"

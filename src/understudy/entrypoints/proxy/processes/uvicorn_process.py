@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 
 from understudy.entrypoints.proxy.api.app import create_app
-from understudy.entrypoints.proxy.server.connection import Connection
+from understudy.entrypoints.proxy.server.admission import Admission
 from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.entrypoints.proxy.server.head_rules import LOCAL_NAMES, HeadRules
 from understudy.settings import Settings, host_names
@@ -32,7 +32,7 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Return uvicorn's options, the same in every process of the proxy."""
     return {
         **UVICORN_OPTIONS,
-        "http": partial(Connection, receive_seconds=settings.receive_seconds, head_rules=head_rules(settings)),
+        "http": partial(Admission, receive_seconds=settings.receive_seconds, head_rules=head_rules(settings)),
         "timeout_graceful_shutdown": max(1, round(settings.drain_seconds)),
     }
 

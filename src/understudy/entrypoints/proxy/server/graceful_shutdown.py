@@ -7,11 +7,12 @@ them off at the end.
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import uvicorn
 
+from understudy.entrypoints.proxy.server.admission import TLS
 from understudy.entrypoints.proxy.server.connection import DRAINING, Connection, is_readable
 
 LEAVING = "understudy.leaving"
@@ -53,6 +54,17 @@ class GracefulServer(uvicorn.Server):
         self._busy_at = 0.0
         """When there last was a connection or an answer, in the event loop's time."""
         self._answered = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen for plain connections; those that speak TLS begin it once they are admitted (``admission.py``)."""
+        self._tls, self.config.ssl = self.config.ssl, None
+        if self._tls is not None:
+            self.lifespan.state[TLS] = self._tls
+        await super().startup(sockets)
+
+    def _log_started_message(self, listeners: Sequence[socket.SocketType]) -> None:
+        self.config.ssl = self._tls  # the message names the scheme
+        super()._log_started_message(listeners)
 
     async def on_tick(self, counter: int) -> bool:
         """Also note when there were callers."""

@@ -103,8 +103,13 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
 
 def last_text_answer(status: int, default_headers: list[Header], text: bytes) -> bytes:
     """Return the bytes of a plain-text response after which the connection is closed."""
-    lines = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(text)
-    return _answer(status, default_headers, lines + _CLOSE_LINE, text)
+    return last_answer(status, default_headers, b"content-type: text/plain; charset=utf-8\r\n", text)
+
+
+def last_answer(status: int, default_headers: list[Header], lines: bytes, body: bytes) -> bytes:
+    """Return the bytes of a response after which the connection is closed, its headers as lines."""
+    length = b"content-length: %d\r\n" % len(body)
+    return _answer(status, default_headers, lines + length + _CLOSE_LINE, body)
 
 
 def _write(cycle: RequestResponseCycle | FastPathCycle, status: int, lines: bytes, body: bytes) -> None:

@@ -35,6 +35,11 @@ class ReadTimeout(_Timeout):
 
     __slots__ = ()
 
+    @property
+    def began_at(self) -> float | None:
+        """When the request's first byte came, in the event loop's time; ``None`` while nothing is waited for."""
+        return None if self._timer is None else self._timer.when() - self._seconds
+
     def start(self) -> None:
         """Start the clock, unless it runs."""
         if self._timer is None:
@@ -44,26 +49,26 @@ class ReadTimeout(_Timeout):
 class KeepAliveTimeout(_Timeout):
     """Closes a connection that had no request for too long. One timer serves many requests: it checks when it fires."""
 
-    __slots__ = ("_idle_since",)
+    __slots__ = ("idle_since",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, on_timeout: Callable[[], None]) -> None:
         super().__init__(loop, seconds, on_timeout)
-        self._idle_since: float | None = None
+        self.idle_since: float | None = None
         """In the event loop's time; ``None`` while there is a request."""
 
     def begin(self) -> None:
         """Wait for the next request, or for the first one, from now on."""
-        self._idle_since = self._loop.time()
+        self.idle_since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._check)
 
     def pause(self) -> None:
         """Bytes have come: wait no more. The timer goes on, and finds out when it fires."""
-        self._idle_since = None
+        self.idle_since = None
 
     def _check(self) -> None:
         self._timer = None
-        idle_seconds = self._loop.time() - self._idle_since if self._idle_since is not None else 0.0
+        idle_seconds = self._loop.time() - self.idle_since if self.idle_since is not None else 0.0
         left = self._seconds - idle_seconds
         if left > TIMER_SECONDS:
             self._timer = self._loop.call_later(left, self._check)

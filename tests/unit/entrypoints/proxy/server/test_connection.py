@@ -374,6 +374,25 @@ async def test_a_connection_that_is_lost_leaves_no_timer():
     assert peer.transport.aborted_at is None
 
 
+@pytest.mark.parametrize("how", ["lost", "aborted"])
+@in_virtual_time
+async def test_requests_that_wait_for_a_turn_are_not_begun_once_their_connection_is_over(how):
+    peer = Peer()
+    problems: list[Any] = []
+    peer.transport.loop.set_exception_handler(lambda _loop, context: problems.append(context))
+    peer.send((PREDICT % b"{}") * 1_000)
+    answered = len(peer.transport.bodies)
+
+    if how == "lost":
+        peer.connection.connection_lost(None)
+    else:
+        peer.transport.abort()  # as the slow-reader guard does
+    await peer.settle()
+
+    assert len(peer.transport.bodies) == answered < 1_000
+    assert problems == []
+
+
 @in_virtual_time
 async def test_bytes_that_are_no_request_are_answered_400_and_the_connection_closed():
     peer = Peer()
