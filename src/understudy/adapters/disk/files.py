@@ -1,7 +1,9 @@
 """System calls that change the disk, as one object: a test records them, or lets them fail."""
 
+import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
@@ -61,3 +63,25 @@ class DiskFiles:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def create_beginning_with(header: bytes, path: Path, files: DiskFiles) -> int:
+    """Create a file as :meth:`DiskFiles.create` does, which has this header, or none at all.
+
+    Raises:
+        OSError: The disk fails, or has no room for the header (``ENOSPC``).
+    """
+    file = files.create(path)
+    try:
+        _write_whole(header, file, files)
+    except OSError:
+        os.close(file)
+        with suppress(OSError):
+            files.delete(path)
+        raise
+    return file
+
+
+def _write_whole(header: bytes, file: int, files: DiskFiles) -> None:
+    if files.write(file, header) < len(header):
+        raise OSError(errno.ENOSPC, "no room for the header of a segment")

@@ -7,7 +7,6 @@ Open it after any fork: a forked child would share the lock.
 """
 
 import errno
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -15,7 +14,7 @@ from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
-from understudy.adapters.disk.files import DiskFiles
+from understudy.adapters.disk.files import DiskFiles, create_beginning_with
 from understudy.adapters.disk.spool_folder import SpoolFolder, adopt, create, folders_in, lock, make_folders
 from understudy.adapters.disk.spool_keeper import OnSynced, SpoolKeeper
 from understudy.adapters.disk.spool_reserve import Reserve
@@ -260,7 +259,7 @@ class Spool:
             number = folder.writing if self._segment is None else folder.writing + 1
         else:
             number = int(time.time()) + 1
-        segment = self._create_segment(folder.path(number), header)
+        segment = create_beginning_with(header, folder.path(number), self._files)
         if self._segment is not None:
             self._end_segment()
         if folder is not self.own:
@@ -273,23 +272,6 @@ class Spool:
         self._segment = self._keeper.segment = segment
         self._offset = self._header_bytes = len(header)
         self._roll_at = self._keeper.segment_bytes
-
-    def _create_segment(self, path: Path, header: bytes) -> int:
-        segment = self._files.create(path)
-        try:
-            landed = self._write(segment, header)
-        except OSError:
-            self._uncreate(path, segment)
-            raise
-        if landed < len(header):
-            self._uncreate(path, segment)
-            raise OSError(errno.ENOSPC, "no room for the header of a segment")
-        return segment
-
-    def _uncreate(self, path: Path, segment: int) -> None:
-        os.close(segment)
-        with suppress(OSError):
-            self._files.delete(path)
 
     def _current(self) -> int | None:
         """Return the segment that is written, unless it is as long as all of them may be."""
