@@ -1,6 +1,6 @@
 -- A predict call of about 315 bytes with an entity id of its own each time; prints one line of JSON at the end.
 -- Arguments: the body's form (native, oip, chat), a seed (0: by the clock) that fixes the 997 inputs, a mean think time in ms.
-local HEAD = "POST %s HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Entity-Id: "
+local HEAD = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Entity-Id: "
 local OIP = ',"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%s]}]}'
 local FIRST = {
   native = '{"entity_id":"', oip = '{"id":"', chat = '{"model":"bench","messages":[{"role":"user","content":"'
