@@ -153,20 +153,18 @@ class LogShipper:
             if found is None:
                 return place, False
             batch, staged = found
-            if number > 0 and not to_the_end and not self._is_full(spool, batch):
+            # On a volume with little room segments are short: then a batch is the rest of one, and not all that waits.
+            is_rest = batch.segment == place[0]
+            if number > 0 and not to_the_end and is_rest and not self._is_full(batch):
                 return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
         return place, True
 
-    def _is_full(self, spool: SpoolReader, batch: SpooledBatch) -> bool:
+    def _is_full(self, batch: SpooledBatch) -> bool:
         # By bytes a batch is full when the next row did not fit. If that leaves more than half of the room, the row is
         # longer than half of it, and then full in the same way once it is alone.
-        size = batch.end - batch.start
-        if len(batch.rows) >= self._batch_rows or size >= _BATCH_BYTES // 2:
-            return True
-        # A batch is of one segment. On a volume with little room segments are short, and what waits is behind it.
-        return spool.unshipped_bytes >= 2 * size
+        return len(batch.rows) >= self._batch_rows or batch.end - batch.start >= _BATCH_BYTES // 2
 
     async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> tuple[SpooledBatch, Staged] | None:
         """Free what lies before a committed place, and return what follows it with what that adds to the windows."""
