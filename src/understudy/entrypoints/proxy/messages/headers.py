@@ -95,8 +95,12 @@ def read_headers(raw: RawHeaders) -> RequestOptions:
 
 
 def content_length(value: bytes | None) -> int | None:
-    """Return the value of ``content-length``, a longer number as a lower one that is over every limit."""
-    return int(value[:_MAX_DIGITS]) if value is not None and value.isdigit() else None
+    """Return the value of ``content-length``; of a number with more than 18 digits only those, over every limit.
+
+    The HTTP parser lets zeros lead and blanks follow (RFC 9110 §8.6, RFC 9112 §5.1), so neither makes a body shorter.
+    """
+    digits = value.strip() if value is not None else b""
+    return int(digits.lstrip(b"0")[:_MAX_DIGITS] or b"0") if digits.isdigit() else None
 
 
 def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:

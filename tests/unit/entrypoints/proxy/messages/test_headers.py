@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, identify, read_headers
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, content_length, identify, read_headers
 from understudy.errors import HeaderInvalid
 
 
@@ -78,3 +78,21 @@ def test_a_compressed_body_is_refused():
     with pytest.raises(HeaderInvalid):
         read_headers([(b"content-encoding", b"gzip")])
     assert read_headers([(b"content-encoding", b"identity")]) == RequestOptions()
+
+
+blanks = st.sampled_from([b"", b" ", b"\t", b" \t "])
+
+
+@given(st.integers(0, 10**18 - 1), st.integers(0, 40), blanks)
+def test_a_length_is_what_it_says_however_many_zeros_lead_and_blanks_follow(length, zeros, after):
+    assert content_length(b"0" * zeros + b"%d" % length + after) == length
+
+
+@given(st.integers(10**18, 10**30), st.integers(0, 40), blanks)
+def test_a_length_of_many_digits_is_over_every_limit(length, zeros, after):
+    assert (content_length(b"0" * zeros + b"%d" % length + after) or 0) >= 10**17
+
+
+@pytest.mark.parametrize("value", [None, b"", b" ", b"-1", b"+1", b"1,1", b"1 1", b"x"])
+def test_a_length_that_is_no_number_is_none(value):
+    assert content_length(value) is None

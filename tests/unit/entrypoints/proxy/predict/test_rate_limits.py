@@ -48,6 +48,19 @@ async def test_a_tenant_that_sends_megabytes_is_refused_and_the_other_one_is_as_
     assert statuses == [200] * 50
 
 
+@pytest.mark.parametrize("said", [b"0" * 18 + b"%d", b"%d "])
+async def test_a_length_is_charged_in_full_however_it_is_written(start, said):
+    proxy = await start(auth=True, key_bytes_per_second=20_000)
+    headers = [*A, (b"content-length", said % len(LARGE))]
+
+    first = await proxy.ask(PATH, LARGE, headers=headers)
+    second = await proxy.ask(PATH, LARGE, headers=headers)
+
+    assert first.status != 429
+    assert second.status == 429
+    assert 40 <= int(second.headers[b"retry-after"]) <= 51  # a million bytes, at 20,000 a second
+
+
 @pytest.mark.parametrize("verb", ["predict:batch", "versions/1/predict"])
 async def test_every_way_to_predict_is_charged_once(start, verb):
     proxy = await start(auth=True, key_calls_per_second=0.3)
