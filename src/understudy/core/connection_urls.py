@@ -40,6 +40,7 @@ _REDIS_PARAMETERS = _REDIS_NUMBERS | frozenset((
     "ssl_keyfile", "ssl_password", "username",
 ))  # fmt: skip
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SECRET_PARAMETERS = frozenset(("password", "sslpassword", "ssl_password"))
 
 
 class _Url(NamedTuple):
@@ -102,6 +103,24 @@ def http_problem(url: str) -> str | None:
     if _is_misread(url, parts) or ("@" in parts.tail and has_account):
         return f"{_HAS_MEANING}; the same for an @ of the path"
     return None if parts.place and _is_place(parts.place) else _no_port("the host or the port")
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a Postgres or a Redis as a screen, an error or a process's arguments may have it.
+
+    What goes is the password, before the @ or among the parameters, and the passphrase of a TLS key. The rest stays as
+    it is written. Of a URL in which clients may find the password in different places only the scheme is left.
+    """
+    parts = _apart(url)
+    if parts is None:
+        return "…"
+    if _fields(parts.query) is None or _is_misread(url, parts) or "@" in parts.tail or parts.has_fragment:
+        return f"{parts.scheme}://…"
+    user = (parts.account or "").partition(":")[0]
+    path = parts.tail.partition("?")[0]
+    fields = (parts.query or "").split("&")
+    query = "&".join(field for field in fields if field.partition("=")[0] not in _SECRET_PARAMETERS)
+    return f"{parts.scheme}://{user and f'{user}@'}{parts.place}{path}{query and f'?{query}'}"
 
 
 def _apart(url: str) -> _Url | None:

@@ -8,8 +8,9 @@ from urllib.parse import quote, unquote
 import pytest
 from asyncpg import connect_utils
 from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import parse_url
 
-from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
+from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem, without_password
 
 SIGNS = string.ascii_letters + string.digits + string.punctuation
 
@@ -71,6 +72,63 @@ def test_a_password_that_is_encoded_as_the_error_says_is_taken_and_read_back():
             assert problem(f"{scheme}://proxy:{encoded}@db.internal:5433/0") is None
 
         assert as_asyncpg_reads(f"postgresql://proxy:{encoded}@db/x")[2] == password
+
+
+def test_without_its_password_a_postgres_url_is_otherwise_read_by_the_client_as_before():
+    secrets = [quote(password, safe="") for password in passwords(200)]
+    for first, second in zip(secrets, reversed(secrets), strict=True):
+        for url in (
+            f"postgresql://proxy:{first}@db.internal:5433/understudy?sslmode=disable&password={second}",
+            f"postgresql://:{first}@one:5432,two:5433/understudy?user=proxy",
+            f"postgresql://proxy@[::1]/understudy?password={first}&sslpassword={second}",
+            f"postgresql:///understudy?host=/run/postgresql&password={first}&user=proxy",
+        ):
+            shown = without_password(url)
+
+            addresses, user, _, database = as_asyncpg_reads(url)
+            assert (first not in shown, second not in shown) == (True, True), url
+            assert as_asyncpg_reads(shown) == (addresses, user, None, database), url
+
+
+def test_without_its_password_a_redis_url_is_otherwise_read_by_the_client_as_before():
+    secrets = [quote(password, safe="") for password in passwords(200)]
+    for first, second in zip(secrets, reversed(secrets), strict=True):
+        for url in (
+            f"rediss://proxy:{first}@cache.internal:6380/2?password={second}&socket_timeout=0.5",
+            f"redis://:{first}@[::1]:6380",
+            f"unix:///run/valkey.sock?username=proxy&password={first}&ssl_password={second}&db=1",
+        ):
+            shown = without_password(url)
+
+            left = {name: value for name, value in parse_url(url).items() if name not in ("password", "ssl_password")}
+            assert (first not in shown, second not in shown) == (True, True), url
+            assert parse_url(shown) == left, url
+
+
+def test_a_url_without_a_password_is_shown_as_it_is_written():
+    for url in (
+        "postgresql:///understudy?host=/run/postgresql",
+        "postgresql+asyncpg://d%40na@one:5432,two/understudy?sslmode=require&passfile=/a%20b",
+        "unix:///run/valkey.sock?db=1",
+        "postgresql://db/understudy?host=one&host=two",
+        "redis://127.0.0.1:6379/0",
+    ):
+        assert without_password(url) == url
+
+
+def test_a_url_whose_password_cannot_be_told_from_the_rest_shows_its_scheme_alone():
+    for password in passwords():
+        for url in (
+            f"postgresql://proxy:x{password}@db/understudy",
+            f"redis://cache:6379/0?password=x{password}",
+            f"redis://cache:6379/0?p%61ssword=x{password}",
+        ):
+            shown = without_password(url)
+
+            assert f"x{password[:8]}" not in shown, url
+            assert shown.startswith(url.partition("://")[0]), url
+    assert without_password("postgresql://proxy:p/w@db/x") == "postgresql://…"
+    assert without_password("secret") == "…"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 
 from understudy.adapters.postgres.known_types import Connection
-from understudy.core.connection_urls import postgres_problem
+from understudy.core.connection_urls import postgres_problem, without_password
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
 
 VENDOR_ERRORS = (
@@ -199,12 +199,12 @@ async def translated(
 
 def refused_login(database_url: str) -> str:
     """Return in words which server was reached and which login it refused; the rest of the URL may be secret."""
-    parts = urlsplit(database_url)
+    parts = urlsplit(without_password(database_url))
     account, _, place = parts.netloc.rpartition("@")
     asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     hosts = unquote(place) or asked.get("host") or os.environ.get("PGHOST", "")
     port = asked.get("port") or os.environ.get("PGPORT") or _PORT
-    user = unquote(account.partition(":")[0]) or asked.get("user") or os.environ.get("PGUSER", "")
+    user = unquote(account) or asked.get("user") or os.environ.get("PGUSER", "")
     server = f" at {' or '.join(_with_port(host, port) for host in hosts.split(','))}" if hosts else ""
     return f"Postgres{server} was reached, and refused the login{f' {user}' if user else ''}"
 

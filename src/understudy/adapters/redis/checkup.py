@@ -3,12 +3,14 @@
 import asyncio
 import time
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
+
+from understudy.core.connection_urls import without_password
 
 
 class RedisCheckup(NamedTuple):
@@ -44,7 +46,7 @@ async def examine_redis(redis_url: str, *, timeout_seconds: float = 2.0) -> Redi
 
 def _server_of(redis_url: str) -> str:
     """Return the server and the user of the URL, without the password."""
-    parts = urlsplit(redis_url)
+    parts = urlsplit(without_password(redis_url))
     account, _, place = parts.netloc.rpartition("@")
-    user = unquote(account.partition(":")[0])
+    user = unquote(account) or parse_qs(parts.query).get("username", [""])[0]
     return f"{place or parts.path}{f' as {user}' if user else ''}"

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from understudy.adapters.embedded.loopback_ports import LOOPBACK
+from understudy.core.connection_urls import without_password
 from understudy.entrypoints.demo.processes import Child
 from understudy.entrypoints.demo.topology import UNTOUCHED, Standing
 
@@ -36,13 +37,13 @@ class Demo:
     @property
     def shown_database_url(self) -> str:
         """The database's URL without a password; clients read that of the embedded Postgres from its file."""
-        shown = _without_password(self.database_url)
+        shown = without_password(self.database_url)
         return shown if self.pass_file is None else f"{shown}?passfile={quote(str(self.pass_file))}"
 
     @property
     def shown_redis_url(self) -> str | None:
         """The cache's URL without its password."""
-        return None if self.redis_url is None else _without_password(self.redis_url)
+        return None if self.redis_url is None else without_password(self.redis_url)
 
     @property
     def proxy_url(self) -> str:
@@ -72,10 +73,3 @@ class Demo:
             "state_dir": str(self.state_dir),
             **({} if self.credential is None else {"credential": self.credential}),
         }
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    account, separator, place = parts.netloc.rpartition("@")
-    user = account.partition(":")[0]
-    return parts._replace(netloc=f"{user}{separator if user else ''}{place}").geturl()

@@ -3,8 +3,9 @@
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
+from understudy.core.connection_urls import without_password
 from understudy.entrypoints.cli.shared.errors import ExitCode
 
 _LOST_CONNECTION = 2
@@ -19,15 +20,21 @@ class PromptCall(NamedTuple):
 
 def prompt_call(psql: str, database_url: str, arguments: Sequence[str]) -> PromptCall:
     """Return the call; a password goes into the environment: every user can read a process's arguments."""
-    parts = urlsplit(database_url)
-    account, _, place = parts.netloc.rpartition("@")
-    user, _, password = account.partition(":")
-    shown = parts._replace(netloc=f"{user}@{place}" if user else place).geturl()
+    scheme, _, rest = without_password(database_url).partition("://")
+    shown = f"{scheme.partition('+')[0]}://{rest}"  # psql does not know SQLAlchemy's postgresql+asyncpg://
+    password = _password_of(database_url)
     # What goes wrong in the first statement of several ends the prompt, with an exit code that says so.
     return PromptCall(
         (psql, "--set=ON_ERROR_STOP=1", f"--dbname={shown}", *arguments),
-        {"PGPASSWORD": unquote(password)} if password else {},
+        {"PGPASSWORD": password} if password else {},
     )
+
+
+def _password_of(database_url: str) -> str:
+    """Return the password that the product's own connections have: a parameter's counts where the account has none."""
+    parts = urlsplit(database_url)
+    account = parts.netloc.rpartition("@")[0]
+    return unquote(account.partition(":")[2]) or parse_qs(parts.query).get("password", [""])[-1]
 
 
 def run_prompt(call: PromptCall, environment: dict[str, str]) -> ExitCode:

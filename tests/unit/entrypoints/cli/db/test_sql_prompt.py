@@ -1,7 +1,10 @@
 """How ``psql`` is told where the registry is."""
 
 import os
+import random
+import string
 import sys
+from urllib.parse import quote
 
 import pytest
 
@@ -16,6 +19,32 @@ def test_a_password_is_in_no_argument():
     assert "--dbname=postgresql://dana@db:5432/understudy?sslmode=require" in call.arguments
     assert call.arguments[-2:] == ("-c", "SELECT 1")
     assert call.environment == {"PGPASSWORD": "s@fe"}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://dana@db/x?password={}&sslmode=require", "postgresql://dana@db/x?sslmode=require"),
+        ("postgresql:///x?host=/run/pg&password={}", "postgresql:///x?host=/run/pg"),
+        ("postgresql://dana:{}@db/x?password=another", "postgresql://dana@db/x"),
+        ("postgresql+asyncpg://dana:{}@db/x", "postgresql://dana@db/x"),
+    ],
+)
+def test_a_password_in_either_place_is_handed_over_in_the_environment(url, shown):
+    chance = random.Random(17)
+    for _ in range(100):
+        password = "".join(chance.choices(string.ascii_letters + string.digits + string.punctuation + "ä ", k=24))
+
+        call = prompt_call("psql", url.format(quote(password, safe="")), ())
+
+        assert call.arguments[-1] == f"--dbname={shown}"
+        assert call.environment == {"PGPASSWORD": password}
+
+
+def test_an_address_of_a_socket_stays_as_it_is():
+    call = prompt_call("psql", "postgresql:///understudy?host=/run/postgresql", ())
+
+    assert "--dbname=postgresql:///understudy?host=/run/postgresql" in call.arguments
 
 
 def test_an_address_without_a_password_stays_as_it_is():

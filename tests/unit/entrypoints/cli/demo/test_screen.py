@@ -76,6 +76,20 @@ def test_no_password_is_on_the_screen_and_sql_clients_find_it_in_its_file(tmp_pa
     assert "postgresql://understudy@127.0.0.1:40001/understudy" in said
 
 
+def test_a_password_among_the_parameters_is_not_on_the_screen_and_the_socket_stays():
+    own = replace(
+        DEMO,
+        database_url="postgresql:///understudy?host=/run/postgresql&password=hidden",
+        redis_url="redis://127.0.0.1:7/0?password=hidden",
+    )
+
+    said = [*next_commands(own, is_scenario=False), *(value for _, value in places(own))]
+
+    assert "hidden" not in "\n".join(said)
+    assert "postgresql:///understudy?host=/run/postgresql" in said
+    assert "redis://127.0.0.1:7/0" in said
+
+
 def test_during_the_show_no_command_changes_the_split_under_the_rollout():
     said = " ".join(next_commands(DEMO, is_scenario=True))
 
