@@ -80,7 +80,7 @@ class AuthorizationMiddleware:
                 try:
                     # The predict handler charges the key's quota for predict calls itself: the fast path calls it too.
                     charges = needed is not Scope.PREDICT
-                    options = read_headers(scope["headers"])
+                    options = read_headers(dict(scope["headers"]))
                     handler.admit(options, needed, model_name, charges=charges)
                     if model_name is ANY_MODEL:
                         scope = {**scope, _PERMITTED: handler.permitted_models(options, needed)}

@@ -152,7 +152,7 @@ def _add_report_routes(api: FastAPI) -> None:
 
 def _call(request: Request, model_name: str) -> ControlCall:
     control: ControlHandler = request.app.state.control
-    return control.call(model_name, read_headers(request.scope["headers"]))
+    return control.call(model_name, read_headers(dict(request.scope["headers"])))
 
 
 async def _body_of(request: Request) -> bytes:

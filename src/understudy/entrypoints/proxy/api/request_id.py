@@ -73,7 +73,7 @@ class RequestIdMiddleware:
             end_span(span, status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
-        identity = identify(scope["headers"], self._new_id, span)
+        identity = identify(dict(scope["headers"]), self._new_id, span)
         started = False
 
         def send_identified(message: Scope) -> Awaitable[None]:

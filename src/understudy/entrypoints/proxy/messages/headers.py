@@ -1,7 +1,7 @@
 """Request headers that the proxy reads, and the receipt that it sends back in headers."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
@@ -15,18 +15,13 @@ from understudy.serving.upstream.cached_inference import CacheResult
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
+HeaderFields = Mapping[bytes, bytes]
+"""Headers by their lower-case names, of several of one name the last."""
+
 NAMES_REQUEST = frozenset({b"traceparent", b"x-request-id"})
 """Headers that are a request's own, so that no other request has the same."""
-_OPTIONS = frozenset(
-    {
-        b"authorization",
-        b"content-encoding",
-        b"content-length",
-        b"grpc-timeout",
-        b"x-envoy-expected-rq-timeout-ms",
-        b"x-request-timeout-ms",
-    }
-)
+_DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-request-timeout-ms"})
+_OPTIONS = _DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -52,45 +47,43 @@ class RequestOptions(NamedTuple):
     """Bytes of the body as the caller says; the HTTP parser refuses what is no number."""
 
 
-def identify(raw: RawHeaders, new_id: Callable[[], str], span: Span | None = None) -> Identity:
+def identify(fields: HeaderFields, new_id: Callable[[], str], span: Span | None = None) -> Identity:
     """Return the caller's request id if it is usable, else a new one, and a span of the caller's trace.
 
     Args:
-        raw: The request's headers.
+        fields: The request's headers.
         new_id: Makes an id of 32 hex digits.
         span: The call's own span, if it is traced: the answer names that one, in the caller's trace or a new one.
     """
-    found = {name: value for name, value in raw if name in NAMES_REQUEST}
-    request_id = found.get(b"x-request-id")
+    request_id = fields.get(b"x-request-id")
     if request_id is None or not _REQUEST_ID.fullmatch(request_id):
         request_id = new_id().encode()
     headers = [(b"x-request-id", request_id)]
     if span is not None:
         headers.append((b"traceresponse", span.context.traceparent.encode()))
         return Identity(request_id.decode(), headers)
-    parent = found.get(b"traceparent")
+    parent = fields.get(b"traceparent")
     trace = read_traceparent(parent) if parent is not None else None
     if trace is not None:
         headers.append((b"traceresponse", b"00-%s-%s-00" % (trace[0], new_id()[:16].encode())))
     return Identity(request_id.decode(), headers)
 
 
-def read_headers(raw: RawHeaders) -> RequestOptions:
+def read_headers(fields: HeaderFields) -> RequestOptions:
     """Return what the headers ask for; of several deadlines the shortest holds.
 
     Raises:
         HeaderInvalid: A deadline that is no number above 0, or a compressed body.
     """
-    found = {name: value for name, value in raw if name in _OPTIONS}
-    if not found:
+    if _OPTIONS.isdisjoint(fields):
         return RequestOptions()
-    if found.get(b"content-encoding", b"identity").lower() != b"identity":
+    if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")
-    authorization = found.get(b"authorization")
+    authorization = fields.get(b"authorization")
     return RequestOptions(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
-        timeout_seconds=_shortest_timeout(found),
-        content_length=content_length(found.get(b"content-length")),
+        timeout_seconds=None if _DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
+        content_length=content_length(fields.get(b"content-length")),
     )
 
 
@@ -103,7 +96,7 @@ def content_length(value: bytes | None) -> int | None:
     return int(digits.lstrip(b"0")[:_MAX_DIGITS] or b"0") if digits.isdigit() else None
 
 
-def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:
+def _shortest_timeout(found: HeaderFields) -> float:
     timeouts = [
         _milliseconds(name, found[name])
         for name in (b"x-request-timeout-ms", b"x-envoy-expected-rq-timeout-ms")
@@ -114,7 +107,7 @@ def _shortest_timeout(found: dict[bytes, bytes]) -> float | None:
         if match is None or int(match.group(1)) == 0:
             raise HeaderInvalid("grpc-timeout: expected up to 8 digits, not 0, and a unit of H, M, S, m, u or n")
         timeouts.append(int(match.group(1)) * _GRPC_UNITS[match.group(2)])
-    return min(timeouts) if timeouts else None
+    return min(timeouts)
 
 
 def _milliseconds(name: bytes, value: bytes) -> float:

@@ -67,17 +67,18 @@ class FastPath:
         model_name = model_of(target)
         if model_name is None or len(body) > self._max_body_bytes:
             return False
+        fields = dict(headers)
         span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
-        path, identity = target.decode(), identify(headers, self._new_id, span)
+        path, identity = target.decode(), identify(fields, self._new_id, span)
         call = _Call(self.handler, path, identity.request_id, lines_of(identity.headers), writer, span=span)
         self.handler.in_flight += 1
         try:
-            options = read_headers(headers)
+            options = read_headers(fields)
         except HeaderInvalid as problem:
             call.on_result(problem)
             return True
         if read:
-            self._heads.learn(read, CachedHead(path, model_name, options, len(body)), headers)
+            self._heads.learn(read, CachedHead(path, model_name, options, len(body)), fields)
         call.predict(options, model_name, body)
         return True
 
@@ -92,7 +93,7 @@ class FastPath:
         span = None
         if self.handler.tracer is not None:
             span = begin_span(self.handler.tracer, PREDICT_ROUTE, ())  # a cached head has no trace context
-            lines = lines_of(identify((), lambda: request_id, span).headers)
+            lines = lines_of(identify({}, lambda: request_id, span).headers)
         call = _Call(self.handler, head.path, request_id, lines, writer, span=span)
         self.handler.in_flight += 1
         call.predict(head.options, head.model_name, body)

@@ -95,7 +95,7 @@ class PredictHandler:
         arrived = self._now()
         self.in_flight += 1
         try:
-            options = read_headers(call.headers)
+            options = read_headers(dict(call.headers))
             if forced_version is None:
                 self.admit(options, Scope.PREDICT, model_name)
             body = await call.read_body()
@@ -144,7 +144,7 @@ class PredictHandler:
         arrived = self._now()
         self.in_flight += 1
         try:
-            options = read_headers(call.headers)
+            options = read_headers(dict(call.headers))
             self.admit(options, Scope.PREDICT, model_name)
             members = await self.body_pool.parse(parse_batch, await call.read_body())
             self._charge_members(options, len(members) - 1)

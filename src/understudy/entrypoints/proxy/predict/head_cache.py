@@ -5,7 +5,7 @@ It keeps what the HTTP parser made of a head, by the head's bytes: a cache of th
 
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, RawHeaders, RequestOptions
+from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, HeaderFields, RequestOptions
 
 MAX_HEADS = 1_024
 MAX_HEAD = 2_048
@@ -36,7 +36,7 @@ class HeadCache:
             return None
         return head, request[body_at:]
 
-    def learn(self, request: bytes, head: CachedHead, headers: RawHeaders) -> None:
+    def learn(self, request: bytes, head: CachedHead, fields: HeaderFields) -> None:
         """Cache the head of a request.
 
         A head with an id of its own (trace, request) is not cached, since it will not come again, nor one that its body
@@ -45,7 +45,7 @@ class HeadCache:
         body_at = request.find(_END, 0, MAX_HEAD) + len(_END)
         if body_at < len(_END) or len(request) - body_at != head.body_bytes:
             return
-        if any(name in NAMES_REQUEST or name == b"transfer-encoding" for name, _ in headers):
+        if b"transfer-encoding" in fields or not NAMES_REQUEST.isdisjoint(fields):
             return
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()

@@ -39,8 +39,6 @@ class Connection(HttpToolsProtocol):
     - **Graceful shutdown** (:meth:`drain`). The answer to the last request says that it is the last one, and a
       connection without a request stays open for one that is on its way.
 
-    Fields behind a chunked body (trailers) are dropped: a request's headers are complete before.
-
     Args:
         receive_seconds: Longest time from the first byte of a request until its head is complete, and longest time in
             which a caller may take nothing of answers that do not fit into the buffers.
@@ -91,22 +89,20 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, but no trailer."""
+        """Take a header; a field behind a chunked body (trailer) is dropped."""
         if self._state is _HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Hold what may take the fast path until all of it is there."""
         self._stagnant_bytes = 0
-        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        if self.parser.should_upgrade() and method != b"CONNECT":
             self._state = _UPGRADE
             return
-        problem = self._head_rules.problem(
-            self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers
-        )
-        if problem is None and self._fast_path.may_take(self):
+        problem = self._head_rules.problem(method, self.url, version, self.headers)
+        if problem is None and self._fast_path.may_take(self, method, version):
             self._state = _HOLDING
-            self._held = []
             return
         self._state = _BODY
         self._hand_over()
@@ -134,8 +130,7 @@ class Connection(HttpToolsProtocol):
 
     def _let_go(self, read: bytes = b"", *, is_whole: bool, is_last: bool = True) -> None:
         """Offer a held request to the fast path, if it has come whole, or hand over what there is of it."""
-        held, self._held = self._held, []
-        body = held[0] if len(held) == 1 else b"".join(held)
+        body, self._held = b"".join(self._held), []
         self._keep_alive.pause()  # an earlier answer in the same read may have begun it
         if is_whole and not self.transport.is_closing() and self._fast_path.offer(self, body, read, is_last=is_last):
             return

@@ -17,15 +17,14 @@ class FastPathRequests:
     last: LastResponse
     """Marks the connection's last response while the process drains."""
 
-    def may_take(self, connection: HttpToolsProtocol) -> bool:
+    def may_take(self, connection: HttpToolsProtocol, method: bytes, version: str) -> bool:
         """Whether the request whose head is complete is a plain predict call, and the next one to be answered."""
-        parser = connection.parser
         return (
             self.fast_path is not None
-            and parser.get_method() == b"POST"
+            and method == b"POST"
             and model_of(connection.url) is not None
-            and parser.get_http_version() == "1.1"
-            and parser.should_keep_alive()
+            and version == "1.1"
+            and connection.parser.should_keep_alive()
             and not connection.expect_100_continue
             and is_free(connection)
         )

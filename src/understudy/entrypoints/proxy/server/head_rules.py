@@ -47,19 +47,17 @@ class HeadRules(NamedTuple):
             version: Of HTTP, such as ``1.1``.
             headers: Lower-case names and values.
         """
-        names = [name for name, _ in headers]
-        hosts = names.count(b"host")
-        if hosts != 1 or b"transfer-encoding" in names or version != "1.1" or b"#" in target:
-            problem = _unusual_problem(target, version, headers, hosts)
+        fields = dict(headers)
+        host = fields.get(b"host")
+        is_unusual = len(fields) != len(headers) or host is None or b"transfer-encoding" in fields
+        if is_unusual or version != "1.1" or b"#" in target:
+            problem = _unusual_problem(target, version, headers)
             if problem is not None:
                 return problem
-        if names.count(b"authorization") > 1:
-            return HeaderInvalid("authorization: there are two")
-        host = headers[names.index(b"host")][1] if hosts else b""  # HTTP/1.0, which no browser speaks, needs none
-        if hosts and (len(host) > _MAX_HOST or not _is_usable(host, self.host_names)):
+        if host is not None and (len(host) > _MAX_HOST or not _is_usable(host, self.host_names)):
             return _host_problem(host)
-        if self.refuses_pages and method not in _SAFE_METHODS:
-            return _page_problem(dict(headers), host)
+        if self.refuses_pages and method not in _SAFE_METHODS and fields.get(b"content-type") != _JSON:
+            return _page_problem(fields, host or b"")
         return None
 
 
@@ -67,9 +65,7 @@ NO_RULES = HeadRules()
 """Any host name, and pages of any site; HTTP is strict all the same."""
 
 
-def _unusual_problem(
-    target: bytes, version: str, headers: Sequence[tuple[bytes, bytes]], hosts: int
-) -> UnderstudyError | None:
+def _unusual_problem(target: bytes, version: str, headers: Sequence[tuple[bytes, bytes]]) -> UnderstudyError | None:
     """Judge what few requests have.
 
     Source:
@@ -79,8 +75,12 @@ def _unusual_problem(
         return HeaderInvalid("the request line: expected HTTP/1.1")
     if b"#" in target:
         return HeaderInvalid("the request line: a target has no fragment")
-    if hosts > 1 or (not hosts and version == "1.1"):
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts > 1 or (not hosts and version == "1.1"):  # HTTP/1.0, which no browser speaks, needs none
         return HeaderInvalid("host: expected one")
+    if names.count(b"authorization") > 1:
+        return HeaderInvalid("authorization: there are two")
     codings = [value for name, value in headers if name == b"transfer-encoding"]
     if codings and (version != "1.1" or [coding.strip().lower() for coding in codings] != [b"chunked"]):
         return HeaderInvalid("transfer-encoding: expected chunked and no other coding, in HTTP/1.1")

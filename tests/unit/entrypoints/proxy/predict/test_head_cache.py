@@ -18,7 +18,7 @@ def meaning(body_bytes: int = len(BODY)) -> CachedHead:
 
 def test_a_head_is_known_by_its_bytes_and_the_body_by_its_length():
     heads = HeadCache()
-    heads.learn(a_head(b"host: x") + BODY, meaning(), [(b"host", b"x")])
+    heads.learn(a_head(b"host: x") + BODY, meaning(), {b"host": b"x"})
 
     assert heads.find(a_head(b"host: x") + BODY) == (meaning(), BODY)
     for other in (
@@ -36,7 +36,7 @@ def test_a_head_is_known_by_its_bytes_and_the_body_by_its_length():
 @pytest.mark.parametrize("name", [b"x-request-id", b"traceparent", b"transfer-encoding"])
 def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_remembered(name):
     heads = HeadCache()
-    heads.learn(a_head(name + b": 1") + BODY, meaning(), [(name, b"1")])
+    heads.learn(a_head(name + b": 1") + BODY, meaning(), {name: b"1"})
     assert heads.find(a_head(name + b": 1") + BODY) is None
 
 
@@ -52,7 +52,7 @@ def test_a_head_that_names_its_request_or_frames_its_body_in_another_way_is_not_
 )
 def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_bytes):
     heads = HeadCache()
-    heads.learn(request_bytes, meaning(), [])
+    heads.learn(request_bytes, meaning(), {})
     assert heads.find(request_bytes) is None
     assert heads.find(a_head() + BODY) is None
 
@@ -60,7 +60,7 @@ def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_by
 def test_callers_who_make_up_heads_cannot_make_us_remember_them_all():
     heads = HeadCache()
     for number in range(MAX_HEADS + 10):
-        heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), [])
+        heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), {})
 
     known = sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in range(MAX_HEADS + 10))
     assert known == 10
