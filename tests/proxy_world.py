@@ -34,8 +34,9 @@ from understudy.ports.feature_store import FeatureStore
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.tracing import Tracer
 from understudy.serving.call import not_logged
-from understudy.serving.callback_predictor import CallbackPredictor
+from understudy.serving.callback_predictor import open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
@@ -166,7 +167,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
             @asynccontextmanager
             async def parts(_: Settings) -> AsyncIterator[Parts]:
-                log = GroupCommit(spool, not_logged if settings.spool_full == "refuse" else None)
+                log = _make_log(settings, spool)
                 pool = BackendPool(
                     lambda version: _make_caller(version, connect(version) if connect else backends[version.version])
                 )
@@ -202,7 +203,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 champions = ChampionWatch(pool, time.monotonic)
                 yield Parts(
                     predictor,
-                    CallbackPredictor(predictor, inference, log, time.monotonic),
+                    open_callback_predictor(predictor, inference, log, time.monotonic),
                     feed,
                     pool,
                     champions,
@@ -223,6 +224,13 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             return Running(app, opened, backends, spool, telemetry, outcomes=outcomes, state=state)
 
         yield run
+
+
+def _make_log(settings: Settings, spool: Any) -> GroupCommit:
+    refused = not_logged if settings.spool_full == "refuse" else None
+    if settings.spool_sync == "interval":
+        return GroupCommit(spool, refused)
+    return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds)
 
 
 def _make_caller(version: ModelVersion, backend: ModelBackend) -> BatchingCaller:

@@ -34,7 +34,7 @@ from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.tracing import Tracer
 from understudy.serving.background import run_forever
 from understudy.serving.call import not_logged
-from understudy.serving.callback_predictor import CallbackPredictor
+from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
@@ -153,7 +153,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
         champions = ChampionWatch(backends, time.monotonic)
-        callback_predictor = CallbackPredictor(predictor, inference, log, time.monotonic)
+        callback_predictor = open_callback_predictor(predictor, inference, log, time.monotonic)
         parts = Parts(
             predictor,
             callback_predictor,

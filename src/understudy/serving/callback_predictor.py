@@ -6,6 +6,7 @@ the steps; any other call gets a task.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeAlias
 
 from understudy.core.requests.predict import PredictRequest, TypedRequest, read_predict
@@ -109,6 +110,32 @@ class CallbackPredictor:
             run.on_result(defect)
         else:
             self.end(run, served, failed)
+
+
+class LogDecidedPredictor(CallbackPredictor):
+    """Answers predict calls whose outcome depends on their row: each is reported with what its caller gets."""
+
+    def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
+        """Answer a run when its row is written, or refuse it."""
+        try:
+            outcome, row = self._predictor.end(run.call, run.call.routed, served, failed)
+        except Exception as defect:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
+            self._log.commit(None, run.on_result, defect)
+        else:
+            self._log.commit(row, partial(self._report_and_answer, run, failed), outcome)
+
+    def _report_and_answer(self, run: "_Run", failed: Served | None, found: Outcome | Exception) -> None:
+        if isinstance(found, Outcome):
+            self._predictor.report(run.call, found, failed)
+        run.on_result(found)
+
+
+def open_callback_predictor(
+    predictor: Predictor, inference: CachedInference, log: GroupCommit, now: Callable[[], float]
+) -> CallbackPredictor:
+    """Return what answers calls by callback over this log; chosen once, so that no call asks what the log decides."""
+    made = LogDecidedPredictor if log.decides else CallbackPredictor
+    return made(predictor, inference, log, now)
 
 
 class _Run:
