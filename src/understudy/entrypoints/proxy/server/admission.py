@@ -7,7 +7,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from understudy.entrypoints.proxy.server.connection import Connection, is_readable
+from understudy.entrypoints.proxy.server.backpressure import has_unread
+from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager, address_of
 from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.entrypoints.proxy.server.refusal import LINGER_SECONDS, Refusal
@@ -97,7 +98,7 @@ class Admission(asyncio.Protocol):
             self._handshake.cancel()
         elif self._connection is not None:
             transport = self._connection.transport
-            if is_readable(transport.get_extra_info("socket").fileno()):
+            if has_unread(transport):
                 return False
             transport.abort()  # nothing is unsent; a TLS goodbye would wait for the caller's
         self._release()
@@ -130,8 +131,8 @@ class Admission(asyncio.Protocol):
     def _begin_handshake(self, transport: asyncio.Transport, tls: ssl.SSLContext, reason: str | None) -> None:
         """Continue on a copy of the socket: the transport reads as soon as this returns, before TLS could begin."""
         try:
-            copy = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        except OSError:  # too many are open
+            copy = _copy_of(transport)
+        except OSError:  # too many are open, or the caller has gone
             self._release()
             transport.abort()
             return
@@ -163,3 +164,20 @@ class Admission(asyncio.Protocol):
             self._handshake = None
             if reason is not None:
                 self._release()  # the refusal lingers by itself now
+
+
+def _copy_of(transport: asyncio.Transport) -> socket.socket:
+    """Return another socket of the same connection.
+
+    Raises:
+        OSError: The process may open no further one, or the connection is lost.
+    """
+    held = transport.get_extra_info("socket")
+    if held is None:
+        raise ConnectionResetError
+    descriptor = os.dup(held.fileno())
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise

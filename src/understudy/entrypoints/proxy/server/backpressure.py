@@ -1,6 +1,7 @@
 """Backpressure: how much a connection parses in a turn, and when it reads and answers more."""
 
 import asyncio
+import select
 from collections.abc import Callable, Collection
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -66,3 +67,20 @@ def is_free(connection: HttpToolsProtocol) -> bool:
     """Whether all requests are answered, and the caller has taken enough of the answers."""
     cycle = connection.cycle
     return not connection.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # as above
+
+
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Whether bytes, or the end of them, have come on a connection that the event loop did not take yet.
+
+    A connection that is lost has none, nor a socket, also in the turns of the event loop until its protocol is told.
+    """
+    held = transport.get_extra_info("socket")
+    return held is not None and held.fileno() >= 0 and is_readable(held.fileno())
+
+
+def is_readable(*descriptors: int) -> bool:
+    """Whether bytes, the end of them or connections have come on a socket that the event loop did not take yet."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,7 +1,6 @@
 """HTTP/1.1 protocol on top of uvicorn's: read timeouts, and a fast path for predict calls that bypasses ASGI."""
 
 import asyncio
-import select
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
-from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, is_answered, is_free
+from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread, is_answered, is_free
 from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.request_state import State
@@ -274,13 +273,5 @@ class Connection(HttpToolsProtocol):
         self.drain()
         if not is_answered(self) or self._state is not _IDLE or self._backlog.unparsed or self.transport.is_closing():
             return
-        if not is_readable(self.transport.get_extra_info("socket").fileno()):
+        if not has_unread(self.transport):
             self._slow_reader.close()
-
-
-def is_readable(*descriptors: int) -> bool:
-    """Whether bytes, the end of them or connections have come on a socket that the event loop did not take yet."""
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))

@@ -13,7 +13,8 @@ from contextlib import suppress
 import uvicorn
 
 from understudy.entrypoints.proxy.server.admission import TLS
-from understudy.entrypoints.proxy.server.connection import DRAINING, Connection, is_readable
+from understudy.entrypoints.proxy.server.backpressure import is_readable
+from understudy.entrypoints.proxy.server.connection import DRAINING, Connection
 
 LEAVING = "understudy.leaving"
 """Set in the server's state once it drains and no other process listens on its socket: ``/readyz`` says so."""

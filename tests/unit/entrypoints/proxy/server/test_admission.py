@@ -3,7 +3,9 @@
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from uvicorn.server import ServerState
 from virtual_time import in_virtual_time
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, Admission
+from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, TLS, Admission
 from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
 from understudy.entrypoints.proxy.server.overload import CALM_SECONDS, OVERLOAD, OverloadManager, address_of
 from understudy.entrypoints.proxy.server.pressure import LAG_TICKS, Pressure
@@ -29,16 +31,18 @@ async def answer(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """A connection from an address; ``come`` are bytes that the event loop did not read yet."""
+    """A connection from an address; one that is lost has no ``socket``, also before its protocol is told."""
+
+    socket: Any
 
     def __init__(self, host: str, sockets: tuple[socket.socket, socket.socket]) -> None:
         super().__init__()
-        self.host, self._ours, self.come = host, *sockets
+        self.host, self.socket = host, sockets[0]
         self.protocol: Any = None
         self.written, self.is_open, self.unsent_bytes = b"", True, 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"peername": (self.host, 4_711), "socket": self._ours}.get(name, default)
+        return {"peername": (self.host, 4_711), "socket": self.socket}.get(name, default)
 
     def set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol
@@ -88,17 +92,20 @@ class Door:
 
     def connect(self, host: str = "10.0.0.1", sent: bytes = b"") -> FakeTransport:
         transport = FakeTransport(host, self._sockets)
-        admission = Admission(
-            receive_seconds=100.0,
-            config=self._config,
-            server_state=self._server,
-            app_state={OVERLOAD: self.manager},
-            _loop=None,
-        )
-        admission.connection_made(transport)
+        self.meet(transport)
         if sent:
             transport.protocol.data_received(sent)
         return transport
+
+    def meet(self, transport: FakeTransport, **state: Any) -> None:
+        """Take a connection in; what is in the server's ``state`` beside the overload manager is told."""
+        Admission(
+            receive_seconds=100.0,
+            config=self._config,
+            server_state=self._server,
+            app_state={OVERLOAD: self.manager, **state},
+            _loop=None,
+        ).connection_made(transport)
 
     def count(self, name: str) -> dict[str, float]:
         """Return what was counted, by trigger."""
@@ -185,6 +192,41 @@ async def test_a_connection_whose_request_has_come_or_whose_answer_is_unsent_nev
     assert kept.is_open
     assert on_its_way.written.startswith(b"HTTP/1.1 503 ")
     assert unsent.written.startswith(b"HTTP/1.1 503 ")
+
+
+@in_virtual_time
+async def test_a_connection_that_is_lost_and_was_not_told_so_yet_gives_way(sockets):
+    door = Door(sockets, connections=1, per_address=1)
+    lost = door.connect()
+    lost.socket = None
+
+    admitted = door.connect(sent=REQUEST)
+    await asyncio.sleep(0)
+
+    assert not lost.is_open
+    assert admitted.is_open
+    assert len(door.manager.process.held) == 1
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@in_virtual_time
+async def test_a_connection_that_is_lost_before_its_handshake_leaves_its_place_and_no_descriptor(sockets, tmp_path):
+    door = Door(sockets)
+    with (tmp_path / "no socket").open("wb") as file:  # it can be copied, and then is found to be no socket
+        before = open_descriptors()
+        for gone in (file, None):
+            transport = FakeTransport("10.0.0.1", sockets)
+            transport.socket = gone
+            transport.protocol = asyncio.Protocol()
+            door.meet(transport, **{TLS: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)})
+            assert not transport.is_open
+        after = open_descriptors()
+
+    assert after == before
+    assert not door.manager.process.held
 
 
 @in_virtual_time

@@ -363,6 +363,15 @@ async def test_shutdown_closes_a_connection_only_when_no_byte_of_a_request_has_c
 
 
 @in_virtual_time
+async def test_shutdown_closes_a_connection_that_is_lost_and_was_not_told_so_yet():
+    peer = Peer(held=None)  # an asyncio transport over TLS has no socket then
+
+    peer.connection.shutdown()
+
+    assert peer.transport.is_closing()
+
+
+@in_virtual_time
 async def test_a_connection_that_is_lost_leaves_no_timer():
     peer = Peer()
     peer.send((PREDICT % b"{}") + b"POST /")
