@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -18,6 +17,7 @@ from understudy.adapters.embedded.child_process import end, is_alive
 from understudy.adapters.embedded.installations import Installation, find_installations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
+from understudy.core.connection_urls import without_password
 from understudy.errors import RegistryUnavailable
 
 PASSWORD = "a-secret_of-43-characters"
@@ -106,7 +106,6 @@ def test_a_second_user_of_the_folder_joins_and_does_not_stop_what_is_not_its_own
 START = """
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), server.pid, flush=True)
@@ -229,11 +228,6 @@ def test_as_root_binaries_that_nobody_else_may_reach_are_copied_with_their_libra
     assert executable.is_relative_to(short_path / "pg")
 
 
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@").removeprefix("@")).geturl()
-
-
 def refused_by(server: EmbeddedPostgres) -> bool:
     try:
         ask(without_password(server.url), "SELECT 1")
@@ -261,6 +255,25 @@ def test_a_cluster_from_before_passwords_keeps_its_data_and_asks_for_one_from_no
             kept, refused = ask(again.url, "SELECT n FROM kept"), refused_by(again)
 
         assert (kept, refused) == (7, True)
+
+
+def test_a_password_that_postgres_does_not_take_is_an_error_and_the_next_start_tries_again(server, short_path):
+    ask(server.start(), "CREATE ROLE dana SUPERUSER LOGIN")
+    by_dana = server.url.replace("understudy@", "dana@")
+    ask(by_dana, "ALTER ROLE understudy RENAME TO another")
+    server.stop()
+    asking = EmbeddedPostgres(short_path / "pg", password=PASSWORD)
+
+    for _ in range(2):
+        with pytest.raises(RegistryUnavailable, match='role "understudy" does not exist') as refused:
+            asking.start()
+
+        assert PASSWORD not in str(refused.value)
+    server.start()
+    ask(by_dana, "ALTER ROLE another RENAME TO understudy")
+    server.stop()
+    with asking:
+        assert refused_by(asking)
 
 
 def test_a_password_that_would_have_to_be_quoted_is_refused_before_anything_starts(short_path):

@@ -68,7 +68,8 @@ class Cluster(NamedTuple):
             os.chown(unfinished, *self.account)
         initdb = [installation.binary("initdb"), "-D", str(unfinished), "-U", USER, "--auth=trust", "--encoding=UTF8"]
         self._run([*initdb, "--locale=C", "--no-sync", "--no-instructions"])
-        single = [installation.binary("postgres"), "--single", "-F", "-D", str(unfinished), "postgres"]
+        # Without fsync, as initdb above: a machine that stops now loses a cluster that nothing was written to.
+        single = [*_single_user(installation, unfinished), "-F", "postgres"]
         self._run(single, f"CREATE DATABASE {DATABASE};\n".encode())
         unfinished.rename(self.path)
 
@@ -82,14 +83,15 @@ class Cluster(NamedTuple):
             password: Letters, digits, ``-`` and ``_`` only: it is written into a statement.
 
         Raises:
-            RegistryUnavailable: Postgres failed.
+            RegistryUnavailable: Postgres failed, or refused the statement; the next start tries again.
         """
         access = self.path / "pg_hba.conf"
         rules = _RULES.format(digest=hashlib.sha256(password.encode()).hexdigest()[:16])
         if access.exists() and access.read_text() == rules:
             return
         (self.path / "postmaster.pid").unlink(missing_ok=True)
-        single = [installation.binary("postgres"), "--single", "-F", "-D", str(self.path), "postgres"]
+        # With fsync: the cluster has data, and the rules below are only as good as the password that they ask for.
+        single = [*_single_user(installation, self.path), "postgres"]
         self._run(single, f"ALTER ROLE {USER} PASSWORD '{password}';\n".encode(), secret=password)
         access.write_text(rules)  # last: a start that ends before this begins again
 
@@ -165,3 +167,9 @@ class Cluster(NamedTuple):
             output = done.stdout.decode(errors="replace").strip()
             output = output.replace(secret, "…") if secret else output
             raise RegistryUnavailable(f"{command[0]} failed: {output}", hint=HINT)
+
+
+def _single_user(installation: Installation, data: Path) -> list[str]:
+    """Return the command for statements of a cluster that has no server, to which the name of a database is added."""
+    # By itself it goes on after a statement that failed, and exits with 0.
+    return [installation.binary("postgres"), "--single", "-D", str(data), "-c", "exit_on_error=on"]
