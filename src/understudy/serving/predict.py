@@ -25,7 +25,7 @@ from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_calls import ShadowCalls
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.upstream.cached_inference import CachedInference
-from understudy.serving.version_calls import VersionCalls
+from understudy.serving.version_calls import MAX_LARGE_SHADOWS, VersionCalls
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Predictor:
         self._shadows = ShadowCalls(
             pool=shadows,
             features=self._features,
-            versions=self._versions,
+            versions=VersionCalls(inference, self._features, MAX_LARGE_SHADOWS),
             recorder=self._recorder,
             log=log,
             timeout_seconds=limits.shadow_timeout_seconds,

@@ -12,10 +12,14 @@ from understudy.core.schema.stored_features import assemble_without_unfit
 from understudy.errors import DeadlineExceeded, FeaturesUnavailable, InputInvalid, ServingError, UnderstudyError
 from understudy.serving.call import Call, Served
 from understudy.serving.feature_fetch import FeatureFetch
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.upstream.cached_inference import CachedInference
 
 MAX_LARGE = 2
-"""Large inputs that are assembled at once: more threads would only take the interpreter from the event loop."""
+"""Large inputs of callers that are assembled at once: more threads would only take the interpreter from the event loop.
+"""
+MAX_LARGE_SHADOWS = 1
+"""Those of shadows, which have a place of their own: no caller waits behind one."""
 
 
 class VersionCalls:
@@ -24,12 +28,13 @@ class VersionCalls:
     Args:
         inference: Answers from a cache, or from the version's model servers.
         features: Counts stored values that did not fit.
+        max_large: Large inputs that are assembled at once, in threads.
     """
 
-    def __init__(self, inference: CachedInference, features: FeatureFetch) -> None:
+    def __init__(self, inference: CachedInference, features: FeatureFetch, max_large: int = MAX_LARGE) -> None:
         self._inference = inference
         self._features = features
-        self._large = asyncio.Semaphore(MAX_LARGE)
+        self._large = ThreadBulkhead(max_large)
 
     async def serve(self, call: Call, version: ModelVersion, deadline: float) -> Served:
         """Return the version's prediction, or its failure; large inputs are assembled in a thread."""
@@ -48,16 +53,12 @@ class VersionCalls:
     async def _assembled_aside(
         self, call: Call, version: ModelVersion, deadline: float
     ) -> Assembled | AssembledTreatments | Served:
-        """Return what :func:`assembled_for` returns, from a thread; the deadline holds for the wait for one."""
+        """Return what :func:`assembled_for` returns, from a thread, until the deadline."""
         try:
             async with asyncio.timeout_at(deadline):
-                await self._large.acquire()
+                return await self._large.run(assembled_for, call, version)
         except TimeoutError:
             return Served(version, None, None, DeadlineExceeded("queue", call.budget_seconds))
-        try:
-            return await asyncio.to_thread(assembled_for, call, version)
-        finally:
-            self._large.release()
 
 
 def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:

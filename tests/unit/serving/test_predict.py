@@ -921,21 +921,80 @@ async def test_a_member_of_a_long_batch_is_assembled_beside_the_loop_and_means_t
     assert [score_of(outcome) for outcome in outcomes] == [43.0, 43.0]
 
 
+class Held:
+    """Long requests that one version assembles when it is let go."""
+
+    def __init__(self, version: str) -> None:
+        self.go = threading.Event()
+        self.assembling = 0
+        held = self
+
+        class HeldRequest(LongRequest):
+            def assemble(self, by: ModelVersion, stored: Any) -> Any:
+                if by.version == version:
+                    held.assembling += 1
+                    held.go.wait(10)
+                return super().assemble(by, stored)
+
+        self.request = partial(HeldRequest, inputs=INPUTS)
+
+    async def until_assembling(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while self.assembling < count:  # noqa: ASYNC110 - it is in a thread
+                await asyncio.sleep(0.002)
+
+
 async def test_members_wait_for_a_thread_no_longer_than_for_their_answer():
-    turn = threading.Event()
+    held, stage = Held("1"), Stage(a_policy())
+    slow = [asyncio.create_task(stage.predictor.predict("visits", held.request(f"c{n}"))) for n in range(MAX_LARGE)]
+    await held.until_assembling(MAX_LARGE)
 
-    class Slow(LongRequest):
-        def assemble(self, version: ModelVersion, stored: Any) -> Any:
-            turn.wait(10)
-            return super().assemble(version, stored)
-
-    stage = Stage(a_policy())
-    slow = [asyncio.create_task(stage.predictor.predict("visits", Slow(f"c{n}", INPUTS))) for n in range(MAX_LARGE)]
-    await asyncio.sleep(0)
     late = await stage.predictor.predict("visits", LongRequest("late", INPUTS), timeout_seconds=0.01)
-    turn.set()
+    held.go.set()
     served = await asyncio.gather(*slow)
 
     assert isinstance(late.served.error, DeadlineExceeded)
     assert late.served.error.stage == "queue"
     assert [score_of(outcome) for outcome in served] == [43.0] * MAX_LARGE
+
+
+async def test_a_call_ends_at_its_deadline_although_its_inputs_are_still_being_assembled():
+    held, stage = Held("1"), Stage(a_policy())
+
+    async with asyncio.timeout(5):
+        late = await stage.predictor.predict("visits", held.request("late"), timeout_seconds=0.01)
+    held.go.set()
+
+    assert isinstance(late.served.error, DeadlineExceeded)
+    assert late.served.error.stage == "queue"
+
+
+async def test_a_cancelled_call_keeps_its_place_until_its_thread_is_done():
+    held, stage = Held("1"), Stage(a_policy())
+    gone = [asyncio.create_task(stage.predictor.predict("visits", held.request(f"c{n}"))) for n in range(MAX_LARGE)]
+    await held.until_assembling(MAX_LARGE)
+
+    for call in gone:
+        call.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
+    early = await stage.predictor.predict("visits", LongRequest("early", INPUTS), timeout_seconds=0.05)
+    held.go.set()
+    later = await stage.predictor.predict("visits", LongRequest("later", INPUTS))
+
+    assert isinstance(early.served.error, DeadlineExceeded)
+    assert score_of(later) == 43.0
+
+
+async def test_shadows_whose_inputs_take_long_to_assemble_delay_no_live_call():
+    held, stage = Held("3"), Stage(a_policy(shadow=a_version("3")))
+    for number in range(MAX_LARGE):
+        await stage.predictor.predict("visits", held.request(f"c{number}"))
+    for _ in range(3):  # until each shadow has asked for a thread
+        await asyncio.sleep(0)
+    await held.until_assembling(1)
+
+    live = await stage.predictor.predict("visits", LongRequest("live", INPUTS))
+    held.go.set()
+    await stage.shadows.drain(5)
+
+    assert score_of(live) == 43.0

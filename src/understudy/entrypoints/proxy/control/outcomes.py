@@ -8,10 +8,10 @@ import structlog
 from understudy.core.experiments.outcome_events import OutcomeEvent, read_batch
 from understudy.core.requests.strict_json import parse
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import RegistryError, RegistryUnavailable
 from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 _log = structlog.get_logger(__name__)
 _NOT_STORED = "the outcomes cannot be stored now"
@@ -19,7 +19,7 @@ _AGAIN = "Send the same batch again after Retry-After: each event counts once."
 
 
 async def receive_outcomes(
-    call: HttpCall, store: OutcomeStore, bodies: BodyParserPool, permitted: frozenset[str] | None = None
+    call: HttpCall, store: OutcomeStore, bodies: ThreadBulkhead, permitted: frozenset[str] | None = None
 ) -> Reply:
     """Return 202 once every event of the body is stored; without a 202 the caller repeats the body (idempotent).
 
@@ -32,7 +32,7 @@ async def receive_outcomes(
         BatchInvalid: Names the unusable places of the body, the first 1,000; nothing was stored.
         RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
-    outcomes = await bodies.parse(_read, await call.read_body())
+    outcomes = await bodies.run(_read, await call.read_body())
     try:
         added = await add_outcomes(store, outcomes, permitted)
     except RegistryError as problem:

@@ -22,7 +22,7 @@ from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of, read_headers, receipt_lines
 from understudy.entrypoints.proxy.messages.problems import Places, problem_body, problem_headers, problem_of, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
+from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.tracing import CURRENT, Tracer, step
@@ -78,7 +78,7 @@ class PredictHandler:
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
         self._version_headers = version_headers
         self.tracer = tracer
-        self.body_pool = BodyParserPool()
+        self.body_pool = body_parser_pool()
         self.in_flight = 0
 
     async def predict(
@@ -146,7 +146,7 @@ class PredictHandler:
         try:
             options = read_headers(dict(call.headers))
             self.admit(options, Scope.PREDICT, model_name)
-            members = await self.body_pool.parse(parse_batch, await call.read_body())
+            members = await self.body_pool.run(parse_batch, await call.read_body())
             self._charge_members(options, len(members) - 1)
             left = self._left(options, arrived)
             describe = partial(problem_of, path=call.path, places=Places())
@@ -205,7 +205,7 @@ class PredictHandler:
         if len(body) <= CLEAN_INLINE_BYTES:
             with suppress(Suspect):
                 return parse(body, parse_clean)
-        return await self.body_pool.parse(parse, body)
+        return await self.body_pool.run(parse, body)
 
     def _left(self, options: RequestOptions, arrived: float) -> float | None:
         """Return what is left of the caller's own deadline, in seconds; its clock started when the request arrived.

@@ -1,12 +1,12 @@
-"""Long bodies wait for a turn, and not for ever."""
+"""Long work waits for a place, and not for ever."""
 
 import asyncio
 import threading
 
 import pytest
 
-from understudy.entrypoints.proxy.predict.body_pool import BodyParserPool
 from understudy.errors import MalformedBody, Overloaded
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 
 class Held:
@@ -34,9 +34,9 @@ async def until_reading(held: Held, count: int) -> None:
 
 
 async def test_so_many_are_read_at_once_and_the_others_in_their_turn():
-    held, bodies = Held(), BodyParserPool(max_parsing=2, wait_seconds=20)
+    held, bodies = Held(), ThreadBulkhead(2, wait_seconds=20)
 
-    reads = [asyncio.create_task(bodies.parse(held.read, b"x" * size)) for size in range(1, 6)]
+    reads = [asyncio.create_task(bodies.run(held.read, b"x" * size)) for size in range(1, 6)]
     await until_reading(held, 2)
     held.go.set()
 
@@ -45,42 +45,42 @@ async def test_so_many_are_read_at_once_and_the_others_in_their_turn():
 
 
 async def test_whoever_has_no_turn_in_time_is_refused_and_takes_nobody_s_place():
-    held, bodies = Held(), BodyParserPool(max_parsing=1, wait_seconds=0.05)
-    first = asyncio.create_task(bodies.parse(held.read, b"x"))
+    held, bodies = Held(), ThreadBulkhead(1, wait_seconds=0.05)
+    first = asyncio.create_task(bodies.run(held.read, b"x"))
     await until_reading(held, 1)
 
     with pytest.raises(Overloaded):
-        await bodies.parse(held.read, b"xx")
+        await bodies.run(held.read, b"xx")
     held.go.set()
 
     assert await first == 1
-    assert await bodies.parse(held.read, b"xxx") == 3
+    assert await bodies.run(held.read, b"xxx") == 3
 
 
 async def test_a_caller_who_goes_away_keeps_the_turn_until_the_thread_is_done():
-    held, bodies = Held(), BodyParserPool(max_parsing=1, wait_seconds=0.05)
-    gone = asyncio.create_task(bodies.parse(held.read, b"x"))
+    held, bodies = Held(), ThreadBulkhead(1, wait_seconds=0.05)
+    gone = asyncio.create_task(bodies.run(held.read, b"x"))
     await until_reading(held, 1)
 
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await gone
     with pytest.raises(Overloaded):
-        await bodies.parse(held.read, b"xx")
+        await bodies.run(held.read, b"xx")
     held.go.set()
 
     async with asyncio.timeout(20):
         while held.reading:  # noqa: ASYNC110 - it is in a thread
             await asyncio.sleep(0.005)
-    assert await bodies.parse(held.read, b"xxx") == 3
+    assert await bodies.run(held.read, b"xxx") == 3
 
 
 async def test_what_is_wrong_with_a_body_is_told_and_the_turn_is_over():
-    bodies = BodyParserPool(max_parsing=1, wait_seconds=5)
+    bodies = ThreadBulkhead(1, wait_seconds=5)
 
     def refuse(_body: bytes) -> int:
         raise MalformedBody("no JSON")
 
     for _ in range(2):
         with pytest.raises(MalformedBody):
-            await bodies.parse(refuse, b"x")
+            await bodies.run(refuse, b"x")
