@@ -267,6 +267,32 @@ async def test_a_store_that_does_not_keep_what_it_was_given_never_costs_a_row(da
     assert await database.fetchval("SELECT count(*) FROM ArchiveStatus") == 0
 
 
+async def test_a_month_whose_files_differ_keeps_no_other_month_from_its_files_and_is_named(
+    database, database_url, versions
+):
+    class ForgetfulOfOne(MemoryArchive):
+        is_forgetful = True
+
+        async def put(self, key: str, source: Path) -> None:
+            await super().put(key, source)
+            if self.is_forgetful and f"/day={OLD[0].start:%Y-%m}" in key:
+                self.objects[key] = self.objects[key][:-1]
+
+    store = ForgetfulOfOne()
+    with pytest.raises(ArchiveDiffers, match=f"{OLD[0].partition}, written 3 times.*other months: 1 archived"):
+        await archive(database_url, store, never())
+    left = await partitions_of(database)
+    successes = await database.fetchval("SELECT count(*) FROM ArchiveStatus")
+    store.is_forgetful = False
+    (moved,) = await moved_by(database_url, store)
+
+    assert OLD[0].partition in left
+    assert OLD[1].partition not in left
+    assert successes == 0
+    assert moved.partition_name == OLD[0].partition
+    assert len(await ids_seen(database_url, lambda _location: store)) == 3 * ROWS
+
+
 async def test_two_archivers_do_not_work_at_once(database, database_url, versions, store):
     async with open_ledger(database_url, timeout_seconds=10) as ledger, ledger.alone():
         with pytest.raises(ArchiveBusy, match="another run"):

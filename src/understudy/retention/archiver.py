@@ -35,6 +35,10 @@ from understudy.ports.log_archive import (
 )
 
 LOG_TABLE = "predictionlog"
+_DIFFERING_HINT = (
+    "The rows of the months that the detail names stay in Postgres. Check their files and where they lie, then run "
+    "understudy db archive again."
+)
 
 
 class Ages(NamedTuple):
@@ -127,19 +131,28 @@ class Archiver:
 
         Raises:
             ArchiveBusy: Another run archives, or a session holds the log.
-            ArchiveDiffers: Files cannot be read back as they were written; the month is where it was.
+            ArchiveDiffers: Files of the named months cannot be read back as they were written. Those months are where
+                they were, and all others were moved.
             ArchiveUnavailable, RegistryUnavailable, MigrationNeeded: A side of it is away. Everything that was done
                 stays done, and the next run goes on from there.
         """
-        moved = []
+        moved: list[Moved] = []
+        differing: list[str] = []
         async with self._ledger.alone():
             for month in await self._open_and_due(now, ages):
                 if isinstance(month, Archive):
                     archive = month
                 else:
                     archive = await self._ledger.begin(month, self._store.location)
-                moved.append(await self._finish(archive))
-            await self._ledger.succeeded()
+                try:
+                    moved.append(await self._finish(archive))
+                except ArchiveDiffers as problem:  # of one month: it must not keep the others in Postgres
+                    differing.append(problem.detail)
+            if not differing:
+                await self._ledger.succeeded()
+        if differing:
+            detail = f"{'; '.join(differing)}; other months: {len(moved)} archived"
+            raise ArchiveDiffers(detail, hint=_DIFFERING_HINT)
         return moved
 
     async def _open_and_due(self, now: float, ages: Ages) -> list[Archive | LogPartition]:
