@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 import uvicorn
 
-from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body, send_reply
+from understudy.entrypoints.proxy.api.predict_route import (
+    LINGER_AFTER_SECONDS,
+    App,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_reply,
+)
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.messages.reply import Reply
@@ -51,9 +59,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[uvicorn.Server]:
+async def serving(app: App, *, auth: bool = True) -> AsyncIterator[uvicorn.Server]:
     options = {
-        **uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS, auth=True)),
+        **uvicorn_options(Settings(receive_seconds=RECEIVE_SECONDS, auth=auth)),
         "lifespan": "off",
         "timeout_keep_alive": 2,
     }
@@ -140,6 +148,56 @@ async def test_behind_the_request_id_middleware_such_a_connection_is_closed_too(
     assert b"HTTP/1.1 408 " in answer
     assert answer.count(b"\r\nconnection: close\r\n") == 1
     assert seconds < 1.5
+
+
+REFUSED_HEADS = {
+    400: b"host: localhost\r\nhost: localhost\r\n",
+    403: b"host: localhost\r\norigin: http://evil.example\r\n",
+    421: b"host: evil.example\r\n",
+}
+
+
+def answer_to_a_slow_sender(port: int, head: bytes, pieces: int) -> bytes:
+    """Send a body a byte at a time, as a blocking client does, and read only then."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/models/visits/predict HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n" % (head, pieces))
+        for _ in range(pieces):
+            time.sleep(0.05)
+            connection.sendall(b"x")
+        answer = b""
+        while part := connection.recv(10_000):
+            answer += part
+    return answer
+
+
+@pytest.mark.parametrize("status", REFUSED_HEADS)
+async def test_a_caller_whose_head_is_refused_has_its_answer_when_it_is_done_with_its_body(start, status):
+    proxy = await start(auth=False)
+
+    async with serving(proxy.app, auth=False) as server:
+        answer = await asyncio.to_thread(answer_to_a_slow_sender, port_of(server), REFUSED_HEADS[status], 10)
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.endswith(b"}")
+
+
+async def test_a_refused_head_is_answered_at_once_and_what_is_no_http_behind_it_not_at_all(start):
+    proxy = await start(auth=False)
+
+    async with serving(proxy.app, auth=False) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        began = time.monotonic()
+        writer.write(b"POST / HTTP/1.1\r\nhost: evil.example\r\ntransfer-encoding: chunked\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        seconds = time.monotonic() - began
+        writer.write(b"no chunk\r\n\r\n")
+        rest, _ = await Caller(reader, writer).rest()
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 421 ")
+    assert seconds < LINGER_AFTER_SECONDS / 2
+    assert b"HTTP/1.1" not in rest
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])

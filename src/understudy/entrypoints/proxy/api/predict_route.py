@@ -25,6 +25,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LINGER_SECONDS = 0.5
+"""How long a request that is refused before its body was read may go on before the answer."""
+LINGER_AFTER_SECONDS = 1.0
+"""The same behind the answer, which costs a caller that reads it nothing."""
 _PREFIX = "/v1/models/"
 _PLAIN = ":@!$&'()*+,;="
 """What a part of a path may hold as it is (RFC 3986, ``pchar``) beside letters, digits and ``-._~``."""
@@ -108,10 +111,13 @@ async def _linger(receive: Receive, headers: RawHeaders) -> None:
         RFC 9112 §9.6.
     """
     fields = dict(headers)
-    if b"close" not in fields.get(b"connection", b"").lower() or b"expect" in fields:
-        return
+    if b"close" in fields.get(b"connection", b"").lower() and b"expect" not in fields:
+        await _drop_body(receive, LINGER_SECONDS)
+
+
+async def _drop_body(receive: Receive, seconds: float) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_SECONDS):
+        async with asyncio.timeout(seconds):
             while (await receive()).get("more_body"):
                 pass
 
@@ -138,6 +144,20 @@ async def send_reply(send: Send, reply: Reply) -> None:
     """Send an answer."""
     await send({"type": "http.response.start", "status": reply.status, "headers": _with_length(reply)})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def send_last_reply(send: Send, reply: Reply, receive: Receive) -> None:
+    """Send an answer behind which the server closes the connection, and read what its caller still sends before that.
+
+    The caller has all of the answer at once; it may take :data:`LINGER_AFTER_SECONDS` until it reads that.
+
+    Source:
+        RFC 9112 §9.6.
+    """
+    await send({"type": "http.response.start", "status": reply.status, "headers": _with_length(reply)})
+    await send({"type": "http.response.body", "body": reply.body, "more_body": True})
+    await _drop_body(receive, LINGER_AFTER_SECONDS)
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _with_length(reply: Reply) -> list[tuple[bytes, bytes]]:

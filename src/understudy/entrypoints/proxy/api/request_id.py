@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import structlog
 
-from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_last_reply, send_reply
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
 from understudy.entrypoints.proxy.messages.headers import Identity, identify
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
@@ -88,7 +88,8 @@ class RequestIdMiddleware:
             scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
             if HEAD_PROBLEM in scope:
-                await send_reply(send_identified, self._handler().refuse(scope[HEAD_PROBLEM], scope["path"]))
+                reply = self._handler().refuse(scope[HEAD_PROBLEM], scope["path"])
+                await send_last_reply(send_identified, reply, receive)
             else:
                 await self._app(scope, receive, send_identified)
         except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals

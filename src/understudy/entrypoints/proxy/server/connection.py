@@ -217,7 +217,10 @@ class Connection(HttpToolsProtocol):
         self._slow_reader.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
+        """Refuse what is no HTTP; behind an answer that has begun, only close the connection."""
+        if not is_answered(self) and self.cycle.response_started:
+            self._slow_reader.close()
+            return
         super().send_400_response(msg)
         self._slow_reader.begin()
 
