@@ -361,3 +361,28 @@ def test_valkey_starts_again_on_the_same_port_and_empty():
     assert pid is not None
     assert not is_alive(pid)
     assert server.pid is None
+
+
+BEFORE_6_2 = """#!/bin/sh
+# The file of the configuration is the first argument, and - is standard input only there.
+[ "$1" = - ] || exit 1
+exec {server} "$@"
+"""
+
+
+@needs_valkey
+def test_a_server_that_takes_a_configuration_only_as_its_first_argument_gets_its_password(tmp_path):
+    old = tmp_path / "redis-server"
+    old.write_text(BEFORE_6_2.format(server=find_server()))
+    old.chmod(0o755)
+
+    with EmbeddedValkey(password=PASSWORD, server=str(old)) as server, Redis.from_url(server.url) as client:
+        with Redis.from_url(without_password(server.url)) as stranger, pytest.raises(AuthenticationError):
+            stranger.ping()
+
+        assert client.ping()
+
+
+def test_a_server_that_does_not_take_its_arguments_is_an_error_that_says_how_it_ended_and_what_to_set():
+    with pytest.raises(OSError, match="false ended with exit code 1; REDIS_URL names a server of your own"):
+        EmbeddedValkey(server=shutil.which("false")).start()

@@ -34,13 +34,15 @@ def find_server() -> str | None:
 class EmbeddedValkey:
     """One server process on 127.0.0.1."""
 
-    def __init__(self, port: int | None = None, *, password: str | None = None) -> None:
+    def __init__(self, port: int | None = None, *, password: str | None = None, server: str | None = None) -> None:
         """Prepare.
 
         Args:
             port: By default a free one, kept for later starts of this object.
             password: Asked of every client; letters, digits, ``-`` and ``_`` only. ``None``: every process may connect.
+            server: The program; by default :func:`find_server`'s.
         """
+        self._server = server
         self._port = port
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,18 +73,20 @@ class EmbeddedValkey:
         """
         if self.pid is not None:
             return self.url
-        server = find_server()
+        server = self._server or find_server()
         if server is None:
             raise FileNotFoundError("no valkey-server or redis-server was found on this machine")
-        chosen = self._port
+        chosen, ended = self._port, None
         for _ in range(ATTEMPTS):
             self._port = chosen or free_port()
             self._launch(server, self._port)
             if self._answers():
                 return self.url
+            ended = self._process.poll() if self._process is not None else None
             self.stop()
         self._port = chosen
-        raise OSError(f"{server} did not start within {START_SECONDS:.0f} s")
+        why = f"did not start within {START_SECONDS:.0f} s" if ended is None else f"ended with exit code {ended}"
+        raise OSError(f"{server} {why}; REDIS_URL names a server of your own")
 
     def stop(self) -> None:
         """Stop the server and wait for its end; its data is lost."""
@@ -93,14 +97,15 @@ class EmbeddedValkey:
     def _launch(self, server: str, port: int) -> None:
         flags = ["--save", "", "--appendonly", "no", "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]
         self._process = subprocess.Popen(
-            [server, *flags, "--bind", "127.0.0.1", "--port", str(port), "--loglevel", "warning", "-"],
+            [server, "-", *flags, "--bind", "127.0.0.1", "--port", str(port), "--loglevel", "warning"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
         )
-        # By its standard input ("-"): every user of the machine can read a process's arguments.
+        # By its standard input ("-"): every user of the machine can read a process's arguments. Servers before 6.2 know
+        # "-" only as the first argument, which is the file of the configuration; later ones as the first or the last.
         secret = b"" if self._password is None else f"requirepass {self._password}\n".encode()
         if self._process.stdin is not None:
             with suppress(BrokenPipeError), self._process.stdin as configuration:
