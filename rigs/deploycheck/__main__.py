@@ -23,6 +23,7 @@ CHECKS = (
     Check("manifests: our policy", manifests.check_policy),
     Check("pipelines: schemas", pipelines.check_schemas),
     Check("pipelines: our rules", pipelines.check_our_rules),
+    Check("pipelines: random draws", pipelines.check_random_draws),
     Check("pipelines: scans", release.check_scans),
     Check("release", release.check_release),
     Check("watching: rules", watching.check_rules),

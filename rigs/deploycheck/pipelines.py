@@ -21,6 +21,8 @@ _RUNS = re.compile(
     r"make [a-z-]+( [A-Z]+=\S+)*"
     r"|(sudo )?apt-get update( && (sudo )?apt-get install [a-z0-9 -]+)?|apt-get install [a-z0-9 -]+"
 )
+_RANDOM = "UNDERSTUDY_TEST_RANDOM"
+_TEST = "make test"
 _KEYWORDS = frozenset({"default", "workflow", "stages", "variables", "include"})
 
 
@@ -38,6 +40,32 @@ def check_our_rules(root: Path) -> list[Finding]:
     for path in workflows(root):
         found += [Finding(path.relative_to(root).as_posix(), what) for what in _of_workflow(path)]
     return found
+
+
+def check_random_draws(root: Path) -> list[Finding]:
+    """Judge whether some pipeline on a schedule has the tests draw new examples: all others draw the same ones."""
+    what = f"nothing draws anew: {_TEST} on a schedule, with {_RANDOM}=1"
+    found = []
+    if not any(_draws_anew(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in workflows(root)):
+        found.append(Finding(WORKFLOWS, what))
+    document = yaml.safe_load((root / GITLAB).read_text(encoding="utf-8"))
+    rules = document["workflow"]["rules"]
+    is_set = any('"schedule"' in rule.get("if", "") and _is_on(rule.get("variables", {})) for rule in rules)
+    if not (is_set and any(isinstance(job, dict) and _TEST in job.get("script", ()) for job in document.values())):
+        found.append(Finding(GITLAB, what))
+    return found
+
+
+def _draws_anew(document: Mapping[Any, Any]) -> bool:
+    events = document.get(True, document.get("on", {}))  # YAML 1.1 reads the key "on" as true
+    jobs = document["jobs"].values()
+    return "schedule" in events and any(
+        _is_on(job.get("env", {})) and any(step.get("run") == _TEST for step in job["steps"]) for job in jobs
+    )
+
+
+def _is_on(variables: Mapping[str, Any]) -> bool:
+    return variables.get(_RANDOM) == "1"
 
 
 def workflows(root: Path) -> list[Path]:

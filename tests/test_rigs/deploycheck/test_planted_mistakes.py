@@ -15,6 +15,7 @@ COMPONENTS = "k8s/components/"
 STORES = COMPONENTS + "dev-stores/stores.yaml"
 COMPOSE = "docker-compose.yml"
 WORKFLOW = ".github/workflows/checks.yml"
+NIGHTLY = ".github/workflows/nightly.yml"
 GITLAB = ".gitlab-ci.yml"
 RELEASE = ".github/workflows/release.yml"
 SCRIPT = "tools/release_image.sh"
@@ -113,6 +114,15 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(GITLAB, "    - make scan", "    - make check", "nothing that is pushed is scanned"),
         Mistake(".github/workflows/scan.yml", "run: make scan", "run: make check", "become known later"),
         Mistake(".github/workflows/scan.yml", '  schedule:\n    - cron: "17 5 * * 1"\n', "", "become known later"),
+    ],
+    "pipelines: random draws": [
+        Mistake(
+            NIGHTLY, '      UNDERSTUDY_TEST_RANDOM: "1"', '      UNDERSTUDY_TEST_RANDOM: "0"', "nothing draws anew"
+        ),
+        Mistake(NIGHTLY, "run: make test", "run: make check", "nothing draws anew"),
+        Mistake(NIGHTLY, '  schedule:\n    - cron: "43 2 * * *"\n', "", "nothing draws anew"),
+        Mistake(GITLAB, '        UNDERSTUDY_TEST_RANDOM: "1"', "        OTHER: x", "nothing draws anew"),
+        Mistake(GITLAB, "    - make test\n", "    - make quick\n", "nothing draws anew"),
     ],
     "release": [
         Mistake(RELEASE, '    tags: ["v*"]', "    branches: [main]", "releases what is no tag"),
