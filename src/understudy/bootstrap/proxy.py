@@ -3,42 +3,35 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from uuid import uuid4
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
-from understudy.adapters.disk.spool import Spool
 from understudy.adapters.local_cache import MemoryCache
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
 from understudy.adapters.randomness import RandomBytes
 from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
+from understudy.bootstrap.prediction_log import open_log, open_shipper, open_spool
 from understudy.bootstrap.shared_cache import SharedCache
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
-from understudy.core.windows.builder import WindowBuilder
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.tracing import Tracer
-from understudy.serving.background import run_forever
-from understudy.serving.call import not_logged
+from understudy.serving.background import run_until_closed
 from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor
-from understudy.serving.prediction_log.durable_commit import DurableCommit
-from understudy.serving.prediction_log.group_commit import GroupCommit
-from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.upstream.backend_pool import BackendPool
@@ -93,51 +86,20 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
         stack.callback(telemetry.share)  # at the very end: draining counts, too
-        refuses = settings.spool_full == "refuse"
-        for outcome in ("written", "refused" if refuses else "dropped", "rejected"):
-            # A counter that first appears with 1 has not increased, for Prometheus.
-            telemetry.count("prediction_log_rows_total", outcome, by=0)
-        for kind in ("full", "folder", "sync", "late", "delete"):
-            telemetry.count("prediction_log_spool_failures_total", kind, by=0)
         tracer = open_tracer(settings, telemetry)
         if tracer is not None:
             stack.push_async_callback(tracer.close, FLUSH_SECONDS)
-        spool = Spool(
-            settings.state_dir / "spool",
-            limit_bytes=settings.spool_limit_bytes,
-            segment_bytes=settings.spool_segment_bytes,
-            sync_seconds=settings.spool_sync_seconds,
-            on_drop=partial(telemetry.count, "prediction_log_rows_total", "refused" if refuses else "dropped"),
-            on_failure=partial(telemetry.count, "prediction_log_spool_failures_total"),
-        )
-        stack.callback(spool.close)
-        log = _open_log(settings, spool, telemetry)
-        stack.callback(log.flush)
+        spool = open_spool(settings, telemetry, stack)
+        log = open_log(settings, spool, telemetry, stack)
         backends = BackendPool(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(backends.close)
         shared_cache = SharedCache.open(settings, telemetry, stack)
         feed = await _open_feed(settings, telemetry, backends, shared_cache, stack)
-        await _open_shipper(settings, spool, feed, telemetry, stack)
+        open_shipper(settings, spool, feed, telemetry, stack)
         features = _open_features(settings, stack)
-        outcomes = PostgresOutcomeStore(
-            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
-        )
-        stack.push_async_callback(outcomes.close)
-        shadows = ShadowPool(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
-        # After the shadow calls, when nothing is sent any more by any policy, and before rows are shipped, which may
-        # take all the time that there is.
-        stack.push_async_callback(feed.sign_off)
-        # Last opened, so first closed: shadow calls still need everything above.
-        stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
-
-        inference = CachedInference(
-            backends,
-            memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
-            shared_cache=shared_cache.cache if shared_cache is not None else None,
-            telemetry=telemetry,
-            now=time.monotonic,
-        )
-        fresh_bits = partial(RandomBytes().bits, RANDOM_BITS)
+        outcomes = _open_outcomes(settings, stack)
+        shadows = _open_shadows(settings, feed, telemetry, stack)
+        inference = _inference_of(settings, backends, shared_cache, telemetry)
         predictor = Predictor(
             snapshot=lambda: feed.snapshot,
             inference=inference,
@@ -145,30 +107,26 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             log=log,
             shadows=shadows,
             telemetry=telemetry,
-            limits=Limits(
-                feature_timeout_seconds=settings.feature_timeout_seconds,
-                challenger_budget_ratio=settings.challenger_budget_ratio,
-                shadow_timeout_seconds=settings.shadow_timeout_seconds,
+            limits=_limits_of(settings),
+            clocks=Clocks(
+                monotonic=time.monotonic, unix=time.time, random_bits=partial(RandomBytes().bits, RANDOM_BITS)
             ),
-            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=fresh_bits),
         )
-        champions = ChampionWatch(backends, time.monotonic)
-        callback_predictor = open_callback_predictor(predictor, inference, log, time.monotonic)
         parts = Parts(
             predictor,
-            callback_predictor,
+            open_callback_predictor(predictor, inference, log, time.monotonic),
             feed,
             backends,
-            champions,
+            ChampionWatch(backends, time.monotonic),
             shadows,
             telemetry,
             outcomes,
             control_of(settings),
             tracer=tracer,
         )
-        _run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
+        run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         watched = ChampionGauges(backends, lambda: feed.snapshot, telemetry)
-        _run_until_closed("champion_gauges", watched.run, telemetry, stack)
+        run_until_closed("champion_gauges", watched.run, telemetry, stack)
         yield parts
 
 
@@ -185,35 +143,6 @@ def _make_caller(settings: Settings, telemetry: PrometheusTelemetry, version: Mo
         wait_seconds=settings.backend_wait_seconds,
         now=time.monotonic,
     )
-
-
-def _open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry) -> GroupCommit:
-    refused = not_logged if settings.spool_full == "refuse" else None
-    if settings.spool_sync == "interval":
-        return GroupCommit(spool, refused)
-    on_late = partial(telemetry.count, "prediction_log_spool_failures_total", "late")
-    return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds, on_late=on_late)
-
-
-async def _open_shipper(
-    settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
-) -> None:
-    store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
-    stack.push_async_callback(store.close)
-    shipper = LogShipper(
-        spool,
-        store,
-        lambda: WindowBuilder(
-            f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
-            open_rollouts=lambda: None if feed.snapshot is None else feed.snapshot.rollout_ids(),
-        ),
-        lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
-        telemetry,
-        batch_rows=settings.log_batch_rows,
-        interval_seconds=settings.log_interval_seconds,
-    )
-    stack.push_async_callback(shipper.drain, settings.drain_seconds)
-    _run_until_closed("log_shipper", shipper.run, telemetry, stack)
 
 
 async def _open_feed(
@@ -271,17 +200,44 @@ def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | 
     return store
 
 
-def _run_until_closed(
-    name: str, work: Callable[[], Awaitable[None]], telemetry: PrometheusTelemetry, stack: AsyncExitStack
-) -> None:
-    task = asyncio.get_running_loop().create_task(run_forever(name, work, telemetry))
+def _open_outcomes(settings: Settings, stack: AsyncExitStack) -> OutcomeStore:
+    store = PostgresOutcomeStore(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    stack.push_async_callback(store.close)
+    return store
 
-    async def end() -> None:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
-    stack.push_async_callback(end)
+def _open_shadows(
+    settings: Settings, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> ShadowPool:
+    """Open the pool of shadow calls, last of all, so that it closes first: they need everything opened before."""
+    shadows = ShadowPool(settings.shadow_limit, partial(telemetry.count, "shadow_dropped_total"))
+    # After the shadow calls, when nothing is sent any more by any policy, and before rows are shipped, which may take
+    # all the time that there is.
+    stack.push_async_callback(feed.sign_off)
+    stack.push_async_callback(shadows.drain, settings.shadow_timeout_seconds)
+    return shadows
+
+
+def _inference_of(
+    settings: Settings, backends: BackendPool, shared_cache: SharedCache | None, telemetry: PrometheusTelemetry
+) -> CachedInference:
+    return CachedInference(
+        backends,
+        memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
+        shared_cache=shared_cache.cache if shared_cache is not None else None,
+        telemetry=telemetry,
+        now=time.monotonic,
+    )
+
+
+def _limits_of(settings: Settings) -> Limits:
+    return Limits(
+        feature_timeout_seconds=settings.feature_timeout_seconds,
+        challenger_budget_ratio=settings.challenger_budget_ratio,
+        shadow_timeout_seconds=settings.shadow_timeout_seconds,
+    )
 
 
 async def _publish(parts: Parts) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import NoReturn
 
 import structlog
@@ -31,6 +32,20 @@ async def run_forever(
             _log.exception("background.failed", task=name)
             telemetry.count("background_failures_total", name)
         await asyncio.sleep(pause_seconds)
+
+
+def run_until_closed(
+    name: str, work: Callable[[], Awaitable[None]], telemetry: Telemetry, stack: AsyncExitStack
+) -> None:
+    """Start :func:`run_forever` in this event loop; when ``stack`` closes, the task is cancelled and awaited."""
+    task = asyncio.get_running_loop().create_task(run_forever(name, work, telemetry))
+
+    async def end() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    stack.push_async_callback(end)
 
 
 async def in_turns(steps: Iterable[object], now: Callable[[], float]) -> None:

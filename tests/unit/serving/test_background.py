@@ -1,9 +1,10 @@
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.serving.background import run_forever
+from understudy.serving.background import run_forever, run_until_closed
 
 
 class Work:
@@ -47,3 +48,14 @@ async def test_a_pause_lies_between_two_starts():
     assert loop.time() - began >= 0.15
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_work_that_runs_until_a_stack_closes_has_ended_when_it_is_closed():
+    work, before = Work(), asyncio.all_tasks()
+
+    async with AsyncExitStack() as stack:
+        run_until_closed("saver", work, MemoryTelemetry(), stack)
+        await asyncio.wait_for(work.goes_on.wait(), 5)
+        running = asyncio.all_tasks() - before
+
+    assert [task.cancelled() for task in running] == [True]

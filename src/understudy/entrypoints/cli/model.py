@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
@@ -27,7 +28,7 @@ from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry import ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
+from understudy.ports.registry import Actor, ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NONE = "none"
@@ -44,6 +45,19 @@ class _Newcomer(NamedTuple):
     @property
     def warnings(self) -> list[Text]:
         return input_warnings(self.champion, self.version, self.found)
+
+
+class _Asked(NamedTuple):
+    """A change of a model's policy as a command asks for it."""
+
+    model: str
+    changes: dict[str, Any]
+    weights: dict[str, int] | None
+    """Of the further arms; ``None``: they stay."""
+    actor: Actor
+    expect_generation: int | None
+    dry_run: bool
+    yes: bool
 
 
 @app.command("list")
@@ -123,32 +137,8 @@ def set_model(
             ExitCode.USAGE, "nothing to change was named", f"understudy model set {quote(model)} --weight 5"
         )
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
-
-    async def change(registry: Registry) -> tuple[ChangedPolicy, list[_Newcomer]]:
-        before = (await registry.show_model(model)).policy
-        expected = expect_generation
-        wanted = changes
-        if weights is not None:
-            wanted = with_arms(before, changes, weights)
-            # Ranges are computed from what was there, so they are for that alone.
-            expected = before.generation if expected is None and before is not None else expected
-        # The database's verdict on the change comes before the question whether to make it.
-        proposed = await set_policy(registry, model, wanted, actor, expected_generation=expected, dry_run=True)
-        newcomers = await _newcomers(registry, *proposed)
-        if dry_run:
-            return proposed, newcomers
-        before, after = proposed
-        if before is not None and moves_traffic(before, after):
-            moves = _moves_text(before, after)
-            what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
-            if not yes:
-                advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
-            confirm_traffic_move(model, what, yes=yes)
-            # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
-            expected = expected if yes or expected is not None else before.generation
-        return await set_policy(registry, model, wanted, actor, expected_generation=expected), newcomers
-
-    changed, newcomers = with_registry(change)
+    wanted = _Asked(model, changes, weights, actor, expect_generation, dry_run, yes)
+    changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
     before, after = changed
     document = {
         "policy": policy_document(after),
@@ -159,6 +149,35 @@ def set_model(
     }
     warnings = [line for newcomer in newcomers for line in newcomer.warnings]
     show(document, *_verdict(before, after, dry_run=dry_run), *warnings, as_json=as_json)
+
+
+async def _change(registry: Registry, asked: _Asked) -> tuple[ChangedPolicy, list[_Newcomer]]:
+    """Make the change, after the database's verdict on it and the question whether to make it."""
+    standing = (await registry.show_model(asked.model)).policy
+    wanted, expected = asked.changes, asked.expect_generation
+    if asked.weights is not None:
+        wanted = with_arms(standing, asked.changes, asked.weights)
+        # Ranges are computed from what was there, so they are for that alone.
+        expected = standing.generation if expected is None and standing is not None else expected
+    make = partial(set_policy, registry, asked.model, wanted, asked.actor)
+    proposed = await make(expected_generation=expected, dry_run=True)
+    newcomers = await _newcomers(registry, *proposed)
+    before, after = proposed
+    if asked.dry_run:
+        return proposed, newcomers
+    if before is not None and moves_traffic(before, after):
+        _confirm(before, after, newcomers, yes=asked.yes)
+        # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
+        expected = expected if asked.yes or expected is not None else before.generation
+    return await make(expected_generation=expected), newcomers
+
+
+def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[_Newcomer], *, yes: bool) -> None:
+    moves = _moves_text(before, after)
+    what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
+    if not yes:
+        advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
+    confirm_traffic_move(after.model_name, what, yes=yes)
 
 
 async def _newcomers(registry: Registry, before: PolicyRecord | None, after: PolicyRecord) -> list[_Newcomer]:

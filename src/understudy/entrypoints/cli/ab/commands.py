@@ -110,32 +110,51 @@ def report(
         "--since": since is not None,
     }
 
-    async def work(experiments: Experiments) -> tuple[AbReport, Experiments]:
-        question = asked._replace(version_id=await _version_id(experiments, model, version))
-        found = await find_test(experiments.log, experiments.store, model, metric, question.version_id)
-        if found.test is not None and found.test.is_open:
-            refuse_other_plan(found.test, question, looks, {name for name, is_given in given.items() if is_given})
-        elif looks is not None and not is_decided(found.test):
-            try:
-                await declare_test(
-                    experiments.log, experiments.store, found, question, looks=looks, created_by=this_person()
-                )
-            except ValueError as problem:
-                raise CommandRefused(
-                    ExitCode.PROBLEM,
-                    f"no test can be declared yet: {problem}",
-                    "A plan needs the champion's own figures: let outcomes come in first.",
-                ) from None
-        report = await report_ab(experiments.log, experiments.store, question, with_timeline=html is not None)
-        return report, experiments
-
-    found, experiments = with_experiments(model, work)
+    asking = {name for name, is_given in given.items() if is_given}
+    found, experiments = with_experiments(
+        model, lambda experiments: _report(experiments, asked, version, looks, asking, with_timeline=html is not None)
+    )
     if html is not None:
         write_page(html, report_page(found, model, metric, experiments.label))
     document = ab_document(found, model, metric, experiments.label)
     show(document, *report_texts(found, model, metric, experiments.label), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
+
+
+async def _report(
+    experiments: Experiments,
+    asked: AbQuestion,
+    version: str | None,
+    looks: int | None,
+    given: set[str],
+    *,
+    with_timeline: bool,
+) -> tuple[AbReport, Experiments]:
+    question = asked._replace(version_id=await _version_id(experiments, asked.model_name, version))
+    await _declare(experiments, question, looks, given)
+    return await report_ab(experiments.log, experiments.store, question, with_timeline=with_timeline), experiments
+
+
+async def _declare(experiments: Experiments, question: AbQuestion, looks: int | None, given: set[str]) -> None:
+    """Declare the test when looks are asked for and none is open or decided.
+
+    Raises:
+        CommandRefused: The open test was declared with something else, or no plan can be made yet.
+    """
+    log, store = experiments.log, experiments.store
+    found = await find_test(log, store, question.model_name, question.metric, question.version_id)
+    if found.test is not None and found.test.is_open:
+        refuse_other_plan(found.test, question, looks, given)
+    elif looks is not None and not is_decided(found.test):
+        try:
+            await declare_test(log, store, found, question, looks=looks, created_by=this_person())
+        except ValueError as problem:
+            raise CommandRefused(
+                ExitCode.PROBLEM,
+                f"no test can be declared yet: {problem}",
+                "A plan needs the champion's own figures: let outcomes come in first.",
+            ) from None
 
 
 async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> AbSizes:

@@ -1,0 +1,75 @@
+"""The prediction log of a proxy process: its spool on the disk, the commit to it, and the shipping to Postgres."""
+
+import os
+from contextlib import AsyncExitStack
+from functools import partial
+from uuid import uuid4
+
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.windows.builder import WindowBuilder
+from understudy.serving.background import run_until_closed
+from understudy.serving.call import not_logged
+from understudy.serving.prediction_log.durable_commit import DurableCommit
+from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.serving.routing.policy_feed import PolicyFeed
+from understudy.settings import Settings
+
+
+def open_spool(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Spool:
+    """Return this process's spool, which ``stack`` closes; its counters begin at 0."""
+    lost = "refused" if settings.spool_full == "refuse" else "dropped"
+    for outcome in ("written", lost, "rejected"):
+        # A counter that first appears with 1 has not increased, for Prometheus.
+        telemetry.count("prediction_log_rows_total", outcome, by=0)
+    for kind in ("full", "folder", "sync", "late", "delete"):
+        telemetry.count("prediction_log_spool_failures_total", kind, by=0)
+    spool = Spool(
+        settings.state_dir / "spool",
+        limit_bytes=settings.spool_limit_bytes,
+        segment_bytes=settings.spool_segment_bytes,
+        sync_seconds=settings.spool_sync_seconds,
+        on_drop=partial(telemetry.count, "prediction_log_rows_total", lost),
+        on_failure=partial(telemetry.count, "prediction_log_spool_failures_total"),
+    )
+    stack.callback(spool.close)
+    return spool
+
+
+def open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> GroupCommit:
+    """Return what writes rows into the spool, and waits for the disk where the settings say so."""
+    log = _commit_to(spool, settings, telemetry)
+    stack.callback(log.flush)
+    return log
+
+
+def _commit_to(spool: Spool, settings: Settings, telemetry: PrometheusTelemetry) -> GroupCommit:
+    refused = not_logged if settings.spool_full == "refuse" else None
+    if settings.spool_sync == "interval":
+        return GroupCommit(spool, refused)
+    on_late = partial(telemetry.count, "prediction_log_spool_failures_total", "late")
+    return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds, on_late=on_late)
+
+
+def open_shipper(
+    settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> None:
+    """Ship what the spool holds until ``stack`` closes, which first waits for the rest within its bound."""
+    store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
+    stack.push_async_callback(store.close)
+    shipper = LogShipper(
+        spool,
+        store,
+        lambda: WindowBuilder(
+            f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
+            open_rollouts=lambda: None if feed.snapshot is None else feed.snapshot.rollout_ids(),
+        ),
+        lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
+        telemetry,
+        batch_rows=settings.log_batch_rows,
+        interval_seconds=settings.log_interval_seconds,
+    )
+    stack.push_async_callback(shipper.drain, settings.drain_seconds)
+    run_until_closed("log_shipper", shipper.run, telemetry, stack)
