@@ -53,7 +53,8 @@ PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 
 .PHONY: check
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" $(PURE)
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" \
+		--hypothesis-profile few_examples $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes each worker some seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests/unit tests/contract tests/integration tests/faults)

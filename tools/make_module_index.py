@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +25,7 @@ def packages(src: Path = SRC) -> Iterator[tuple[str, str, list[tuple[str, str]]]
         yield name, summary_of(init), modules
 
 
+@lru_cache(maxsize=2_000)
 def summary_of(path: Path) -> str:
     """Return the first paragraph of a module's docstring as one line."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
