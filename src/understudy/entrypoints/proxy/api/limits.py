@@ -4,6 +4,7 @@ import asyncio
 
 from understudy.adapters.telemetry.process_usage import memory_limit_bytes, resident_bytes
 from understudy.entrypoints.proxy.server.descriptors import connection_limits, descriptor_limit
+from understudy.entrypoints.proxy.server.heap import HeapShrinker
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.entrypoints.proxy.server.pressure import Pressure
 from understudy.ports.telemetry import Telemetry
@@ -19,11 +20,13 @@ def overload_manager(settings: Settings, telemetry: Telemetry) -> OverloadManage
     max_memory_bytes = settings.max_memory_bytes
     if max_memory_bytes is None:
         max_memory_bytes = int(MEMORY_RATIO * (memory_limit_bytes() or 0) / settings.workers)
+    now = asyncio.get_running_loop().time
     return OverloadManager(
         connection_limits(descriptor_limit(), settings.max_connections, settings.max_connections_per_address),
         Pressure(
             max_lag_seconds=settings.max_lag_seconds, max_memory_bytes=max_memory_bytes, resident_bytes=resident_bytes
         ),
         telemetry,
-        asyncio.get_running_loop().time,
+        now,
+        HeapShrinker(now).shrink,
     )

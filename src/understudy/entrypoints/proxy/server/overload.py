@@ -56,12 +56,14 @@ class OverloadManager:
         pressure: Watches memory and lag.
         telemetry: Counts.
         now: The event loop's clock, in seconds.
+        shrink_heap: Called at each measurement that finds memory pressure.
     """
 
     limits: ConnectionLimits
     pressure: Pressure
     telemetry: Telemetry
     now: Callable[[], float]
+    shrink_heap: Callable[[], None]
     process: ConnectionQuota = field(init=False)
     addresses: dict[str, ConnectionQuota] = field(init=False, default_factory=dict)
     lingering: Lingering = field(init=False)
@@ -109,12 +111,13 @@ class OverloadManager:
             self.tick(max(0.0, self.now() - due_at))
 
     def tick(self, lag_seconds: float) -> None:
-        """Measure, close what memory pressure has closed, and note what is over."""
+        """Measure, close what memory pressure has closed and give memory back, and note what is over."""
         self.pressure.observe(lag_seconds)
         reason, now = self.pressure.reason, self.now()
         if reason is not None:
             self._note(reason)
         if reason == "memory":
+            self.shrink_heap()
             for _ in range(max(1, int(SHED_RATIO * len(self.process.held)))):
                 if not self._close_one(self.process, reason):
                     break

@@ -78,12 +78,13 @@ class Door:
     """A server's door, with an overload manager behind it."""
 
     def __init__(self, sockets: Any, *, connections: int = 4, per_address: int = 3, refused: int = 2) -> None:
-        self.telemetry, self.memory_bytes, self._sockets = MemoryTelemetry(), 0, sockets
+        self.telemetry, self.memory_bytes, self.shrinkings, self._sockets = MemoryTelemetry(), 0, 0, sockets
         self.manager = OverloadManager(
             ConnectionLimits(connections, per_address, refused),
             Pressure(max_lag_seconds=0.5, max_memory_bytes=1_000, resident_bytes=lambda: self.memory_bytes),
             self.telemetry,
             asyncio.get_running_loop().time,
+            self._note_shrinking,
         )
         self._config = uvicorn.Config(
             answer, log_config=None, lifespan="off", ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS
@@ -106,6 +107,9 @@ class Door:
             app_state={OVERLOAD: self.manager, **state},
             _loop=None,
         ).connection_made(transport)
+
+    def _note_shrinking(self) -> None:
+        self.shrinkings += 1
 
     def count(self, name: str) -> dict[str, float]:
         """Return what was counted, by trigger."""
@@ -339,6 +343,21 @@ async def test_memory_pressure_refuses_new_connections_and_closes_idle_ones_a_fe
     assert b"short of memory" in refused.written
     assert not any(one.is_open for one in idle)
     assert busy.is_open
+
+
+@in_virtual_time
+async def test_the_heap_is_shrunk_while_there_is_memory_pressure_and_at_no_other_time(sockets):
+    door = Door(sockets)
+    seen = []
+    for memory_bytes in (1, 1_000, 999, 1):
+        door.memory_bytes = memory_bytes
+        door.manager.tick(0.0)
+        seen.append(door.shrinkings)
+
+    lagging(door)
+
+    assert seen == [0, 1, 2, 2]
+    assert door.shrinkings == 2
 
 
 @in_virtual_time
