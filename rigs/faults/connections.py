@@ -72,7 +72,7 @@ async def many_idle(ulimit: str, machine: Machine, span: Span) -> Figures:
         }
 
 
-_BOUNDS = (*NOTHING_LOST, *at_most(probes_failed=0, probe_max_ms=1_000, p99_ms=250))
+_BOUNDS = (*NOTHING_LOST, *at_most(probes_failed=0, probe_max_ms=500, p99_ms=250))
 ROWS = (
     Row(
         "PR-10",
