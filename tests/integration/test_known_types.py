@@ -46,6 +46,17 @@ async def test_only_the_first_connection_asks_what_a_built_in_array_consists_of(
     assert questions == 0
 
 
+@pytest.mark.parametrize("array", ["pg_catalog.pg_enum[]", "information_schema.sql_identifier[]"])
+async def test_a_type_whose_number_was_given_when_the_cluster_was_made_is_asked_for_by_each_connection(
+    database_url: str, array: str
+):
+    query = f"SELECT ARRAY[]::{array}, '{array}'::regtype::oid::bigint BETWEEN 10000 AND 16383"
+
+    answers = [await asked_by(database_url, query) for _ in range(2)]
+
+    assert answers == [([[], True], 1), ([[], True], 1)]
+
+
 async def test_a_type_of_the_databases_own_is_asked_for_by_each_connection(database_url: str):
     connection = await connect(database_url, timeout_seconds=20, application_name="test")
     await connection.execute("CREATE TYPE mood AS ENUM ('calm', 'busy')")

@@ -5,8 +5,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import asyncpg
 
-FIRST_USER_OID = 16_384
-"""Types below it belong to the server's own catalog, and mean the same on every server; source: FirstNormalObjectId."""
+FIRST_GENERATED_OID = 10_000
+"""Types below it have the numbers that Postgres' source gives them, the same on every server. From it on numbers are
+given when a server is built or a cluster is made, and mean something else elsewhere.
+
+Source:
+    PostgreSQL, ``src/include/access/transam.h``: FirstGenbkiObjectId.
+"""
 MAX_REMEMBERED = 256
 """Combinations of types: a statement has one of them, and the product has fewer statements than that."""
 
@@ -31,6 +36,6 @@ class Connection(asyncpg.Connection):
         if (known := self._remembered.get(asked)) is not None:
             return known, _Remembered()
         rows, statement = await super()._introspect_types(asked, timeout)  # type: ignore[misc]  # not in its stubs
-        if all(row["oid"] < FIRST_USER_OID for row in rows) and len(self._remembered) < MAX_REMEMBERED:
+        if all(row["oid"] < FIRST_GENERATED_OID for row in rows) and len(self._remembered) < MAX_REMEMBERED:
             self._remembered[asked] = rows
         return rows, statement
