@@ -1,5 +1,6 @@
 """The spool on a real disk: torn and damaged files, several workers, a full disk, kill -9."""
 
+import errno
 import os
 import resource
 import signal
@@ -379,6 +380,41 @@ def test_a_sync_that_fails_is_said_and_counted_and_later_rows_go_to_another_segm
     assert failures == ["sync"]
     assert good_ids(batches) == [a_prediction_id(1), a_prediction_id(2)]
     assert len({batch.segment for batch in batches}) == 2
+
+
+class HeldSync(FailingFiles):
+    """A disk whose next sync fails when it is let go. The kernel tells an error once: later syncs succeed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held = threading.Event()
+        self.go: threading.Event | None = None
+
+    def sync(self, file: int) -> None:
+        go, self.go = self.go, None
+        if go is not None:
+            self.is_held.set()
+            go.wait(10)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(file)
+
+
+def test_rows_written_while_a_sync_fails_are_not_said_to_be_on_the_disk_by_the_next_one(tmp_path):
+    files, during, said = HeldSync(), threading.Event(), list[tuple[int, bool]]()
+    with a_spool(tmp_path, files=files, sync_seconds=60) as spool:
+        spool.append(a_row(1))
+        files.go = during
+        spool.sync(lambda is_synced: said.append((1, is_synced)))
+        assert files.is_held.wait(10)
+        spool.append(a_row(2))
+        spool.sync(lambda is_synced: said.append((2, is_synced)))
+        during.set()
+        assert wait_for(lambda: len(said) == 2)
+        spool.append(a_row(3))
+        later = synced(spool)
+
+    assert said == [(1, False), (2, False)]
+    assert later
 
 
 class CountedSyncs(FailingFiles):

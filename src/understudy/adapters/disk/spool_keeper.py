@@ -74,7 +74,10 @@ class SpoolKeeper:
         """At most one: a folder that stands ready to take the place of the own one."""
         self._is_lost = False
         self._synced: tuple[SpoolFolder | None, int, int] = (None, -1, 0)
-        self._waiting: deque[OnSynced] = deque()
+        self._doubtful: tuple[SpoolFolder | None, int] = (None, -1)
+        """After a failed sync: the folder, and its last segment of which rows may be lost though it is synced again."""
+        self._waiting: deque[tuple[OnSynced, SpoolFolder, int]] = deque()
+        """Who waits, and the segment of the last row that was written by then."""
         self._stop = threading.Event()
         self._wake = threading.Event()
         # A daemon, so that a disk that hangs in fdatasync cannot keep the process from exiting.
@@ -92,7 +95,8 @@ class SpoolKeeper:
 
     def sync(self, on_synced: OnSynced) -> None:
         """Have all rows that were written so far synced as soon as the disk is free, and call back."""
-        self._waiting.append(on_synced)
+        own = self.own
+        self._waiting.append((on_synced, own, own.newest))
         self._wake.set()
 
     def renew(self) -> None:
@@ -183,17 +187,18 @@ class SpoolKeeper:
     def _sync(self) -> None:
         """Sync the written rows to the disk. Only this closes segments, so none is closed while it is synced."""
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        # In this order: a segment that is retired after the first line is synced by the second one, or as the current.
-        own, segment = self.own, self.segment
-        retired = len(self.retired)
+        # In this order: rows that are counted are in a segment that is found next, as the current or as a retired one.
+        own = self.own
         state = (own, own.newest, own.appended_bytes)
+        segment = self.segment
+        retired = len(self.retired)
         is_synced = True
         if retired or state != self._synced:
             is_synced = self._try_to_sync([*(self.retired[index] for index in range(retired)), segment], state)
         for _ in range(retired):
             os.close(self.retired.popleft())
-        for on_synced in waiting:
-            on_synced(is_synced)
+        for on_synced, folder, number in waiting:
+            on_synced(is_synced and not (folder is self._doubtful[0] and number <= self._doubtful[1]))
 
     def _try_to_sync(self, segments: list[int | None], state: tuple[SpoolFolder, int, int]) -> bool:
         try:
@@ -204,7 +209,9 @@ class SpoolKeeper:
                 self._files.sync_folder(state[0].folder)
         except OSError as error:
             self._failed("sync", error)
-            # After a failed sync the kernel may hold pages as clean that are not on the disk: later rows go elsewhere.
+            # After a failed sync the kernel may hold pages as clean that are not on the disk, and says so only once:
+            # rows that were written meanwhile are in doubt as well, and later rows go elsewhere.
+            self._doubtful = (self.own, self.own.newest)
             self._end_segment(0)
             return False
         self._synced = state
