@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +114,22 @@ def test_workers_that_start_and_look_for_orphans_all_at_once_never_share_or_lose
     assert len({spool.own.spool_id for spool in spools}) == 80
     for spool in spools:
         spool.close()
+
+
+def test_a_copy_that_an_operator_made_of_a_spool_is_not_shipped_adopted_or_removed(tmp_path):
+    with a_spool(tmp_path) as spool:
+        spool.append(a_row(1))
+        folder = spool.own.folder
+    copy = folder.with_name(f"{folder.name}.bak")
+    shutil.copytree(folder, copy)
+
+    with a_spool(tmp_path) as adopter, a_spool(tmp_path) as another:
+        adopted = {adopter.own.folder, another.own.folder}
+        shipped = [good_ids(read_all(orphan)) for orphan in another.orphans()]
+
+    assert copy not in adopted
+    assert shipped == []
+    assert len(list(copy.glob("*.log"))) == 1
 
 
 def test_an_orphan_is_removed_once_its_rows_are_forgotten_and_not_before(tmp_path):

@@ -6,6 +6,7 @@ a segment appends to it: after an adoption all older segments are final, whateve
 
 import fcntl
 import os
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ MAX_HELD = 40
 default limit of a spool is 32 segments."""
 _LOCK = "lock"
 _CREATE_ATTEMPTS = 8
+_SPOOL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TAIL_BYTES = 4_096
 
 
@@ -254,9 +256,12 @@ def _numbers_in(folder: Path) -> list[int]:
 
 
 def folders_in(directory: Path) -> list[Path]:
-    """Return the folders of all spools, living and dead; none when the directory is gone."""
+    """Return the folders of all spools, living and dead; none when the directory is gone.
+
+    A spool's name is a UUID. Another folder is left alone: of a copy that an operator made, the rows would count twice.
+    """
     with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(path for path in directory.iterdir() if path.is_dir())
+        return sorted(path for path in directory.iterdir() if _SPOOL_ID.fullmatch(path.name) and path.is_dir())
     return []
 
 
