@@ -40,6 +40,7 @@ _REDIS_PARAMETERS = _REDIS_NUMBERS | frozenset((
     "ssl_keyfile", "ssl_password", "username",
 ))  # fmt: skip
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_PLUS = "a + of the password is read as a space behind the ?: write it as %2B"
 _SECRET_PARAMETERS = frozenset(("password", "sslpassword", "ssl_password"))
 
 
@@ -82,12 +83,7 @@ def redis_problem(url: str) -> str | None:
         return _HAS_MEANING
     if parts.place and not _is_place(parts.place):
         return _no_port("the host or the port")
-    fields = _fields(parts.query)
-    if fields is None or not fields.keys() <= _REDIS_PARAMETERS:
-        return f"a parameter behind the ? is none of Redis' client: {ENCODE}"
-    if not all(_NUMBER.fullmatch(fields[name]) for name in _REDIS_NUMBERS & fields.keys()):
-        return "a parameter behind the ? must be a number"
-    return None
+    return _redis_parameters_problem(parts.query)
 
 
 def http_problem(url: str) -> str | None:
@@ -179,10 +175,23 @@ def _postgres_parameters_problem(query: str | None) -> str | None:
     # Other names go to Postgres as settings of the session; behind a password they may be the rest of it.
     if "password" in fields and not fields.keys() <= _POSTGRES_PARAMETERS:
         return f"a parameter beside the password is none that is known here: {ENCODE}"
+    if "+" in fields.get("password", ""):
+        return _PLUS
     if not all(_is_port(port) and port for port in fields.get("port", "1").split(",")):
         return f"the parameter port is no number up to {MAX_PORT}"
     if not all(host.startswith("/") or _is_place(host) for host in fields.get("host", "/").split(",")):
         return "the parameter host cannot be read"
+    return None
+
+
+def _redis_parameters_problem(query: str | None) -> str | None:
+    fields = _fields(query)
+    if fields is None or not fields.keys() <= _REDIS_PARAMETERS:
+        return f"a parameter behind the ? is none of Redis' client: {ENCODE}"
+    if "+" in fields.get("password", ""):
+        return _PLUS
+    if not all(_NUMBER.fullmatch(fields[name]) for name in _REDIS_NUMBERS & fields.keys()):
+        return "a parameter behind the ? must be a number"
     return None
 
 

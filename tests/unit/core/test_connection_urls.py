@@ -65,6 +65,20 @@ def test_a_redis_url_that_is_not_refused_is_read_by_the_client_as_it_was_meant()
     assert 150 < refused < 500
 
 
+def test_a_password_among_the_parameters_that_is_not_refused_is_read_by_the_client_as_it_was_meant():
+    refused = 0
+    for password in passwords():
+        for base, problem in (("postgresql://proxy@db", postgres_problem), ("redis://cache", redis_problem)):
+            url = f"{base}/0?password={password}"
+            found = problem(url)
+            if found is None:
+                read = as_asyncpg_reads(url)[2] if problem is postgres_problem else parse_url(url)["password"]
+                assert read == unquote(password), url
+            refused += found is not None
+
+    assert 300 < refused < 1_000
+
+
 def test_a_password_that_is_encoded_as_the_error_says_is_taken_and_read_back():
     for password in passwords():
         encoded = quote(password, safe="")
@@ -198,6 +212,7 @@ def test_every_form_of_a_receivers_address_is_taken(url):
         ("postgresql://[1.2.3.4]/y", "a host or a port cannot be read"),
         ("postgresql://db/x?secret", "no list of name=value"),
         ("postgresql://db/x?password=a&cret=1", "beside the password is none that is known"),
+        ("postgresql://db/x?password=a+b", "a + of the password is read as a space"),
         ("postgresql://db/x?port=one", "the parameter port is no number"),
         ("postgresql://db/x?host=db:one", "the parameter host cannot be read"),
         ("mysql://db/x", "expected postgresql://user:password@host:port/name"),
@@ -217,6 +232,7 @@ def test_what_a_client_of_postgres_would_misread_is_refused_with_what_to_do(url,
         ("redis://cache:secret/0", "a port is a number"),
         ("redis://cache?cret=1", "is none of Redis' client"),
         ("redis://cache?db=one", "must be a number"),
+        ("redis://cache?password=a+b", "a + of the password is read as a space"),
         ("http://cache", "expected redis://"),
     ],
 )
