@@ -24,8 +24,8 @@ from archive_world import fill, month_ago, versions_of
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres.archive_ledger import open_ledger
-from understudy.adapters.postgres.archive_rows import reading_rows
+from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
+from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows
 from understudy.core.prediction_log.archive_plan import Step
 from understudy.retention.archiver import Ages, Archiver, Progress
 

@@ -33,7 +33,7 @@ from loadtests.steady import body_of
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.serving.prediction_log.log_shipper import LogShipper

@@ -36,9 +36,9 @@ from loadtests.machine import cpu_seconds
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.redis.cache import RedisCache
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow

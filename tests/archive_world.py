@@ -11,7 +11,7 @@ import asyncpg
 from pyarrow import parquet
 
 from understudy.adapters.archive.open import open_archive
-from understudy.adapters.postgres.log_snapshot import log_snapshot
+from understudy.adapters.postgres.prediction_log.log_snapshot import log_snapshot
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import WantedRows
 

@@ -8,8 +8,8 @@ import numpy as np
 import orjson
 from spooled_rows import a_row, new_windows, no_threshold
 
-from understudy.adapters.postgres.metrics import PostgresMetricStore
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.drift.baseline import FloatArray
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row

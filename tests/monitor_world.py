@@ -17,10 +17,10 @@ from stats.worlds import World as TrafficWorld
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import KEPT_SECONDS, PREDICTION, closed_until, hour_to_json
 from understudy.core.rollout.plan import RolloutPlan, Step

@@ -9,8 +9,8 @@ import orjson
 from stats.worlds import Traffic, World
 
 from understudy.adapters.memory.policy import MemoryPolicySource
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json

@@ -10,8 +10,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from understudy.adapters.postgres.connection import connect, translated
-from understudy.adapters.postgres.lease import PostgresLease, require_epoch
+from understudy.adapters.postgres.connections.connection import connect, translated
+from understudy.adapters.postgres.monitoring.lease import PostgresLease, require_epoch
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.monitor import MonitorParts, make_worker
 from understudy.entrypoints.monitor import serve

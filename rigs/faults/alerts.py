@@ -17,7 +17,7 @@ from rigs.faults.drift_hours import hourly_monitor
 from rigs.faults.links import Link
 from rigs.faults.row import Figures, Row, Span, at_least, at_most
 from rigs.faults.world import Machine, World
-from understudy.adapters.postgres.outbox import add_alert
+from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 
 RETRY_AFTER_SECONDS = 3

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.adapters.archive.folder import FolderArchive
-from understudy.adapters.postgres.archive_ledger import open_ledger
-from understudy.adapters.postgres.archive_rows import reading_rows
+from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
+from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows
 from understudy.retention.archiver import Ages, Archiver, Moved
 
 AGES = Ages(after_seconds=86_400.0, inputs_seconds=86_400.0)

@@ -14,7 +14,7 @@ from rigs.faults.inputs import body_of
 from rigs.faults.measure import measured, standard
 from rigs.faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from rigs.faults.world import DEADLINE_MS, Machine, Model, World, resident_bytes
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout

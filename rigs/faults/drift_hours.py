@@ -15,9 +15,9 @@ from logged_traffic import LoggedTraffic, StoreAsOf, scored_rows
 from rigs.faults.world import World
 from understudy.adapters.http.alerts import WebhookChannel
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.postgres.lease import PostgresLease
-from understudy.adapters.postgres.outbox import PostgresAlertOutbox
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.monitoring.alert_delivery import deliver_due

@@ -17,7 +17,7 @@ from rigs.faults.small_disk import small_disk
 from rigs.faults.standby import Pair, a_cluster_with_standby
 from rigs.faults.tcp import Behaviour
 from rigs.faults.world import DEADLINE_MS, Machine, World, database_url
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.errors import RegistryUnavailable
 
 STILL_UP_SECONDS = 3.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from understudy.adapters.memory.outbox import MemoryAlertOutbox
-from understudy.adapters.postgres.outbox import TAKEN_SECONDS, PostgresAlertOutbox
+from understudy.adapters.postgres.monitoring.outbox import TAKEN_SECONDS, PostgresAlertOutbox
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Link
 from understudy.ports.alerts import AlertOutbox, QueuedAlert
 

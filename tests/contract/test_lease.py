@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters.memory.lease import MemoryLease
-from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
 
 ONE, OTHER, THIRD = "a:1:x", "b:2:y", "c:3:z"

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
-from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, OutcomeEvent
 from understudy.errors import RegistryUnavailable
 from understudy.ports.outcome_store import OutcomeResult, OutcomeStore

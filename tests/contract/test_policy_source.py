@@ -15,7 +15,7 @@ import pytest
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.memory.policy import MemoryPolicySource
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable

@@ -8,7 +8,7 @@ import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 

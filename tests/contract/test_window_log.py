@@ -8,8 +8,8 @@ import pytest
 from spooled_rows import a_row, no_threshold
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.windows.builder import WindowBuilder

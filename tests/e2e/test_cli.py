@@ -14,7 +14,7 @@ import pytest
 from command import CommandLine, Done
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.core.routing.route import bucket_of
 
 DESCRIPTION = {

@@ -10,7 +10,7 @@ from e2e.load import Load, run_load
 from e2e.stack import VISITS, Process, Stack, a_stack, register, sql
 
 from understudy.adapters.dev_server.example_models import example_rows
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase

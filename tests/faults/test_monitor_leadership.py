@@ -20,8 +20,8 @@ from e2e.stack import Process
 from writing_monitor import TABLES
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.lease import require_epoch
-from understudy.adapters.postgres.outbox import add_alert
+from understudy.adapters.postgres.monitoring.lease import require_epoch
+from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost
 from understudy.monitoring.worker import STANDBY_SECONDS

@@ -11,7 +11,7 @@ import pytest
 from e2e.stack import Process, Stack, a_stack, register, sql
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import Phase
 from understudy.ports.registry import Actor

@@ -14,7 +14,7 @@ import structlog
 from spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.serving.prediction_log.log_shipper import LogShipper
 
 

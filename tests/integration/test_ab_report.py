@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 
-from understudy.adapters.postgres.declarations import PostgresExperimentStore
-from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
+from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.core.experiments.ab import AbState
 from understudy.core.routing.route import bucket_of
 from understudy.core.statistics.rank_tests import compare_ranks

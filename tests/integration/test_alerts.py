@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
-from understudy.adapters.postgres.outbox import TAKEN_SECONDS, PostgresAlertOutbox, add_alert
+from understudy.adapters.postgres.monitoring.outbox import TAKEN_SECONDS, PostgresAlertOutbox, add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Outcome
 from understudy.monitoring.alert_delivery import deliver_due
 
@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 2.0
 DELIVER = """
 import asyncio, sys, time
 from understudy.adapters.http.alerts import PagerDutyChannel
-from understudy.adapters.postgres.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
 from understudy.monitoring.alert_delivery import deliver_due
 async def main(database_url, base_url, routing_key):
     outbox = PostgresAlertOutbox(database_url, ["pagerduty"])

@@ -16,10 +16,10 @@ from spooled_rows import a_row
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.memory.archive import MemoryArchive
-from understudy.adapters.postgres.archive_ledger import open_ledger
-from understudy.adapters.postgres.log_snapshot import log_snapshot
-from understudy.adapters.postgres.partitions import PostgresPartitionKeeper
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
+from understudy.adapters.postgres.prediction_log.log_snapshot import log_snapshot
+from understudy.adapters.postgres.prediction_log.partitions import PostgresPartitionKeeper
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.archive_plan import ArchiveState
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row

@@ -16,7 +16,7 @@ from logged_traffic import LoggedTraffic, StoreAsOf, lead, scored_rows
 from pyarrow import parquet
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline, baselines_of
 from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS, closed_until, hour_to_json
 from understudy.core.drift.subject_window import categorical_window

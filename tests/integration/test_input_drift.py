@@ -12,7 +12,7 @@ from drift_traffic import numeric_baseline
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json
 from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.monitoring.drift_job import DriftJob

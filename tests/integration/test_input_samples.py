@@ -15,10 +15,10 @@ from spooled_rows import a_row
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.migrations import downgrade, upgrade
-from understudy.adapters.postgres.metrics import INPUT_SAMPLES, PostgresMetricStore
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.retention import PostgresRetentionStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.metrics import INPUT_SAMPLES, PostgresMetricStore
+from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
 from understudy.errors import LeadershipLost

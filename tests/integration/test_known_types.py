@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from understudy.adapters.postgres.connection import connect
+from understudy.adapters.postgres.connections.connection import connect
 
 QUESTION = "typeinfo_tree"
 """The name that asyncpg's own query gives what it asks for."""

@@ -19,7 +19,7 @@ from spooled_rows import new_windows, no_threshold
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.serving.prediction_log.log_shipper import LogShipper
 
 TESTS = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ from spooled_rows import a_row
 from loadtests.machine import a_folder
 from rigs.faults.not_here import NotHere
 from rigs.faults.pooler import a_pooler
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome

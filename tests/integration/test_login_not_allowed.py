@@ -8,9 +8,9 @@ import pytest
 from command import CommandLine
 from spooled_rows import a_row
 
-from understudy.adapters.postgres.connection import connect
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.connections.connection import connect
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.errors import LoginNotAllowed
 from understudy.ports.prediction_log import SpooledBatch

@@ -10,7 +10,7 @@ from command import CommandLine
 from server_folder import server_folder
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
-from understudy.adapters.postgres.connection import connect
+from understudy.adapters.postgres.connections.connection import connect
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.errors import LoginNotAllowed
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.serving.routing.policy_feed import PolicyFeed
 

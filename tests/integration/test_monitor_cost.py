@@ -26,7 +26,7 @@ from monitor_world import (
 )
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import closed_until
 from understudy.monitoring.drift_job import DriftJob

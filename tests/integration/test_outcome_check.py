@@ -9,8 +9,8 @@ from experiment_world import HOUR, MODEL, Call, Told, World, arm_by_bucket
 from rich.console import Console
 from rollout_world import TWINS, PastRollout
 
-from understudy.adapters.postgres.experiments import PostgresExperimentLog
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_check import OUTCOME
 from understudy.core.rollout.plan import RolloutPlan, Step

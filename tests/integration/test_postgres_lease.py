@@ -8,8 +8,8 @@ from contextlib import suppress
 import asyncpg
 import pytest
 
-from understudy.adapters.postgres.connection import VENDOR_ERRORS
-from understudy.adapters.postgres.lease import FENCE_SECONDS, PostgresLease, require_epoch
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS
+from understudy.adapters.postgres.monitoring.lease import FENCE_SECONDS, PostgresLease, require_epoch
 from understudy.errors import LeadershipLost, MigrationNeeded, RegistryUnavailable
 from understudy.monitoring.worker import RENEW_SECONDS
 from understudy.ports.lease import LEASE_SECONDS

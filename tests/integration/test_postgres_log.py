@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from spooled_rows import a_prediction_id, a_row
 
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.routing.policy import Role

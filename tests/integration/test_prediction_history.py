@@ -9,7 +9,7 @@ import pytest
 from logged_traffic import LoggedTraffic, register, scored_rows
 from spooled_rows import a_row
 
-from understudy.adapters.postgres.history import PostgresPredictionHistory
+from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason

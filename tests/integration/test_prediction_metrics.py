@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
-from understudy.adapters.postgres.retention import PostgresRetentionStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.prediction_log.row import Status
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost

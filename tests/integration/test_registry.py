@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.drift.baseline import Baselines, NumericBaseline, baselines_of
 from understudy.core.routing.access import scopes_of
 from understudy.core.routing.policy import PolicySnapshot

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from rollout_world import two_versions
 
-from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.lifecycle.registry import create_key, register_version, set_policy
 from understudy.ports.registry import Actor, AuditSubject, NewVersion
 

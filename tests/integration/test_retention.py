@@ -7,11 +7,11 @@ import pytest
 from logged_traffic import lead
 from rollout_world import insert_rollout, two_versions
 
-from understudy.adapters.postgres.metrics import PostgresMetricStore
-from understudy.adapters.postgres.outbox import add_alert
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
-from understudy.adapters.postgres.retention import MAX_DEAD_LETTERS, PostgresRetentionStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
+from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.adapters.postgres.monitoring.retention import MAX_DEAD_LETTERS, PostgresRetentionStore
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.monitoring.retention_job import (

@@ -17,9 +17,9 @@ from e2e.stack import PREDICT_BODIES, VISITS, register
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
-from understudy.adapters.postgres.lease import PostgresLease
-from understudy.adapters.postgres.registry import PostgresRegistry
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.bootstrap.monitor import open_monitor
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind, Observation, WarmUpResult

@@ -18,7 +18,7 @@ from logged_traffic import lead
 from rollout_world import TWINS, WORSE, PastRollout
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.retention import PostgresRetentionStore
+from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.core.rollout.state import Phase
 from understudy.ports.retention_store import GrowingTable
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from rollout_world import insert_rollout, two_versions
 
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.ports.registry import Actor

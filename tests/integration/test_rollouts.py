@@ -7,8 +7,8 @@ import asyncpg
 import orjson
 import pytest
 
-from understudy.adapters.postgres.lease import PostgresLease
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS

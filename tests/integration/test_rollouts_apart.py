@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 from rollout_world import ReadyProbe
 
-from understudy.adapters.postgres.lease import PostgresLease
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, WarmUpResult

@@ -18,8 +18,8 @@ from command import CommandLine
 from e2e.stack import PREDICT_BODIES, Process, a_stack, register
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.outbox import PostgresAlertOutbox
-from understudy.adapters.postgres.registry import PostgresRegistry
+from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.lifecycle.registry import create_key
 from understudy.ports.registry import Actor

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from experiment_world import DAY, HOUR, MODEL, Call, World
 
-from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.core.experiments.shadow_comparison import ShadowState
 from understudy.core.routing.route import bucket_of
 from understudy.errors import NotRegistered

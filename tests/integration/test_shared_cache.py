@@ -16,7 +16,7 @@ from e2e.stack import PREDICT_BODIES, VISITS, a_stack, register
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.embedded.valkey import EmbeddedValkey
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 
 ENOUGH_SECONDS = 30
 

@@ -23,7 +23,7 @@ from understudy.adapters.embedded.installations import Installation, find_instal
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.model_servers.connect import connect, replicas_of
-from understudy.adapters.postgres.connection import connect as connect_postgres
+from understudy.adapters.postgres.connections.connection import connect as connect_postgres
 from understudy.adapters.redis.cache import RedisCache
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.errors import BackendUnavailable, RegistryUnavailable

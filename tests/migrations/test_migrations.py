@@ -10,7 +10,7 @@ from rollout_world import insert_rollout, two_versions
 from sqlalchemy import Connection
 
 from understudy.adapters import migrations
-from understudy.adapters.postgres.engine import make_engine
+from understudy.adapters.postgres.connections.engine import make_engine
 from understudy.adapters.postgres.tables import METADATA, is_ours
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 

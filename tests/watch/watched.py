@@ -15,7 +15,7 @@ from logged_traffic import LoggedTraffic, scored_rows
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.ports.registry import Actor

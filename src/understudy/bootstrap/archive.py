@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.adapters.archive.open import archive_extra, open_archive
-from understudy.adapters.postgres.archive_ledger import open_ledger
+from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import LogFiles, WantedRows
@@ -47,7 +47,7 @@ async def open_archiver(
             hint="Set UNDERSTUDY_ARCHIVE_URL to s3://bucket/prefix or a folder, or name one with --to.",
         )
     with archive_extra():
-        from understudy.adapters.postgres.archive_rows import reading_rows  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows  # noqa: PLC0415 - needs an extra
     store = _open_store(settings, place)
     seconds = settings.database_timeout_seconds
     with tempfile.TemporaryDirectory(prefix="understudy-archive-") as folder:
@@ -63,7 +63,7 @@ async def gather_log(
 ) -> LogFiles:
     """Bring the rows of a time to ``folder``: see :func:`understudy.retention.log_files.gather`."""
     with archive_extra():
-        from understudy.adapters.postgres.log_snapshot import log_snapshot  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.postgres.prediction_log.log_snapshot import log_snapshot  # noqa: PLC0415 - needs an extra
     url = settings.database_url.get_secret_value()
     async with log_snapshot(url, timeout_seconds=settings.database_timeout_seconds) as snapshot:
         return await gather(snapshot, partial(_open_store, settings), folder, wanted, on_rows)

@@ -6,7 +6,12 @@ from datetime import UTC, datetime
 
 from understudy.adapters import migrations
 from understudy.adapters.model_servers.connect import examine as examine_servers
-from understudy.adapters.postgres.checkup import PostgresCheckup, examine_archive, examine_monitor, examine_postgres
+from understudy.adapters.postgres.connections.checkup import (
+    PostgresCheckup,
+    examine_archive,
+    examine_monitor,
+    examine_postgres,
+)
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import connector_of, policies_of_proxies
 from understudy.bootstrap.session import session_of

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
-from understudy.adapters.postgres.lease import PostgresLease
-from understudy.adapters.postgres.metrics import PostgresMetricStore
-from understudy.adapters.postgres.outbox import PostgresAlertOutbox
-from understudy.adapters.postgres.partitions import PostgresPartitionKeeper
-from understudy.adapters.postgres.policy import PostgresPolicySource
-from understudy.adapters.postgres.retention import PostgresRetentionStore
-from understudy.adapters.postgres.rollouts import PostgresRolloutStore
-from understudy.adapters.postgres.windows import PostgresWindowLog
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
+from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
+from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
+from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.partitions import PostgresPartitionKeeper
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes

@@ -1,6 +1,6 @@
 """The outcome that a rollout is judged by, measured in the log of experiments."""
 
-from understudy.adapters.postgres.experiments import PostgresExperimentLog
+from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.core.statistics.difference import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView

@@ -6,7 +6,7 @@ from functools import partial
 from uuid import uuid4
 
 from understudy.adapters.disk.spool import Spool
-from understudy.adapters.postgres.predictions import PostgresPredictionStore
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.windows.builder import WindowBuilder
 from understudy.serving.background import run_until_closed

@@ -12,9 +12,9 @@ from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.local_cache import MemoryCache
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.features import PostgresFeatureStore
-from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
-from understudy.adapters.postgres.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.randomness import RandomBytes
 from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.adapters.telemetry.process_usage import ProcessUsage

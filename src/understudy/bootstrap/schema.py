@@ -8,8 +8,8 @@ from understudy.adapters.migrations.bounds import PATIENCE
 from understudy.adapters.migrations.bounds import Patience as Patience
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
 from understudy.adapters.migrations.preflight import examine_database
-from understudy.adapters.postgres.partitions import MAX_MONTHS_AHEAD as MAX_MONTHS_AHEAD
-from understudy.adapters.postgres.partitions import ensure_partitions
+from understudy.adapters.postgres.prediction_log.partitions import MAX_MONTHS_AHEAD as MAX_MONTHS_AHEAD
+from understudy.adapters.postgres.prediction_log.partitions import ensure_partitions
 from understudy.lifecycle.database_preflight import Needs, judge_database
 from understudy.lifecycle.server_findings import Finding
 from understudy.settings import Settings

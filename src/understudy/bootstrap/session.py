@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
-    from understudy.adapters.postgres.history import PostgresPredictionHistory
+    from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
     from understudy.ports.experiment_log import ExperimentLog
     from understudy.ports.experiment_store import ExperimentStore
     from understudy.ports.metric_store import MetricStore
@@ -49,7 +49,7 @@ class Session:
     @cached_property
     def registry(self) -> "Registry":
         """Models, versions, policies, keys and the audit."""
-        from understudy.adapters.postgres.registry import PostgresRegistry
+        from understudy.adapters.postgres.registry.registry import PostgresRegistry
 
         registry = PostgresRegistry(self._url, timeout_seconds=self._seconds)
         self._stack.push_async_callback(registry.close)
@@ -58,7 +58,7 @@ class Session:
     @cached_property
     def policies(self) -> "PolicySource":
         """Policies and versions as proxies read them, without callers' keys."""
-        from understudy.adapters.postgres.policy import PostgresPolicySource
+        from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 
         policies = PostgresPolicySource(self._url, timeout_seconds=self._seconds, reads_keys=False)
         self._stack.push_async_callback(policies.close)
@@ -67,42 +67,42 @@ class Session:
     @cached_property
     def rollouts(self) -> "RolloutStore":
         """Rollouts and their events."""
-        from understudy.adapters.postgres.rollouts import PostgresRolloutStore
+        from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 
         return PostgresRolloutStore(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def windows(self) -> "WindowLog":
         """The windows that proxies count calls in."""
-        from understudy.adapters.postgres.windows import PostgresWindowLog
+        from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 
         return PostgresWindowLog(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def metrics(self) -> "MetricStore":
         """Metrics of the monitor, and what drift is judged by."""
-        from understudy.adapters.postgres.metrics import PostgresMetricStore
+        from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 
         return PostgresMetricStore(self._url, timeout_seconds=self._answer_seconds)
 
     @cached_property
     def experiment_log(self) -> "ExperimentLog":
         """The prediction log as A/B tests and shadow reports read it."""
-        from understudy.adapters.postgres.experiments import PostgresExperimentLog
+        from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 
         return PostgresExperimentLog(self._url, timeout_seconds=self._answer_seconds)
 
     @cached_property
     def experiments(self) -> "ExperimentStore":
         """Declared A/B tests."""
-        from understudy.adapters.postgres.declarations import PostgresExperimentStore
+        from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 
         return PostgresExperimentStore(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def outcomes(self) -> "OutcomeStore":
         """Outcome events."""
-        from understudy.adapters.postgres.outcomes import PostgresOutcomeStore
+        from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 
         outcomes = PostgresOutcomeStore(self._url, timeout_seconds=self._seconds)
         self._stack.push_async_callback(outcomes.close)
@@ -117,7 +117,7 @@ class Session:
 
     def history(self, timeout_seconds: float = ANSWER_SECONDS) -> "PostgresPredictionHistory":
         """Return logged calls, scores and failures; each question has its own bound."""
-        from understudy.adapters.postgres.history import PostgresPredictionHistory
+        from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 
         return PostgresPredictionHistory(self._url, timeout_seconds=timeout_seconds)
 

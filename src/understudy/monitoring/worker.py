@@ -29,8 +29,8 @@ RETRY_SECONDS = 0.5
 class Job:
     """Work that the leader repeats.
 
-    ``run`` gets the epoch, which every write of its own must name (see ``adapters/postgres/lease.py``); it is cancelled
-    when it is late and when leadership is lost, and must then leave nothing half done.
+    ``run`` gets the epoch, which every write of its own must name (see ``adapters/postgres/monitoring/lease.py``); it
+    is cancelled when it is late and when leadership is lost, and must then leave nothing half done.
     """
 
     name: str

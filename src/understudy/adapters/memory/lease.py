@@ -1,4 +1,4 @@
-"""The in-memory twin of ``adapters/postgres/lease.py``: one object is the row that all holders compete for."""
+"""The in-memory twin of ``adapters/postgres/monitoring/lease.py``: one object is the row that holders compete for."""
 
 from collections.abc import Callable
 

@@ -20,8 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.migrations.bounds import PATIENCE, LockWatch, Patience, Wait, set_bounds
 from understudy.adapters.migrations.losses import Loss, find_losses, lock_out_writers
-from understudy.adapters.postgres.connection import asyncpg_error
-from understudy.adapters.postgres.engine import make_engine, translated
+from understudy.adapters.postgres.connections.connection import asyncpg_error
+from understudy.adapters.postgres.connections.engine import make_engine, translated
 from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded, RegistryUnavailable
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import asyncpg
 from sqlalchemy import Connection, text
 
-from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect
 from understudy.errors import RegistryUnavailable
 
 CONNECT_SECONDS = 4.0

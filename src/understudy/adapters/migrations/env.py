@@ -7,7 +7,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from understudy.adapters.migrations.bounds import Patience, set_bounds
-from understudy.adapters.postgres.engine import make_engine
+from understudy.adapters.postgres.connections.engine import make_engine
 from understudy.adapters.postgres.tables import METADATA, is_ours
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.ports.preflight import DatabaseSnapshot, Numbering, Setting
 
 _APPLICATION = "understudy-db-check"

@@ -10,7 +10,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.feature_reads import FeatureReads
-from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect
 from understudy.errors import FeaturesUnavailable, RegistryError
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")

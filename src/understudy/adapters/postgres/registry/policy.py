@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect, translated
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect, translated
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.core.routing.proxy_liveness import FORGOTTEN_SECONDS
 from understudy.errors import RegistryUnavailable

@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.lease import NAME as MONITOR
+from understudy.adapters.postgres.monitoring.lease import NAME as MONITOR
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan_reader import read_plan

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.long_reads import LongReads, largest_hash
+from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.window import ANALYSIS_BUCKETS
 from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked

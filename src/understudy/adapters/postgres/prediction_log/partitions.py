@@ -1,6 +1,6 @@
 """Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command."""
 
-from understudy.adapters.postgres.connection import SessionPerCall, session
+from understudy.adapters.postgres.connections.connection import SessionPerCall, session
 from understudy.ports.partition_keeper import PartitionsSeen
 
 MAX_MONTHS_AHEAD = 24

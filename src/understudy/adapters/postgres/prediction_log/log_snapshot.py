@@ -7,8 +7,8 @@ from itertools import groupby
 
 import asyncpg
 
-from understudy.adapters.postgres.archive_rows import SESSION, PostgresLogRows
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connections.connection import connect, translated
+from understudy.adapters.postgres.prediction_log.archive_rows import SESSION, PostgresLogRows
 from understudy.errors import ArchiveDiffers
 from understudy.ports.log_archive import ArchivedFile, FilesOf, WantedRows
 

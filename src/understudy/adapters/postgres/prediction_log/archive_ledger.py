@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint, LogPartition
 from understudy.errors import ArchiveBusy, PolicyRefused, UnderstudyError
 from understudy.ports.log_archive import Archive, ArchivedFile, FileName

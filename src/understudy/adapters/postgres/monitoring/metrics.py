@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import SessionPerCall
-from understudy.adapters.postgres.lease import fenced
-from understudy.adapters.postgres.outbox import add_alert
+from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.monitoring.lease import fenced
+from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, dedup_key
 from understudy.core.drift.hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
 from understudy.core.drift.subject_window import SubjectWindow

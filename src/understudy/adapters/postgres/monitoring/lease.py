@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import KeptConnection
+from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import LEASE_SECONDS, Epoch
 

@@ -7,7 +7,7 @@ from math import inf
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of

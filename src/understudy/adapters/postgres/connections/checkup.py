@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from understudy.adapters.postgres.connection import connect, session, translated
+from understudy.adapters.postgres.connections.connection import connect, session, translated
 
 _ASK = "SELECT current_setting('server_version') AS version, extract(epoch FROM clock_timestamp())::float8 AS clock"
 _TABLES = "SELECT to_regclass('servingpolicy') IS NOT NULL"

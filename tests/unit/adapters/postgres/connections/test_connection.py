@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.adapters.postgres.connection import refused_login
+from understudy.adapters.postgres.connections.connection import refused_login
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import connect
+from understudy.adapters.postgres.connections.connection import connect
 from understudy.core.prediction_log.spool_format import follows
 from understudy.core.windows.window import Window, window_to_json
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable, UnderstudyError

@@ -9,10 +9,10 @@ import asyncpg
 import orjson
 
 from understudy import __version__
-from understudy.adapters.postgres.connection import SessionPerCall
-from understudy.adapters.postgres.lease import fenced
-from understudy.adapters.postgres.outbox import add_alert
-from understudy.adapters.postgres.rollout_rows import (
+from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.monitoring.lease import fenced
+from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
     LATEST,
     LIST,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.long_reads import LongReads, largest_hash
+from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
 from understudy.ports.experiment_log import (
     Allocation,
     EntityGroup,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.errors import RegistryUnavailable
 
 _MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64

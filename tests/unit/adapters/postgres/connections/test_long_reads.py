@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.postgres.long_reads import largest_hash
+from understudy.adapters.postgres.connections.long_reads import largest_hash
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

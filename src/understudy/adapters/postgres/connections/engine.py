@@ -7,8 +7,8 @@ from sqlalchemy import NullPool
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from understudy.adapters.postgres import connection as postgres_connection
-from understudy.adapters.postgres.connection import VENDOR_ERRORS, connect
+from understudy.adapters.postgres.connections import connection as postgres_connection
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect
 
 
 def make_engine(database_url: str, *, timeout_seconds: float, application_name: str) -> AsyncEngine:
@@ -21,5 +21,5 @@ def make_engine(database_url: str, *, timeout_seconds: float, application_name: 
 
 
 def translated(what: str, timeout_seconds: float | None = None) -> AbstractAsyncContextManager[None]:
-    """Do what :func:`understudy.adapters.postgres.connection.translated` does, for SQLAlchemy's errors too."""
+    """As :func:`understudy.adapters.postgres.connections.connection.translated`, for SQLAlchemy's errors too."""
     return postgres_connection.translated(what, timeout_seconds, (*VENDOR_ERRORS, SQLAlchemyError))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from understudy.adapters.postgres.connection import KeptConnection
+from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.ports.outcome_store import OutcomeResult
 

@@ -10,16 +10,16 @@ from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 
-from understudy.adapters.postgres.connection import SessionPerCall
-from understudy.adapters.postgres.lease import fenced
+from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.ports.lease import Epoch
 from understudy.ports.retention_store import GrowingTable
 
 MAX_DEAD_LETTERS = 100_000
 
 _OLD = "now() - $1::float8 * INTERVAL '1 day'"
-# The newest row of an incident, changes aside, shows whether it is open (adapters.postgres.outbox). So it is deleted
-# last, and only if it resolved the incident; while that is open, undelivered rows stay.
+# The newest row of an incident, changes aside, shows whether it is open (see outbox.py). So it is deleted last, and
+# only if it resolved the incident; while that is open, undelivered rows stay.
 _ALERTS = f"""
     DELETE FROM alertoutbox WHERE id = ANY (ARRAY(
         SELECT row.id FROM alertoutbox AS row

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import KeptConnection
+from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.core.alerts.alerts import AlertEvent, event_from_json, event_to_json
 from understudy.ports.alerts import QueuedAlert
 

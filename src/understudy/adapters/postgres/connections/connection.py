@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
-from understudy.adapters.postgres.known_types import Connection
+from understudy.adapters.postgres.connections.known_types import Connection
 from understudy.core.connection_urls import postgres_problem, without_password
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
 

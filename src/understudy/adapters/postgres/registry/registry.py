@@ -26,8 +26,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from understudy.adapters.postgres.audit import newest_changes, sign
-from understudy.adapters.postgres.engine import make_engine, translated
+from understudy.adapters.postgres.connections.engine import make_engine, translated
+from understudy.adapters.postgres.registry.audit import newest_changes, sign
 from understudy.adapters.postgres.tables import (
     API_KEY,
     MODEL_ENDPOINT,

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 
 from understudy.adapters.archive.parquet_log import LogFileWriter, inspect
-from understudy.adapters.postgres.connection import connect, translated
+from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.ports.log_archive import ModelDay, OnFile, RowSource, WrittenFile
 
 PIECE_BYTES = 4 * 1_048_576

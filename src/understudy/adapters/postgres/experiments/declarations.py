@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connection import SessionPerCall
+from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
 
 _COLUMNS = """

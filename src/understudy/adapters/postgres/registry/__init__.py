@@ -1,0 +1,1 @@
+"""Models, versions, policies and their audit in Postgres."""

@@ -1,0 +1,1 @@
+"""Rollouts in Postgres: each transition is one transaction."""
