@@ -132,10 +132,18 @@ class LogShipper:
         return is_behind
 
     async def _ship_orphans(self) -> None:
+        """Ship each orphan; one that cannot be read, or whose columns the database lacks, holds up no other one."""
+        unfit: MigrationNeeded | None = None
         with closing(self._shelf.orphans()) as orphans:
             for orphan in orphans:
-                with suppress(OSError):  # one folder that cannot be read must not keep the others waiting
+                try:
                     await self._ship(orphan, None, to_the_end=True)
+                except OSError:
+                    continue
+                except MigrationNeeded as problem:
+                    unfit = problem
+        if unfit is not None:
+            raise unfit
 
     async def _ship(
         self, spool: SpoolReader, place: tuple[int, int] | None, *, to_the_end: bool

@@ -10,7 +10,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_thresho
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore, MemorySpool
 from understudy.core.windows.window import Window
-from understudy.errors import RegistryUnavailable
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteResult
 from understudy.serving.prediction_log.log_shipper import LogShipper, halve
 
@@ -363,3 +363,27 @@ def test_the_windows_hold_each_logged_row_once_whatever_is_lost_and_refused(fate
 
     assert sorted(ids_in(inner.rows)) == sorted(a_prediction_id(n) for n in range(21) if n not in poison)
     assert sum(window.calls for window in inner.windows.values()) == len(inner.rows)
+
+
+class LacksColumns(MemoryPredictionStore):
+    """A database without the columns of one spool, which a newer release wrote."""
+
+    def __init__(self, spool_id: str) -> None:
+        super().__init__()
+        self.spool_id = spool_id
+
+    async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
+        if batch.spool_id == self.spool_id:
+            raise MigrationNeeded("column is missing")
+        return await super().write(batch, windows)
+
+
+async def test_an_orphan_whose_columns_the_database_lacks_is_told_and_keeps_no_other_one_waiting():
+    newer, other = a_spool(2), a_spool(3)
+    spool, store, telemetry = MemorySpool(orphans=[newer, other]), LacksColumns(newer.spool_id), Recorded()
+
+    await run_until(a_shipper(spool, store, telemetry), lambda: spool.orphans_left == 1)
+
+    assert ids_in(store.rows) == all_ids(3)
+    assert newer.unshipped_bytes
+    assert telemetry.counts["prediction_log_errors_total", "E511"] >= 1
