@@ -1,7 +1,7 @@
 """``make histories``: random operations of four clients on real processes, checked against a sequential model.
 
 Exit status 0: every history keeps every promise; 1: one breaks some, and its file and seed are named; 2: one could not
-be made.
+be made. An attempt that failed while the machine stood still is printed, counted and made once more.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -21,7 +22,7 @@ import structlog
 from rigs.histories.check import check
 from rigs.histories.drawing import CLIENTS, EACH
 from rigs.histories.record import read_history
-from rigs.histories.run import Result, results_of
+from rigs.histories.run import Result, result_of, results_of
 
 HISTORIES = 200
 LANES = 2 * (os.cpu_count() or 1)
@@ -46,7 +47,8 @@ def main() -> int:
 
 async def _lane(seeds: Sequence[int], operations: int, *, keep: bool) -> None:
     """Make histories one after the other, and print a line of JSON for each."""
-    async for result in results_of(seeds, FOLDER, keep=keep, each=-(-operations // CLIENTS)):
+    make_result = partial(result_of, folder=FOLDER, keep=keep, each=-(-operations // CLIENTS))
+    async for result in results_of(seeds, make_result):
         print(json.dumps(asdict(result)), flush=True)
 
 
@@ -95,7 +97,11 @@ async def _follow(seeds: Sequence[int], asked: argparse.Namespace, results: list
 def _line(result: Result) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in result.counts.items())
     if result.trouble:
-        return f"seed {result.seed}: not made: {result.trouble}"
+        stood_still = f"the machine stood still for {result.stood_still_seconds:.1f} s, " * bool(
+            result.stood_still_seconds
+        )
+        after = "made again" if result.is_made_again else f"not made; {FOLDER / str(result.seed)}.failed.txt"
+        return f"seed {result.seed}: FAILED, {stood_still}{after}: {result.trouble}"
     head = f"seed {result.seed}: {'BROKEN' if result.findings else 'kept'} in {result.seconds:.0f} s; {counts}"
     shown = [f"    {finding}" for finding in result.findings[:5]]
     if result.findings:
@@ -113,6 +119,9 @@ def _summary(results: Sequence[Result], asked: int, seconds: float) -> str:
     made = sum(not result.trouble for result in results)
     if made < asked:
         verdict += f", {asked - made} not made"
+    again = sorted(result.seed for result in results if result.is_made_again)
+    if again:
+        verdict += f", {len(again)} failed at first while the machine stood still: {', '.join(map(str, again))}"
     return f"{made} of {asked} histories in {seconds / 60:.1f} minutes, {verdict}; {counts}"
 
 

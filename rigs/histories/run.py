@@ -4,11 +4,14 @@ import asyncio
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from standstill import Standstills
 
 from loadtests.machine import a_folder
 from rigs.faults.links import Links
@@ -23,7 +26,8 @@ from rigs.histories.stack import a_stack, make_logins
 MAX_SECONDS = 600.0
 """Of one history; one takes some half a minute."""
 ATTEMPTS = 2
-"""A history that could not be made, on a machine that starves a process for a minute, say, is made once more."""
+"""A history that could not be made is made once more if the machine stood still meanwhile, and only then: whatever else
+kept it from being made may be the product's fault."""
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Result:
         counts: Operations by how they ended, and what else there was.
         findings: Promises that it breaks; nothing where it keeps them all.
         trouble: Why it could not be made; nothing is known of any promise then.
+        stood_still_seconds: How long the machine stood still at a time, at most, while it could not be made.
+        is_made_again: Whether another attempt follows this one.
     """
 
     seed: int
@@ -43,6 +49,8 @@ class Result:
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     trouble: str = ""
+    stood_still_seconds: float = 0.0
+    is_made_again: bool = False
 
 
 @asynccontextmanager
@@ -54,21 +62,45 @@ async def a_machine() -> AsyncIterator[Machine]:
             yield machine
 
 
-async def results_of(seeds: Sequence[int], folder: Path, **size: Any) -> AsyncIterator[Result]:
-    """Make a history for each seed, one after the other; one that could not be made gets another machine."""
+LendMachine = Callable[[], AbstractAsyncContextManager[Machine]]
+MakeResult = Callable[[Machine, int], Awaitable[Result]]
+
+
+async def results_of(
+    seeds: Sequence[int],
+    make_result: MakeResult,
+    *,
+    lend: LendMachine = a_machine,
+    stood_still: Callable[[float], float] | None = None,
+) -> AsyncIterator[Result]:
+    """Make a history for each seed, one after the other; after one that could not be made there is another machine.
+
+    Args:
+        seeds: Which.
+        make_result: Makes a history; such as :func:`result_of` with its other arguments.
+        lend: Lends what histories are made on.
+        stood_still: Returns how long the machine stood still at most since a time, both in seconds, the time monotonic;
+            by default a thread of its own watches that.
+
+    Returns:
+        Each attempt's result, failed ones too: one that ``is_made_again`` is followed by another one of the same seed.
+    """
+    stood_still = stood_still or Standstills().longest_since
     left = [(seed, ATTEMPTS) for seed in reversed(seeds)]
     while left:
-        async with a_machine() as machine:
+        async with lend() as machine:
             while left:
                 seed, attempts = left.pop()
-                result = await result_of(machine, seed, folder, **size)
+                began = time.monotonic()
+                result = await make_result(machine, seed)
                 if not result.trouble:
                     yield result
                     continue
-                if attempts > 1:
+                seconds = stood_still(began)
+                is_made_again = seconds > 0 and attempts > 1
+                yield replace(result, stood_still_seconds=seconds, is_made_again=is_made_again)
+                if is_made_again:
                     left.append((seed, attempts - 1))
-                else:
-                    yield result
                 break
 
 
@@ -93,12 +125,14 @@ async def make(machine: Machine, seed: int, *, clients: int = CLIENTS, each: int
 
 
 async def result_of(machine: Machine, seed: int, folder: Path, *, keep: bool = False, **size: Any) -> Result:
-    """Make a history and check it; one with findings, or all to ``keep``, are written."""
+    """Make a history and check it; one with findings, or all to ``keep``, are written, as is why one was not made."""
     began = time.monotonic()
     try:
         history = await make(machine, seed, **size)
     except Exception as problem:  # noqa: BLE001 - one history that breaks must not end the others
-        return Result(seed, time.monotonic() - began, trouble=_told(problem))
+        trouble = _told(problem)
+        await asyncio.to_thread(_note_trouble, folder / f"{seed}.failed.txt", trouble)
+        return Result(seed, time.monotonic() - began, trouble=trouble)
     findings = [str(finding) for finding in check(history)]
     if findings or keep:
         history.write(folder / f"{seed}.json")
@@ -124,3 +158,10 @@ def counts_of(history: History) -> dict[str, int]:
 def _told(problem: BaseException) -> str:
     inner = problem.exceptions[0] if isinstance(problem, BaseExceptionGroup) else problem
     return "".join(traceback.format_exception(inner))[-3_000:]
+
+
+def _note_trouble(file: Path, trouble: str) -> None:
+    """Add it to what became of earlier attempts."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(f"{datetime.now(UTC).isoformat(timespec='seconds')}\n{trouble}\n")
