@@ -44,6 +44,8 @@ class SpoolFolder:
         self._on_failure = on_failure
         self._held: dict[int, int | None] = dict.fromkeys(_numbers_in(folder))
         """By number: the descriptor by which a segment can be read although its name is gone."""
+        self._loose: list[int] = []
+        """Descriptors of discarded segments, which may still be read: whoever has the turn closes them."""
         self._reader = SegmentReader(self.spool_id)
         self._turn = threading.Lock()
         """Of shipping: at the end of a process, its last turn may overlap with the one that was cancelled."""
@@ -131,6 +133,7 @@ class SpoolFolder:
         no row from being shipped.
         """
         with self._turn:
+            self._close_loose()
             number, start = self._forgotten
             if (segment, offset) > (number, start):
                 for old in self.segments() if segment > number else ():
@@ -149,6 +152,7 @@ class SpoolFolder:
         with suppress(OSError):
             if self.writing is None and self.is_in_place and self.is_drained:
                 self._remove()
+        self._close_loose()
         for held in self._held.values():
             if held is not None:
                 os.close(held)
@@ -165,8 +169,14 @@ class SpoolFolder:
                 os.close(segment)
 
     def discard(self, number: int) -> None:
-        """Delete a segment that holds no row."""
-        self._delete(number)
+        """Delete a segment that holds no row. The appender calls it, perhaps while the segment is read."""
+        held = self._held.pop(number, None)
+        if held is not None:
+            self._loose.append(held)
+        if self._turn.acquire(blocking=False):
+            self._close_loose()
+            self._turn.release()
+        self._delete_file(number)
 
     def is_readable(self) -> bool:
         """Whether this process knows the format of every segment (a newer one may have written it)."""
@@ -216,9 +226,17 @@ class SpoolFolder:
     def _delete(self, number: int) -> None:
         self._let_go(number)
         del self._held[number]
+        self._delete_file(number)
+
+    def _delete_file(self, number: int) -> None:
         # What another process has put in this place is not ours to delete.
         if self.is_in_place and not self._change(self._files.delete, number):
             self._change(self._files.empty, number)
+
+    def _close_loose(self) -> None:
+        """Close the descriptors of discarded segments. Closed while it reads, one would lead it to another file."""
+        while self._loose:
+            os.close(self._loose.pop())
 
     def _change(self, change: Callable[[Path], None], number: int) -> bool:
         try:
