@@ -13,22 +13,14 @@ from statistics import median
 
 import numpy as np
 import pytest
-from stats.worlds import (
-    ROLLOUT,
-    STEPS,
-    Outcome,
-    Step,
-    Traffic,
-    World,
-    roll_out,
-)
+from stats.simulated_rollouts import STEPS, Outcome, Step, roll_out
+from stats.worlds import ROLLOUT, Traffic, World, incident, one_burst
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.reference_rule import evaluate_reference_rule
-from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.histogram import Histogram, merged
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
@@ -160,7 +152,7 @@ def test_an_equal_challenger_stays_for_a_day_in_one_step(world, volume):
 @pytest.mark.parametrize(
     ("world", "bar"),
     [
-        (World("every request fails", error_factor=1e6), 10),
+        (World("every request fails", error_factor=1e6), 5),
         (World("half of the requests fail", error_factor=100), 15),
         (World("errors x10", error_factor=10), 30),
         (World("every request fails, 2,000 entities", error_factor=1e6, entities=2_000), 10),
@@ -187,12 +179,66 @@ def minutes_from_onset(world: World, seed: int) -> float:
     hours = [stratify(traffic.windows(240 * hour, 240, step.weight_percent), ROLLOUT) for hour in range(26)]
     strata, policy = join_strata(hours), CanaryPolicy(min_entities=1)
     weights = {1: step.weight_percent}
-    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, weights, restart_seconds=RESTART_SECONDS)
+    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, weights)
     onset = 60 * world.onset_minute
     for look in range(480):
         decision = judge(strata, policy, stage, onset + WINDOW_SECONDS * look + policy.watermark_seconds)
         if decision.verdict is Verdict.ROLL_BACK:
             return WINDOW_SECONDS * look / 60
+    return float("inf")
+
+
+# -- incidents ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("volume", "bar"), [(VOLUMES[0], 0.01), (VOLUMES[1], 5 / 300)])
+def test_one_burst_of_two_minutes_does_not_roll_an_equal_challenger_back(volume, bar):
+    number = (1_000 if volume == VOLUMES[0] else 300) if IS_FULL else 2
+    outcomes = [roll_out(one_burst(volume), seed) for seed in runs(short=2, full=number)]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    say(f"A/A {one_burst().name}, {volume}/min (bar {100 * bar:.2g} %)", f"{false} of {len(outcomes)} rolled back")
+    assert false <= bar * len(outcomes)
+
+
+INCIDENT_STEPS = {VOLUMES[0]: Step(10, 480), VOLUMES[1]: Step(2, 480)}
+"""The share from which on incidents of five minutes are found, by requests a minute."""
+
+
+@pytest.mark.parametrize("after_minutes", [2.0, 60.0])
+@pytest.mark.parametrize("volume", VOLUMES)
+@pytest.mark.parametrize("error_rate", [0.3, 1.0])
+def test_an_incident_of_two_minutes_takes_no_traffic_back_and_one_of_five_does(error_rate, volume, after_minutes):
+    short, long = (
+        [
+            minutes_from_incident(incident(volume, seconds, error_rate, after_minutes), seed)
+            for seed in runs(short=2, full=50)
+        ]
+        for seconds in (120.0, 300.0)
+    )
+
+    back, found = (sum(minutes < float("inf") for minutes in outcomes) for outcomes in (short, long))
+    say(
+        f"{100 * error_rate:g} % errors from minute {after_minutes:g} on, {volume}/min (bar 1 in 50; 95 % in 5 min)",
+        f"of 120 s {back} of {len(short)} back; of 300 s {found} of {len(long)}, median {median(long):.2f} min",
+    )
+    assert back <= len(short) / 50
+    assert sum(minutes <= 5.5 for minutes in long) >= 0.95 * len(long)
+
+
+def minutes_from_incident(world: World, seed: int) -> float:
+    """Return how long after its beginning an incident takes traffic back, looking each 15 s for twenty minutes."""
+    step = INCIDENT_STEPS[int(world.requests_per_minute)]
+    traffic = Traffic(world, seed)
+    begins = 60 * (world.incident_minute or 0.0)
+    count = int(begins // WINDOW_SECONDS) + 80
+    strata = stratify(traffic.windows(0, count, step.weight_percent), ROLLOUT)
+    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, {1: step.weight_percent})
+    policy = CanaryPolicy(dwell_seconds=60 * step.dwell_minutes)
+    for number in range(int(begins // WINDOW_SECONDS), count + 1):
+        decision = judge(strata, policy, stage, number * WINDOW_SECONDS + policy.watermark_seconds)
+        if decision.verdict is Verdict.ROLL_BACK:
+            return (number * WINDOW_SECONDS + policy.watermark_seconds - begins) / 60
     return float("inf")
 
 

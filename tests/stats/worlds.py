@@ -1,19 +1,14 @@
 """Simulated traffic: requests of entities, drawn one by one, in the product's windows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.routing.policy import Role
-from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
-from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey
 
 IntArray = NDArray[np.int64]
@@ -21,13 +16,11 @@ FloatArray = NDArray[np.float64]
 
 ROLLOUT = 1
 PER_MINUTE = 60 // WINDOW_SECONDS
-BLOCK_WINDOWS = 15 * PER_MINUTE
-LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class World:
-    """How a model's traffic behaves; the fields after ``zipf`` are what is wrong with the challenger."""
+    """How a model's traffic behaves; the fields after ``retries`` are what is wrong with the challenger."""
 
     name: str
     requests_per_minute: float = 3_000.0
@@ -46,16 +39,76 @@ class World:
     own_errors: float = 0.0
     """Spread (of the logarithm) of the entities' own error levels; half of it of their own latencies."""
     zipf: float = 0.0
+    day_wave: float = 0.0
+    """Relative size of a wave in volume that a day is long."""
+    pareto: float = 0.0
+    """Exponent of the latency's tail, which is then Pareto's from 5 ms on."""
+    retries: int = 0
+    """How often a call that failed is made again, and fails again."""
     error_factor: float = 1.0
     latency_factor: float = 1.0
     tail_factor: float = 1.0
     slowest_tenth_factor: float = 1.0
     score_shift: float = 0.0
     onset_minute: float = 0.0
+    incident_seconds: float = 0.0
+    """How long an incident lasts in which calls of the challenger fail at ``incident_error_rate``."""
+    incident_error_rate: float = 0.0
+    incident_minute: float | None = None
+    """When it begins; ``None``, at any moment from the third minute of the first five hours on."""
     lost_ratio: float = 0.0
     """Share of the challenger's entities whose rows never arrive."""
     has_scores: bool = False
     has_histograms: bool = False
+
+
+def plain(requests_per_minute: float = 3_000.0) -> World:
+    return World("plain", requests_per_minute)
+
+
+def diurnal(requests_per_minute: float = 3_000.0) -> World:
+    return World("diurnal load", requests_per_minute, day_wave=0.5)
+
+
+def wandering_pods(requests_per_minute: float = 3_000.0, pod_noise: float = 0.03) -> World:
+    return World(f"pods that wander by {100 * pod_noise:g} %", requests_per_minute, pod_noise=pod_noise)
+
+
+def retrying_callers(requests_per_minute: float = 3_000.0) -> World:
+    return World("callers that try thrice", requests_per_minute, retries=2)
+
+
+def pareto_latency(requests_per_minute: float = 3_000.0) -> World:
+    return World("Pareto latency", requests_per_minute, pareto=1.5)
+
+
+def two_modes(requests_per_minute: float = 3_000.0) -> World:
+    return World("two modes of latency", requests_per_minute, log_sigma=0.2, tail_ratio=0.3)
+
+
+def one_burst(requests_per_minute: float = 3_000.0) -> World:
+    """Return equal versions, of which the challenger has two minutes with 30 % errors at any moment."""
+    return World(
+        "one two-minute burst of 30 % errors",
+        requests_per_minute,
+        pod_noise=0.03,
+        day_wave=0.5,
+        retries=2,
+        incident_seconds=120,
+        incident_error_rate=0.3,
+    )
+
+
+def incident(requests_per_minute: float, seconds: float, error_rate: float, minute: float | None = None) -> World:
+    """Return equal versions, of which the challenger's calls fail for a while; with 1.0 that is a crash of its pods."""
+    name = f"{seconds:g} s of {100 * error_rate:g} % errors"
+    return World(
+        name,
+        requests_per_minute,
+        incident_seconds=seconds,
+        incident_error_rate=error_rate,
+        incident_minute=minute,
+    )
 
 
 class Traffic:
@@ -79,6 +132,9 @@ class Traffic:
         self._pods = np.zeros(2)
         self._phase = rng.random(2) * 2 * np.pi
         self.slow_us = self._slow_threshold()
+        # Of a generator of its own, so that worlds without incidents are what they were.
+        anywhere = float(np.random.default_rng([seed, 1]).uniform(2, 300))
+        self.incident_at = 60 * (anywhere if world.incident_minute is None else world.incident_minute)
 
     def windows(self, first: int, count: int, weight_percent: float, generation: int = 1) -> list[Window]:
         """Return ``count`` windows of both sides from window number ``first`` on."""
@@ -92,13 +148,27 @@ class Traffic:
         window, entity, challenger, affected = window[arrived], entity[arrived], challenger[arrived], affected[arrived]
 
         errors = rng.random(len(window)) < self._error_chance(numbers, window, entity, affected)
+        if world.incident_seconds:
+            errors |= challenger & self._fails_in_the_incident(numbers[window])
+        if world.retries:
+            again = np.repeat(np.arange(len(window)), np.where(errors, 1 + world.retries, 1))
+            window, entity, challenger = window[again], entity[again], challenger[again]
+            affected, errors = affected[again], errors[again]
         log_us = self._log_latency(count, window, entity, challenger, affected)
         scores = rng.normal(0.3, 0.1, len(window)) + world.score_shift * affected if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         return list(self._counted(calls, first, count, generation))
 
+    def _fails_in_the_incident(self, numbers: IntArray) -> NDArray[np.bool_]:
+        """Return which calls fail, of those in each of ``numbers`` of windows, at a moment of its own each."""
+        moment = (numbers + self._random.random(len(numbers))) * WINDOW_SECONDS - self.incident_at
+        is_inside = (moment >= 0) & (moment < self.world.incident_seconds)
+        return is_inside & (self._random.random(len(numbers)) < self.world.incident_error_rate)
+
     def _volume(self, numbers: IntArray) -> FloatArray:
         wave = 1 + self.world.wave * np.sin(2 * np.pi * numbers / (360 * PER_MINUTE) + self._phase[0])
+        if self.world.day_wave:
+            wave = wave + self.world.day_wave * np.sin(2 * np.pi * numbers / (1_440 * PER_MINUTE) + self._phase[0])
         return np.asarray(self.world.requests_per_minute / PER_MINUTE * wave, np.float64)
 
     def _entities(self, calls: int) -> IntArray:
@@ -128,6 +198,8 @@ class Traffic:
         world, rng = self.world, self._random
         body = rng.normal(0, 1, len(window))
         log_us = np.log(10_000) + world.log_sigma * body + self._own_log_latency[entity]
+        if world.pareto:
+            log_us = np.log(5_000) + rng.exponential(1 / world.pareto, len(window))
         log_us += np.log(world.latency_factor) * affected
         log_us += np.log(world.slowest_tenth_factor) * (affected & (body > 1.2816))
         tail = rng.random(len(window)) < world.tail_ratio * np.where(affected, world.tail_factor, 1.0)
@@ -240,78 +312,3 @@ def _histograms(calls: _Calls, count: int) -> dict[tuple[int, int], Histogram]:
     for pair, number in zip(pairs.tolist(), counts.tolist(), strict=True):
         found.setdefault(divmod(pair >> 32, count), {})[pair & 0xFFFF_FFFF] = number
     return {place: Histogram(held) for place, held in found.items()}
-
-
-class Step(NamedTuple):
-    weight_percent: float
-    dwell_minutes: float
-
-
-STEPS = (Step(2, 30), Step(5, 30), Step(10, 60), Step(25, 60), Step(50, 120))
-"""The default plan's, without the last one, which is the promotion."""
-
-
-class Outcome(NamedTuple):
-    """How a rollout ended; ``decision`` is the last one."""
-
-    decision: Decision
-    minute: float
-    challenger_requests: int
-    step: int
-    finished: bool
-
-    @property
-    def rolled_back(self) -> bool:
-        return self.decision.verdict is Verdict.ROLL_BACK
-
-
-def roll_out(
-    world: World,
-    seed: int,
-    *,
-    policy: CanaryPolicy | None = None,
-    steps: tuple[Step, ...] = STEPS,
-    minutes: float = 480,
-    look_seconds: float = LOOK_SECONDS,
-    is_pushed: bool = False,
-) -> Outcome:
-    """Run a whole rollout, a look at every ``look_seconds``, until it is rolled back, has finished or time is over.
-
-    With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it.
-    """
-    traffic = Traffic(world, seed)
-    policy = policy or CanaryPolicy()
-    starts: list[float] = [0.0]
-    strata = stratify([], ROLLOUT)
-    known = 0
-    now = 0.0
-    while True:
-        now += look_seconds
-        step = steps[len(starts) - 1]
-        if now > known * WINDOW_SECONDS:
-            more = traffic.windows(known, BLOCK_WINDOWS, step.weight_percent, len(starts))
-            strata = join_strata([strata, stratify(more, ROLLOUT)])
-            known += BLOCK_WINDOWS
-        weights = {number: step.weight_percent for number, step in enumerate(steps, 1)}
-        stage = Stage(
-            "fraud",
-            "42",
-            ROLLOUT,
-            tuple(starts),
-            len(steps),
-            step.weight_percent,
-            weights,
-            restart_seconds=RESTART_SECONDS,
-        )
-        decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
-        is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD
-        goes_on = is_over or decision.verdict is Verdict.ADVANCE
-        is_last = len(starts) == len(steps)
-        ended = decision.verdict in (Verdict.ROLL_BACK, Verdict.INVALID)
-        if ended or now >= 60 * minutes or (is_last and goes_on):
-            # A challenger that fails from its first calls on is judged by its open window too, which is all there here.
-            requests = max(strata.until(now).challenger["calls"].sum(), decision.evidence[0].challenger_requests)
-            return Outcome(decision, now / 60, int(requests), len(starts), is_last and goes_on)
-        if goes_on:
-            starts.append(now)
-            strata, known = strata.until(now), int(now // WINDOW_SECONDS)

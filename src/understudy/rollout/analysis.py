@@ -10,7 +10,6 @@ from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.statistics.difference import Difference
-from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.window_log import WindowLog
@@ -89,5 +88,4 @@ def stage_of(view: RolloutView) -> Stage:
         weight_percent=state.weight_percent,
         weights_percent=view.weights_percent,
         split_from=state.split_from,
-        restart_seconds=RESTART_SECONDS,
     )

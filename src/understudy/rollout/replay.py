@@ -7,7 +7,7 @@ from understudy import __version__
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.checks import evidence_from_json
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
@@ -77,12 +77,20 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
 
 
 def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision:
-    stage = dict(inputs["stage"])
-    stage["starts"] = tuple(stage["starts"])
-    stage["weights_percent"] = {int(key): weight for key, weight in stage["weights_percent"].items()}
+    stage = _stage_of(inputs["stage"])
     policy = CanaryPolicy.from_json(thresholds)
     outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
-    return judge(strata_from_text(inputs["strata"]), policy, Stage(**stage), inputs["now"], outcome)
+    return judge(strata_from_text(inputs["strata"]), policy, stage, inputs["now"], outcome)
+
+
+def _stage_of(stored: Mapping[str, Any]) -> Stage:
+    stage = dict(stored)
+    stage["starts"] = tuple(stage["starts"])
+    stage["weights_percent"] = {int(key): weight for key, weight in stage["weights_percent"].items()}
+    # Releases before named no rules, but how often evidence began anew, and at first not even that.
+    restarted = stage.pop("restart_seconds", None) is not None
+    stage.setdefault("rules", Rules.RESTARTS if restarted else Rules.STEPS)
+    return Stage(**stage)
 
 
 def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:

@@ -10,7 +10,7 @@ from stats.worlds import Traffic, World
 from understudy import __version__
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import CheckState, Verdict
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.ports.rollout_store import RolloutEventRecord
@@ -33,11 +33,15 @@ def stored(**changes: Any) -> RolloutEventRecord:
         "inputs": inputs,
         "thresholds": POLICY.to_json(),
     }
-    read = orjson.loads(orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS))
+    read = orjson.loads(dumped(event))
     record = RolloutEventRecord(
         1, NOW, 0, "FAILED", DECISION.verdict, "bad", code_version=__version__, actor="monitor", **read
     )
     return record._replace(**changes)
+
+
+def dumped(document: dict[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
 
 
 def judged(event: RolloutEventRecord) -> Replay:
@@ -77,6 +81,39 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
     event = stored(code_version="0.0.9")
 
     assert judged(with_states(event, CheckState.OK, CheckState.UNPROVEN)).agrees
+
+
+@pytest.mark.parametrize(
+    ("stored_keys", "rules"),
+    [
+        ({}, Rules.STEPS),
+        ({"restart_seconds": None}, Rules.STEPS),
+        ({"restart_seconds": 180.0}, Rules.RESTARTS),
+        ({"rules": 2}, Rules.INCIDENTS),
+    ],
+)
+def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):
+    """Two minutes in which every call fails: by the rules before, that was a rollback."""
+    calm, failing = World("calm", 3_000), World("failing", 3_000, error_factor=1e6)
+    windows = [*Traffic(calm, 1).windows(0, 40, 25.0), *Traffic(failing, 1).windows(40, 8, 25.0)]
+    strata, now = stratify(windows, 1), 48 * 15 + 5.0
+    stage = replace(STAGE, rules=rules)
+    decision = judge(strata, POLICY, stage, now)
+    written = {name: value for name, value in asdict(stage).items() if name != "rules"} | stored_keys
+    inputs = {"now": now, "stage": written, "strata": strata_to_text(strata), "decision": decision.sentence}
+    rows = [row.to_json() for row in decision.evidence]
+
+    replay = judged(stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs))))
+
+    assert replay == Replay(decision, agrees=True)
+    assert (decision.verdict is Verdict.ROLL_BACK) == (rules < Rules.INCIDENTS)
+
+
+def test_the_rules_of_a_newer_release_are_named():
+    newer = {**WHOLE, "stage": {**WHOLE["stage"], "rules": 99}}
+
+    with pytest.raises(ValueError, match=r"rules: expected 0 to .*, got 99; a newer release made it"):
+        replayed(stored(inputs=newer))
 
 
 def test_an_event_without_a_verdict_is_not_judged():

@@ -16,12 +16,12 @@ from understudy.core.canary.decision import CheckState, Decision, Evidence, Verd
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
 from understudy.core.canary.error_rate import ERROR_RATE, error_rate
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.statistics.difference import Difference
-from understudy.core.statistics.sequential_evidence import MAX_RESTARTS, Restarts
+from understudy.core.statistics.sequential_evidence import MAX_RESTARTS, RESTART_SECONDS, Restarts
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 
@@ -90,12 +90,12 @@ def _check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInp
 
 def _restarts(strata: Strata, stage: Stage) -> Restarts | None:
     """Return which processes have begun within stages: by the clock, whatever the windows hold."""
-    if stage.restart_seconds is None:
+    if stage.rules < Rules.RESTARTS:
         return None
     passed = float(strata.starts[-1]) - stage.starts[0] if len(strata.starts) else 0.0
-    begun = max(0, int(passed // stage.restart_seconds))
+    begun = max(0, int(passed // RESTART_SECONDS))
     newest = np.arange(max(0, begun - MAX_RESTARTS), begun, dtype=np.float64) + 1
-    return Restarts(strata.firsts_at(stage.starts[0] + stage.restart_seconds * newest), begun)
+    return Restarts(strata.firsts_at(stage.starts[0] + RESTART_SECONDS * newest), begun)
 
 
 def _rolls_back(row: Evidence, policy: CanaryPolicy, failing: Sequence[Evidence]) -> bool:
@@ -128,7 +128,7 @@ def _missing(inputs: CheckInput, now: float, evidence: Sequence[Evidence], detec
 
 def _recently_regressed(begun: CheckInput, now: float) -> list[str]:
     """Return in words what has got worse in the last minute; verdicts of earlier releases did not ask."""
-    if begun.stage.restart_seconds is None:
+    if begun.stage.rules < Rules.RESTARTS:
         return []
     found = recent_regressions(begun, now)
     return [words.recent_regression_words(one.check, one.champion, one.challenger) for one in found]

@@ -3,6 +3,7 @@
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, Evidence, Unit
 from understudy.core.canary.early_failure import EARLY_FAILURE_ALPHA_SHARE
+from understudy.core.canary.limits import Rules
 from understudy.core.canary.rate_checks import RateCheck, judge_rate
 from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.sequential_evidence import Rates
@@ -23,6 +24,7 @@ def error_rate(inputs: CheckInput) -> RateCheck:
         inputs.processes(),
         inputs.policy.tolerated_error_ratio,
         1 - EARLY_FAILURE_ALPHA_SHARE,
+        is_incident_bounded=inputs.stage.rules >= Rules.INCIDENTS,
     )
 
 

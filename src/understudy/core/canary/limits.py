@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import IntEnum
 from math import isfinite
 from typing import Any, NamedTuple, Self
-
-from understudy.core.windows.window import WINDOW_SECONDS
 
 
 class _Bounds(NamedTuple):
@@ -152,6 +151,23 @@ def _check_outcome(name: Any, lower_is_better: Any) -> None:
         raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
 
 
+class Rules(IntEnum):
+    """The rules that a verdict is made by. A stored verdict names them, and is judged again by the same ones.
+
+    Each has what the ones before it have.
+    """
+
+    STEPS = 0
+    """Evidence begins with steps alone: before restarts, and of the watch after a promotion in every release."""
+    RESTARTS = 1
+    """Evidence of errors begins anew within steps; no step ends in a minute that looks worse (ADR 51)."""
+    INCIDENTS = 2
+    """What an incident of two minutes may add to the evidence of errors is bounded (ADR 65)."""
+
+
+NEWEST_RULES = max(Rules)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Where a rollout stands."""
@@ -170,12 +186,12 @@ class Stage:
     """The challenger's weight under each policy generation of the rollout."""
     split_from: float = 0.0
     """The split is judged from here on, in seconds since the epoch: an operator resumed the rollout then."""
-    restart_seconds: float | None = None
-    """Evidence also begins anew this often, and a stage's last minute is checked for a recent regression; ``None``,
-    neither: as in verdicts of earlier releases, and after a promotion."""
+    rules: Rules = NEWEST_RULES
 
     def __post_init__(self) -> None:
         if not self.starts:
             raise ValueError("stage: starts: expected at least one")
-        if self.restart_seconds is not None and self.restart_seconds < WINDOW_SECONDS:
-            raise ValueError(f"stage: restart_seconds: expected {WINDOW_SECONDS} or more, got {self.restart_seconds!r}")
+        if self.rules not in tuple(Rules):
+            raise ValueError(
+                f"stage: rules: expected 0 to {NEWEST_RULES:d}, got {self.rules!r}; a newer release made it"
+            )

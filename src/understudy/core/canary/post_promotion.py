@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Side, Strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
@@ -86,8 +86,8 @@ def judge_after_promotion(
         and window.key.start >= promoted_at
     ]
     side_by_side = _beside(past, stratify(own, stage.rollout_id), now)
-    # Later rounds add to windows that were judged before, so that nothing begins anew in them.
-    own_stage = replace(stage, starts=(promoted_at,), weights_percent={}, restart_seconds=None)
+    # Later rounds add to windows that were judged before: nothing begins anew in them, and nine are no two minutes.
+    own_stage = replace(stage, starts=(promoted_at,), weights_percent={}, rules=Rules.STEPS)
     return judge(side_by_side, LIMITS, own_stage, now)
 
 

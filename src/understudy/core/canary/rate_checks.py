@@ -15,6 +15,7 @@ from understudy.core.canary.check_input import (
 )
 from understudy.core.canary.decision import Check, Evidence
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_rates
+from understudy.core.statistics.incident_bound import incident_bounded
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
@@ -29,8 +30,7 @@ from understudy.core.statistics.sequential_evidence import (
 )
 
 MIN_WINDOWS = 4
-"""A window may add at most a quarter of what is needed. With the first stage's share of alpha it takes five windows,
-75 seconds, to roll back a challenger that fails every call; at a fifth it would take 90."""
+"""Of a rate without an incident bound, a window may add at most a quarter of what is needed."""
 
 
 class RateCheck(NamedTuple):
@@ -43,6 +43,8 @@ class RateCheck(NamedTuple):
     tolerated_ratio: float
     alpha_share: float = 1.0
     """Share of the check's alpha that the windows have."""
+    is_incident_bounded: bool = False
+    """Whether what a short incident may add is bounded; a window has a cap of its own in any case."""
 
 
 def judge_rate(
@@ -70,7 +72,7 @@ def judge_rate(
 
 
 def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float) -> Keys:
-    gains = rate_gains(compared.rates, compared.tolerated_ratio, log_needed / MIN_WINDOWS)
+    gains = _gains(compared, log_needed)
     against_chance = log_rate_evidence_since(gains, compared.processes.firsts)
     return Keys(
         log(compared.alpha_share) + compared.processes.together(against_chance),
@@ -78,6 +80,12 @@ def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float) -> Keys:
         _across_entities(inputs, compared),
         compared.processes.leading_restart(against_chance),
     )
+
+
+def _gains(compared: RateCheck, log_needed: float) -> FloatArray:
+    if not compared.is_incident_bounded:
+        return rate_gains(compared.rates, compared.tolerated_ratio, log_needed / MIN_WINDOWS)
+    return incident_bounded(rate_gains(compared.rates, compared.tolerated_ratio, inf), log_needed)
 
 
 def _across_entities(inputs: CheckInput, compared: RateCheck) -> float:

@@ -2,6 +2,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import orjson
@@ -14,7 +15,7 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.routing.policy import Role
@@ -100,17 +101,29 @@ def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
     assert (errors.change_low or 0) < 4 < (errors.change_high or 0)
 
 
-def test_an_incident_of_a_minute_holds_and_one_of_two_minutes_rolls_back():
-    windows = traffic(error_rate=0.005, requests_per_minute=3_000)
-    failing = traffic(error_rate=0.005, requests_per_minute=3_000, error_factor=1e6)
+def after_an_incident(count: int, healthy: int, error_factor: float, stage: Stage = STAGE) -> list[Verdict]:
+    """Return the verdicts from the beginning of an incident of so many windows to ten minutes after its end."""
+    calm: dict[str, Any] = {"error_rate": 0.005, "requests_per_minute": 3_000}
+    during = range(healthy, healthy + count)
+    failing = Traffic(replace(WORLD, **calm, error_factor=error_factor), 2).windows(healthy, count, WEIGHT)
+    windows = [w for w in traffic(healthy + count + 40, **calm) if w.key.start // WINDOW_SECONDS not in during]
+    strata = stratify([*windows, *failing], 1)
+    moments = range(healthy, healthy + count + 40)
+    return [judge(strata, POLICY, stage, moment * WINDOW_SECONDS + 5.0).verdict for moment in moments]
 
-    def after_an_incident_of(count: int) -> Verdict:
-        broken = [w for w in failing if 10 <= w.key.start // WINDOW_SECONDS < 10 + count]
-        healthy = [w for w in windows if not 10 <= w.key.start // WINDOW_SECONDS < 10 + count]
-        return evaluate([*healthy, *broken], POLICY, STAGE, (10 + count) * WINDOW_SECONDS + 5.0).verdict
 
-    assert [after_an_incident_of(count) for count in (1, 2, 3, 4)] == [Verdict.HOLD] * 4
-    assert after_an_incident_of(8) is Verdict.ROLL_BACK
+@pytest.mark.parametrize("error_factor", [60.0, 1e6], ids=["30 %", "100 %"])
+@pytest.mark.parametrize("healthy", [10, 80])
+def test_an_incident_of_two_minutes_takes_no_traffic_back_and_one_of_five_does(error_factor, healthy):
+    assert Verdict.ROLL_BACK not in after_an_incident(8, healthy, error_factor)
+    assert Verdict.ROLL_BACK in after_an_incident(20, healthy, error_factor)[:21]
+
+
+def test_earlier_rules_took_traffic_back_after_an_incident_of_two_minutes_and_a_stored_verdict_is_judged_by_them():
+    earlier = replace(STAGE, rules=Rules.RESTARTS)
+
+    assert Verdict.ROLL_BACK in after_an_incident(8, 10, 1e6, earlier)
+    assert Verdict.ROLL_BACK not in after_an_incident(4, 10, 1e6, earlier)
 
 
 # -- from its first calls on -------------------------------------------------------------------------------------------
@@ -334,7 +347,7 @@ def test_a_late_regression_is_found_by_the_process_that_began_with_its_stage():
 
 
 DAY = 24 * 3_600 // WINDOW_SECONDS
-ONE_STEP = replace(STAGE, planned=1, restart_seconds=RESTART_SECONDS)
+ONE_STEP = replace(STAGE, planned=1)
 
 
 def after_a_day(minutes: int, **changes) -> Strata:
@@ -374,9 +387,7 @@ def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minut
 
 
 def test_without_processes_that_begin_within_a_step_it_would_stay():
-    minutes, _ = minutes_until_taken_back(
-        after_a_day(30, error_factor=1e6), replace(ONE_STEP, restart_seconds=None), 20
-    )
+    minutes, _ = minutes_until_taken_back(after_a_day(30, error_factor=1e6), replace(ONE_STEP, rules=Rules.STEPS), 20)
 
     assert minutes == inf
 
@@ -415,9 +426,6 @@ def test_after_a_day_an_incident_of_two_minutes_takes_nothing_back_and_the_rest_
 
 
 def test_evidence_begins_anew_by_the_clock_and_not_more_often_than_there_are_windows():
-    with pytest.raises(ValueError, match="restart_seconds: expected 15 or more, got 1"):
-        replace(STAGE, restart_seconds=1.0)
-
     late = evaluate(traffic(4), POLICY, replace(ONE_STEP, starts=(10_000.0,)), 20_000.0)
 
     assert late.verdict is not Verdict.ROLL_BACK
@@ -431,14 +439,13 @@ def test_evidence_begins_anew_by_the_clock_and_not_more_often_than_there_are_win
     ],
 )
 def test_a_step_does_not_end_in_the_minute_in_which_the_challenger_begins_to_fail(changes, words):
-    stage = replace(STAGE, restart_seconds=RESTART_SECONDS)
     fine = traffic()
     broken = Traffic(replace(WORLD, **changes), 2).windows(COUNT, 1, WEIGHT)
     now = (COUNT + 1) * WINDOW_SECONDS - 1.0  # the window is open still
 
-    before = evaluate(fine, POLICY, stage, now)
-    decision = evaluate([*fine, *broken], POLICY, stage, now)
-    passed = evaluate([*fine, *broken], POLICY, stage, now + 60.0 + WINDOW_SECONDS)
+    before = evaluate(fine, POLICY, STAGE, now)
+    decision = evaluate([*fine, *broken], POLICY, STAGE, now)
+    passed = evaluate([*fine, *broken], POLICY, STAGE, now + 60.0 + WINDOW_SECONDS)
 
     assert (before.verdict, decision.verdict) == (Verdict.ADVANCE, Verdict.HOLD)
     assert "in the last minute" not in passed.reason
@@ -446,12 +453,11 @@ def test_a_step_does_not_end_in_the_minute_in_which_the_challenger_begins_to_fai
 
 
 def test_errors_of_one_entity_in_the_last_minute_hold_nothing_up():
-    stage = replace(STAGE, restart_seconds=RESTART_SECONDS)
     broken = [
         of_one_entity(window) for window in Traffic(replace(WORLD, error_factor=20.0), 2).windows(COUNT, 1, WEIGHT)
     ]
 
-    decision = evaluate([*traffic(), *broken], POLICY, stage, (COUNT + 1) * WINDOW_SECONDS - 1.0)
+    decision = evaluate([*traffic(), *broken], POLICY, STAGE, (COUNT + 1) * WINDOW_SECONDS - 1.0)
 
     assert decision.verdict is Verdict.ADVANCE
 
@@ -621,6 +627,8 @@ def test_at_a_small_weight_a_larger_regression_may_stay_unseen_but_never_more_ha
     assert all(weight / 100 * (ratio - 1) == pytest.approx(0.25) for weight, ratio in asked.items() if weight <= 25)
 
 
-def test_a_stage_needs_a_beginning():
+def test_a_stage_needs_a_beginning_and_rules_that_are_known():
     with pytest.raises(ValueError, match="starts"):
         replace(STAGE, starts=())
+    with pytest.raises(ValueError, match=f"rules: expected 0 to {NEWEST_RULES}, got 99; a newer release"):
+        replace(STAGE, rules=99)  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""Rollouts of simulated traffic, judged by the product's own evaluator."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
+
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.windows.strata import join_strata, stratify
+from understudy.core.windows.window import WINDOW_SECONDS
+
+BLOCK_WINDOWS = 15 * PER_MINUTE
+LOOK_SECONDS = 60.0
+
+
+class Step(NamedTuple):
+    weight_percent: float
+    dwell_minutes: float
+
+
+STEPS = (Step(2, 30), Step(5, 30), Step(10, 60), Step(25, 60), Step(50, 120))
+"""The default plan's, without the last one, which is the promotion."""
+
+
+class Outcome(NamedTuple):
+    """How a rollout ended; ``decision`` is the last one."""
+
+    decision: Decision
+    minute: float
+    challenger_requests: int
+    step: int
+    finished: bool
+
+    @property
+    def rolled_back(self) -> bool:
+        return self.decision.verdict is Verdict.ROLL_BACK
+
+
+def roll_out(
+    world: World,
+    seed: int,
+    *,
+    policy: CanaryPolicy | None = None,
+    steps: tuple[Step, ...] = STEPS,
+    minutes: float = 480,
+    look_seconds: float = LOOK_SECONDS,
+    is_pushed: bool = False,
+) -> Outcome:
+    """Run a whole rollout, a look at every ``look_seconds``, until it is rolled back, has finished or time is over.
+
+    With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it.
+    """
+    traffic = Traffic(world, seed)
+    policy = policy or CanaryPolicy()
+    starts: list[float] = [0.0]
+    strata = stratify([], ROLLOUT)
+    known = 0
+    now = 0.0
+    while True:
+        now += look_seconds
+        step = steps[len(starts) - 1]
+        if now > known * WINDOW_SECONDS:
+            more = traffic.windows(known, BLOCK_WINDOWS, step.weight_percent, len(starts))
+            strata = join_strata([strata, stratify(more, ROLLOUT)])
+            known += BLOCK_WINDOWS
+        weights = {number: step.weight_percent for number, step in enumerate(steps, 1)}
+        stage = Stage(
+            "fraud",
+            "42",
+            ROLLOUT,
+            tuple(starts),
+            len(steps),
+            step.weight_percent,
+            weights,
+        )
+        decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
+        is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD
+        goes_on = is_over or decision.verdict is Verdict.ADVANCE
+        is_last = len(starts) == len(steps)
+        ended = decision.verdict in (Verdict.ROLL_BACK, Verdict.INVALID)
+        if ended or now >= 60 * minutes or (is_last and goes_on):
+            # A challenger that fails from its first calls on is judged by its open window too, which is all there here.
+            requests = max(strata.until(now).challenger["calls"].sum(), decision.evidence[0].challenger_requests)
+            return Outcome(decision, now / 60, int(requests), len(starts), is_last and goes_on)
+        if goes_on:
+            starts.append(now)
+            strata, known = strata.until(now), int(now // WINDOW_SECONDS)
