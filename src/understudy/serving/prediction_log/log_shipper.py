@@ -161,13 +161,20 @@ class LogShipper:
             if found is None:
                 return place, False
             batch, staged = found
-            # On a volume with little room segments are short: then a batch is the rest of one, and not all that waits.
-            is_rest = batch.segment == place[0]
-            if number > 0 and not to_the_end and is_rest and not self._is_full(batch):
+            if number > 0 and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
                 return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
         return place, True
+
+    def _is_last(self, batch: SpooledBatch, place: tuple[int, int], unshipped_bytes: int) -> bool:
+        """Whether neither this batch nor what follows it is a full one, so that both may wait for more rows."""
+        # On a volume with little room segments are short: a batch that begins one is all of it, and others may follow.
+        if batch.segment != place[0] or self._is_full(batch):
+            return False
+        size = batch.end - batch.start
+        following = unshipped_bytes - size  # in other segments; a row of theirs is about as long as one of this batch
+        return following < _BATCH_BYTES // 2 and following * len(batch.rows) < size * self._batch_rows
 
     def _is_full(self, batch: SpooledBatch) -> bool:
         # By bytes a batch is full when the next row did not fit. If that leaves more than half of the room, the row is

@@ -245,6 +245,16 @@ async def test_while_rows_keep_coming_the_spools_of_dead_workers_have_their_turn
     assert set(all_ids(9)) <= set(ids_in(store.rows))
 
 
+async def test_while_full_batches_wait_the_rest_of_each_segment_costs_no_pause():
+    spool, store = a_spool(60, segment_bytes=1_200), MemoryPredictionStore()
+    shipper = a_shipper(spool, store, interval_seconds=60)
+
+    async with asyncio.timeout(5):
+        await run_until(shipper, lambda: len(store.rows) >= 56)
+
+    assert ids_in(store.rows) == all_ids(60)[: len(store.rows)]
+
+
 async def test_under_steady_load_rows_gather_for_the_interval_and_leave_together():
     spool, telemetry = a_spool(1), Recorded()
     store = Meanwhile(MemoryPredictionStore(), spool, 1)
