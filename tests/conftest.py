@@ -105,6 +105,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let the interpreter end as ever: a library that counts its objects then would call the kept ones leaked."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
     """Say of a failure that the machine stood still meanwhile: pytest runs only those again (see pyproject.toml)."""

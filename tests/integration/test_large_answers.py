@@ -9,8 +9,9 @@ import pytest
 from contract.servers import HUGE_BYTES, Behaviour, running
 
 STATM = Path("/proc/self/statm")
-MAX_BYTES = 12 * 2**20
-"""Of calls four at a time it was 23 to 38 MB without flow control of our own choice, and 3 MB with it."""
+MAX_BYTES = 18 * 2**20
+"""Of calls four at a time it was 23 to 38 MB without flow control of our own choice, and 3 MB with it (12.7 MB once, on
+a machine at load 7: the more the client waits, the more of the answers lies in its buffers)."""
 CLIENT = """
 import asyncio, os, sys
 from pathlib import Path
