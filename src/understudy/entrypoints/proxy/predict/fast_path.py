@@ -77,7 +77,7 @@ class FastPath:
         except HeaderInvalid as problem:
             call.on_result(problem)
             return True
-        if read:
+        if read and not self._heads.is_resting():
             self._heads.learn(read, CachedHead(path, model_name, options, len(body)), fields)
         call.predict(options, model_name, body)
         return True

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.entrypoints.proxy.messages.headers import RequestOptions
-from understudy.entrypoints.proxy.predict.head_cache import MAX_HEAD, MAX_HEADS, CachedHead, HeadCache
+from understudy.entrypoints.proxy.predict.head_cache import MAX_HEAD, MAX_HEADS, REST_CALLS, CachedHead, HeadCache
 
 BODY = b'{"entity_id":"a"}'
 
@@ -57,10 +57,31 @@ def test_what_is_not_a_short_head_and_then_the_body_is_not_remembered(request_by
     assert heads.find(a_head() + BODY) is None
 
 
+def learn_made_up(heads: HeadCache, numbers: range) -> None:
+    for number in numbers:
+        if not heads.is_resting():
+            heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), {})
+
+
+def known_of(heads: HeadCache, numbers: range) -> int:
+    return sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in numbers)
+
+
 def test_callers_who_make_up_heads_cannot_make_us_remember_them_all():
     heads = HeadCache()
-    for number in range(MAX_HEADS + 10):
-        heads.learn(a_head(b"x: %d" % number) + BODY, meaning(), {})
+    learn_made_up(heads, range(MAX_HEADS))
+    assert known_of(heads, range(MAX_HEADS)) == MAX_HEADS
 
-    known = sum(heads.find(a_head(b"x: %d" % number) + BODY) is not None for number in range(MAX_HEADS + 10))
-    assert known == 10
+    learn_made_up(heads, range(MAX_HEADS, MAX_HEADS + 10))
+
+    assert known_of(heads, range(MAX_HEADS + 10)) == 10
+
+
+def test_where_no_head_comes_again_none_is_kept_for_a_while_and_then_they_are_again():
+    heads = HeadCache()
+
+    learn_made_up(heads, range(MAX_HEADS + 1 + REST_CALLS))
+    assert known_of(heads, range(MAX_HEADS + 1 + REST_CALLS)) == 0
+
+    learn_made_up(heads, range(3))
+    assert known_of(heads, range(3)) == 3
