@@ -102,7 +102,9 @@ class Stack:
             ["predict", "read", "operate"],
         )
         await self.world.sql(
-            "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", self.ids["1"]
+            # The model of the policy knows rollouts only.
+            "INSERT INTO ServingPolicy (model_name, champion_version, guard) VALUES ('visits', $1, 'off')",
+            self.ids["1"],
         )
 
     async def start(self) -> None:

@@ -226,6 +226,8 @@ class Settings(BaseSettings):
     monitor_tick_seconds: float = Field(default=5.0, gt=0)
     """Time between two ticks of the monitor, which judge rollouts and send waiting alerts."""
     monitor_metrics_port: int = 9091
+    guard_days: float = Field(default=1.0, gt=0, le=30)
+    """After how long the guard of a split ends and the next one begins, with new evidence."""
     window_days: int = Field(default=35, ge=1)
     """How long windows are kept; those of an open rollout stay longer, and drift keeps sums by the hour."""
     metric_days: int = Field(default=90, ge=1)

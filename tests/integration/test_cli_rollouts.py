@@ -149,6 +149,7 @@ def test_a_rollback_of_a_champion_that_was_set_by_hand_brings_the_one_before_bac
 
 async def test_a_rollback_says_of_a_champion_before_that_is_retired_that_it_cannot_come_back(understudy, database_url):
     await understudy.beside("model", "set", "visits", "--champion", "2", "--yes", "--reason", "I trust it")
+    await sql(database_url, "UPDATE ServingPolicy SET guard = 'off'")  # a guard keeps the champion before warm
     await sql(database_url, "UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
 
     said = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes", "--json")

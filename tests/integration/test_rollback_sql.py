@@ -120,7 +120,7 @@ async def test_the_old_champion_comes_back_also_where_it_was_kept_as_challenger(
 
 
 async def test_a_retired_version_does_not_come_back_and_is_named(database, versions):
-    await set_policy(database, "champion_version = $1", versions["2"])
+    await set_policy(database, "champion_version = $1, guard = 'off'", versions["2"])
     await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
 
     done = await roll_back(database)

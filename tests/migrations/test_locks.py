@@ -148,12 +148,12 @@ async def test_whoever_asks_for_the_revision_waits_for_no_migration(database, da
 
 async def test_a_way_down_that_cannot_have_its_lock_keeps_whole_revisions_and_is_gone_on_with(database, database_url):
     async with database.transaction():
-        await database.execute("LOCK TABLE ServingPolicy IN ACCESS SHARE MODE")
+        await database.execute("LOCK TABLE DriftHour IN ACCESS SHARE MODE")
 
-        with pytest.raises(MigrationBlocked, match="taking 0004 back"):
+        with pytest.raises(MigrationBlocked, match="taking 0002 back"):
             await migrations.downgrade(database_url, patience=IMPATIENT)
 
-        assert await migrations.current_revision(database_url) == "0004"
+        assert await migrations.current_revision(database_url) == "0002"
     await migrations.downgrade(database_url)
     assert await migrations.current_revision(database_url) is None
 

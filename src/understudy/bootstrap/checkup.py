@@ -9,6 +9,7 @@ from understudy.adapters.model_servers.connect import examine as examine_servers
 from understudy.adapters.postgres.connections.checkup import (
     PostgresCheckup,
     examine_archive,
+    examine_guards,
     examine_monitor,
     examine_postgres,
 )
@@ -26,6 +27,7 @@ from understudy.lifecycle.server_findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_guard,
     judge_monitor,
     judge_partitions,
     judge_postgres,
@@ -65,7 +67,7 @@ async def examine(settings: Settings) -> list[Finding]:
     this_month = datetime.now(UTC).strftime("%Y-%m")
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
-    findings += [await _examine_monitor(settings)]
+    findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -107,6 +109,16 @@ async def _examine_monitor(settings: Settings) -> Finding:
     except RegistryUnavailable as problem:
         return Finding("monitor", State.WARNING, problem.detail, problem.next_step)
     return NO_MONITOR if found is None else judge_monitor(*found)
+
+
+async def _examine_guards(settings: Settings) -> list[Finding]:
+    try:
+        found = await examine_guards(
+            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        )
+    except RegistryUnavailable as problem:
+        return [Finding("guards", State.WARNING, problem.detail, problem.next_step)]
+    return [judge_guard(one.model_name, one.guard, one.failure, is_watched=one.is_watched) for one in found]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

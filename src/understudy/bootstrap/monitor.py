@@ -37,6 +37,7 @@ from understudy.settings import Settings
 ROLLOUTS_SECONDS = 30.0
 """Longest look at all rollouts; whatever is not written by then, the next one writes."""
 
+DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
 DRIFT_SECONDS = 15.0
@@ -101,6 +102,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         warm_up_probe(settings, policies),
         telemetry,
         environment=settings.environment,
+        guard_seconds=settings.guard_days * DAY_SECONDS,
     )
     return [
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),

@@ -11,7 +11,16 @@ from understudy.ports.registry import PolicyRecord
 _MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles", "arms"})
 """Fields whose change sends calls elsewhere."""
 _ABOUT_THE_RECORD = frozenset(
-    {"model_name", "generation", "updated_at", "updated_by", "proxies", "proxies_on_generation", "previous_champion"}
+    {
+        "model_name",
+        "generation",
+        "updated_at",
+        "updated_by",
+        "proxies",
+        "proxies_on_generation",
+        "previous_champion",
+        "rollout_id",  # follows the split: its guard's
+    }
 )
 
 

@@ -37,6 +37,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "rollout_id": (int, type(None)),
     "input_sample_percent": (int,),
     "arms": (tuple,),
+    "guard": (str,),
 }
 _SCOPES = frozenset(scope.value for scope in Scope)
 POLICY_FIELDS = tuple(_TYPES)

@@ -190,6 +190,26 @@ def judge_monitor(holder: str, age_seconds: float) -> Finding:
     return Finding("monitor", State.WARNING, what, MONITOR_ADVICE)
 
 
+def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool) -> Finding:
+    """Judge the split of a model: has its guard failed within a day, and does anything watch it?
+
+    Args:
+        model: Its name.
+        guard: ``ServingPolicy.guard``.
+        failure: What a guard that failed within a day found.
+        is_watched: Whether a guard or a rollout is open.
+    """
+    name = f"guard {model}"
+    if failure is not None:
+        advice = f"understudy rollout list {quote(model)} has the guard; understudy rollout show its evidence."
+        return Finding(name, State.PROBLEM, failure, advice)
+    if is_watched:
+        return Finding(name, State.GOOD, f"the split is watched, guard = {guard}")
+    why = "guard is off" if guard == "off" else "no guard is open: further arms have none"
+    advice = f"understudy model set {quote(model)} --guard rollback, or understudy rollout start, watches a challenger."
+    return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
+
+
 def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
     """Judge a policy of which proxies cannot use something; without a champion the model is not served at all."""
     if is_served:

@@ -87,6 +87,8 @@ class PolicyRecord(NamedTuple):
     """Of the entities, whose inputs are logged."""
     arms: tuple[BucketRange, ...] = ()
     """The buckets of further versions, in their order."""
+    guard: str = "rollback"
+    """What the monitor does when a split that no rollout moves does worse: ``rollback``, ``alert`` or ``off``."""
 
     @property
     def split(self) -> Split:

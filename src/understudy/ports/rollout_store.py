@@ -7,7 +7,7 @@ from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
-from understudy.core.rollout.state import RolloutState, Transition
+from understudy.core.rollout.state import GuardMode, RolloutState, Transition
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -59,6 +59,8 @@ class RolloutView(NamedTuple):
     """Those that had not confirmed the policy's generation."""
     all_stale: StaleProxies = NONE_STALE
     """Those that had as well: none of them has confirmed what is changed next."""
+    guard: GuardMode = GuardMode.ROLLBACK
+    """What a guard may do: as the policy says, and at most ``ALERT`` while a declared test of the model is open."""
 
 
 class NewRolloutEvent(NamedTuple):
@@ -138,6 +140,9 @@ class RolloutStore(Protocol):
             GenerationMoved: The policy is not at ``expected_generation``.
             PolicyRefused: The model has an open rollout, or the database refuses the version.
         """
+
+    async def watch_splits(self, *, epoch: Epoch | None = None) -> Sequence[str]:
+        """Open the guards that are missing and return their models: of splits from before there were guards."""
 
     async def open_ids(self) -> Sequence[int]:
         """Return the rollouts that are not over, or whose end was not announced, oldest first."""

@@ -27,6 +27,7 @@ def alert_events(
     state = view.record.state
     details = {
         "rollout": view.record.id,
+        "kind": state.kind,
         "champion": state.champion,
         "challenger": state.challenger,
         "weight_percent": state.weight_percent,

@@ -9,6 +9,7 @@ from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_afte
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Kind
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
@@ -84,7 +85,7 @@ def stage_of(view: RolloutView) -> Stage:
         version=state.challenger,
         rollout_id=state.rollout_id,
         starts=state.step_starts,
-        planned=len(state.plan.steps),
+        planned=1 if state.kind is Kind.GUARD else len(state.plan.steps),
         weight_percent=state.weight_percent,
         weights_percent=view.weights_percent,
         split_from=state.split_from,

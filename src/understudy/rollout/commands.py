@@ -78,5 +78,6 @@ def _observation(view: RolloutView, command: Command) -> Observation:
         policy=view.policy,
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
+        guard=view.guard,
         command=command,
     )

@@ -13,7 +13,8 @@ from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
-from understudy.core.rollout.state import Observation, Phase, Transition, WarmUpResult
+from understudy.core.rollout.guard import GUARD_SECONDS
+from understudy.core.rollout.state import Kind, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
 from understudy.core.routing.proxy_liveness import is_confirmed_since, stale_words
@@ -29,7 +30,7 @@ from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.metrics import RolloutMetrics, Trigger
-from understudy.rollout.start import slow_us_of
+from understudy.rollout.start import TRAFFIC_SECONDS, slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.window_cache import WindowCache
 
@@ -83,6 +84,7 @@ class RolloutExecutor:
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
         environment: Named in alerts.
+        guard_seconds: After how long a guard's evidence begins anew.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class RolloutExecutor:
         telemetry: Telemetry,
         *,
         environment: str,
+        guard_seconds: float = GUARD_SECONDS,
     ) -> None:
         self._store = store
         self._windows = windows
@@ -101,6 +104,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
+        self._guard_seconds = guard_seconds
         self._window_cache = WindowCache(windows)
         self._order = RoundRobin()
         self._left_at: dict[int, int] = {}
@@ -113,6 +117,8 @@ class RolloutExecutor:
             LeadershipLost: Another monitor leads; whatever was not written is that one's.
             Exception: The last failure, once all were looked at.
         """
+        for model_name in await self._store.watch_splits(epoch=epoch):
+            _log.info("guard.opened", model=model_name)
         rollout_ids = await self._store.open_ids()
         self._window_cache.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
@@ -141,7 +147,7 @@ class RolloutExecutor:
             _log.info("rollout.still_reading", rollout_id=rollout_id)
             return None
         self._metrics.show(view, seen.decision or seen.after_promotion)
-        observation = _observation(view, seen)
+        observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
             return view, observation
@@ -187,6 +193,10 @@ class RolloutExecutor:
         record = view.record
         state = record.state
         if not state.step_starts:
+            if state.kind is Kind.GUARD:
+                since = view.read_at - TRAFFIC_SECONDS
+                alone = await self._windows.of_versions([record.champion_id], since, view.read_at)
+                await self._learn_threshold(view, alone, epoch)
             return _Analysis()
         if state.promoted_at is not None:
             since_promotion = await read_after_promotion(self._windows, view)
@@ -257,7 +267,8 @@ class RolloutExecutor:
         events = await self._store.events(record.id)
         ended = next((event for event in events if event.phase == Phase.FAILED), None)
         if ended is not None and ended.actor != ACTOR:
-            self._metrics.count_rollback(record.state.model_name, Trigger.COMMAND)
+            is_guard = record.state.kind is Kind.GUARD
+            self._metrics.count_rollback(record.state.model_name, Trigger.BY_HAND if is_guard else Trigger.COMMAND)
         if seconds is not None:
             self._metrics.took(record.state.model_name, seconds)
 
@@ -306,6 +317,7 @@ def _observation(view: RolloutView, seen: _Analysis) -> Observation:
         requests=seen.requests,
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
+        guard=view.guard,
     )
 
 

@@ -7,7 +7,7 @@ from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import CheckState, Decision, Evidence
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
-from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.telemetry import Telemetry
 
@@ -32,16 +32,18 @@ class Trigger(StrEnum):
     """An operator who changed the policy."""
     COMMAND = "order"
     """An operator who aborted the rollout."""
+    GUARD = "guard"
+    """The analysis of a split that an operator had set."""
 
 
 STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"
-_JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION)
+_JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.GUARD)
 _TRANSITIONS = (
     (Phase.PROGRESSING, (STEP, REPEATED)),
-    (Phase.WAITING, tuple(WaitingFor)),
+    (Phase.WAITING, (*WaitingFor, Trigger.GUARD)),
     (Phase.PROMOTING, (STEP, REPEATED)),
-    (Phase.SUCCEEDED, (RETIRED,)),
-    (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND)),
+    (Phase.SUCCEEDED, (RETIRED, Trigger.GUARD)),
+    (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND, Trigger.GUARD)),
 )
 """What a monitor may count, and why."""
 _Labels = tuple[str, ...]
@@ -139,7 +141,9 @@ def _trigger_of(before: RolloutState, transition: Transition) -> Trigger | None:
     if transition.state.phase is not Phase.FAILED or before.phase.is_final:
         return None
     if not any(isinstance(action, RollBack) for action in transition.actions):
-        return Trigger.BY_HAND
+        return None if before.kind is Kind.GUARD else Trigger.BY_HAND
+    if before.kind is Kind.GUARD:
+        return Trigger.GUARD
     return Trigger.CANARY if before.promoted_at is None else Trigger.AFTER_PROMOTION
 
 
@@ -147,6 +151,8 @@ def _reason_of(before: RolloutState, state: RolloutState) -> str:
     """Return why a rollout moved on or stopped."""
     if state.phase is Phase.WAITING and state.waiting_for is not None:
         return state.waiting_for.value
+    if state.kind is Kind.GUARD:
+        return STEP if state.phase is Phase.PROGRESSING else Trigger.GUARD.value
     if state.phase is Phase.SUCCEEDED:
         return RETIRED
     return STEP if len(state.step_starts) > len(before.step_starts) else REPEATED

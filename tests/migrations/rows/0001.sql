@@ -26,6 +26,7 @@ INSERT INTO ProxyInstance (instance, generations) VALUES ('proxy-1:1', '{"churn"
 INSERT INTO Rollout (model_name, champion_version, challenger_version, plan, salt, reason)
 SELECT 'churn', p.champion_version, p.challenger_version, '{"steps": [{"weight_percent": 10}]}', 's', 'retrained'
 FROM ServingPolicy p WHERE model_name = 'churn';
+DELETE FROM Rollout WHERE phase = 'SUCCEEDED'; -- the guard that the newest schema opened with the share
 INSERT INTO RolloutEvent (rollout_id, step, phase, verdict, reason, evidence, inputs, thresholds, code_version)
 SELECT id, 0, 'PROGRESSING', 'HOLD', 'too early', '[{"check": "errors"}]', '{"n": 4}', '{"p": 0.05}', '0.1.0'
 FROM Rollout;

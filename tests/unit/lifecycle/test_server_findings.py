@@ -7,6 +7,7 @@ from understudy.lifecycle.server_findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_guard,
     judge_monitor,
     judge_partitions,
     judge_postgres,
@@ -143,6 +144,19 @@ def test_a_monitor_whose_lease_is_over_leads_no_more(age_seconds, state):
 
     assert finding.state is state
     assert ("none leads" in finding.what) == (state is State.WARNING)
+
+
+def test_a_guard_that_failed_is_a_problem_and_a_split_that_nothing_watches_a_warning():
+    failed = judge_guard("churn", "alert", "version 7 does worse at 10 %: error rate 3.1x", is_watched=True)
+    unwatched = judge_guard("churn", "off", None, is_watched=False)
+    armed = judge_guard("churn", "rollback", None, is_watched=False)
+
+    assert judge_guard("churn", "rollback", None, is_watched=True).state is State.GOOD
+    assert (failed.name, failed.state) == ("guard churn", State.PROBLEM)
+    assert "error rate 3.1x" in failed.what
+    assert unwatched.state is armed.state is State.WARNING
+    assert "guard is off" in unwatched.what
+    assert "further arms" in armed.what
 
 
 READY = ServerSeen("10.0.0.7:8001", 0.002)

@@ -13,7 +13,7 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Phase, RolloutState, Transition, WaitingFor, begin
+from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, begin
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.metrics import STATES, RolloutMetrics, Trigger
 
@@ -106,6 +106,16 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(metrics, t
 ROLL_BACK = (RollBack("6", "7", "bad", POLICY),)
 FAILED = replace(STATE, phase=Phase.FAILED)
 PROMOTED = replace(STATE, phase=Phase.PROMOTING, promoted_at=180.0, step_starts=(0.0, 60.0, 120.0, 180.0))
+GUARD = replace(STATE, kind=Kind.GUARD, step_starts=(0.0,))
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason"), [(Phase.WAITING, "guard"), (Phase.SUCCEEDED, "guard"), (Phase.PROGRESSING, "step")]
+)
+def test_a_guard_that_alerts_or_ends_is_counted_and_is_no_rollback(metrics, telemetry, phase, reason):
+    metrics.count(GUARD, Transition(replace(GUARD, phase=phase), (), "x"), a_decision())
+
+    assert telemetry.counts == {("rollout_transitions_total", "churn", phase.value, reason): 1}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +129,7 @@ PROMOTED = replace(STATE, phase=Phase.PROMOTING, promoted_at=180.0, step_starts=
         (PROMOTED, Transition(replace(PROMOTED, phase=Phase.FAILED), ROLL_BACK, "bad"), "after_promotion"),
         (STATE, Transition(FAILED, (), "by hand"), "by_hand"),
         (FAILED, Transition(FAILED, ROLL_BACK, "asks again"), "repeated"),
+        (GUARD, Transition(replace(GUARD, phase=Phase.FAILED), ROLL_BACK, "bad"), "guard"),
     ],
 )
 def test_a_transition_is_counted_with_the_reason_for_it(metrics, telemetry, before, transition, reason):
@@ -127,7 +138,7 @@ def test_a_transition_is_counted_with_the_reason_for_it(metrics, telemetry, befo
     assert telemetry.counts["rollout_transitions_total", "churn", transition.state.phase.value, reason] == 1
     rollbacks = {labels[1:]: n for labels, n in telemetry.counts.items() if labels[0] == "rollbacks_total"}
     is_rollback = reason in set(Trigger)
-    failed = "error_rate" if reason in ("canary", "after_promotion") else "none"
+    failed = "error_rate" if reason in ("canary", "after_promotion", "guard") else "none"
     assert rollbacks == ({("churn", reason, failed): 1} if is_rollback else {})
 
 

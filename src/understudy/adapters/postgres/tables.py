@@ -115,6 +115,7 @@ SERVING_POLICY = Table(
     Column("updated_by", Text, nullable=False, server_default=_WHO),
     Column("input_sample_percent", SmallInteger, nullable=False, server_default=_ZERO),
     Column("arms", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("guard", String(20), nullable=False, server_default="rollback"),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],
@@ -303,6 +304,7 @@ ROLLOUT = Table(
     Column("slow_us", BigInteger),
     Column("salt_before", String(255)),
     Column("announced_at", _MOMENT),
+    Column("kind", String(20), nullable=False, server_default="rollout"),
     Index("rollout_to_be_announced", "id", postgresql_where=text("announced_at IS NULL")),
     Index(
         "rollout_one_open_per_model",

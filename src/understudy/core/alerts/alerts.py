@@ -41,6 +41,7 @@ class AlertKind(StrEnum):
     """What happened; one incident at a time for each kind of each model."""
 
     CANARY_ROLLED_BACK = "canary_rolled_back"
+    GUARD_FAILED = "guard_failed"
     ROLLOUT_NEEDS_HUMAN = "rollout_needs_human"
     ROLLOUT_STALLED = "rollout_stalled"
     CHAMPION_REGRESSED = "champion_regressed"
@@ -52,6 +53,7 @@ class AlertKind(StrEnum):
 
 SEVERITIES = {
     AlertKind.CANARY_ROLLED_BACK: Severity.ERROR,
+    AlertKind.GUARD_FAILED: Severity.ERROR,
     AlertKind.ROLLOUT_NEEDS_HUMAN: Severity.WARNING,
     AlertKind.ROLLOUT_STALLED: Severity.WARNING,
     AlertKind.CHAMPION_REGRESSED: Severity.CRITICAL,
@@ -64,6 +66,7 @@ SEVERITIES = {
 _INCIDENTS = "README.md#the-monitors-own-incidents"
 RUNBOOKS = {
     AlertKind.CANARY_ROLLED_BACK: "RolledBack.md",
+    AlertKind.GUARD_FAILED: "RolledBack.md",
     AlertKind.ROLLOUT_NEEDS_HUMAN: _INCIDENTS,
     AlertKind.ROLLOUT_STALLED: _INCIDENTS,
     AlertKind.CHAMPION_REGRESSED: "RolledBack.md",

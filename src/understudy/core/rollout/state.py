@@ -3,12 +3,31 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Any, NamedTuple
 
 from understudy.core.alerts.alerts import AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
+
+
+class Kind(StrEnum):
+    """What a row of ``Rollout`` is for."""
+
+    ROLLOUT = "rollout"
+    """Takes a challenger to the champion's place."""
+    GUARD = "guard"
+    """Moves nothing: watches a split that an operator set, and takes it back if the policy says so."""
+
+
+class GuardMode(StrEnum):
+    """What the guard of a split does when its challenger does worse, as ``ServingPolicy.guard`` names it."""
+
+    ROLLBACK = "rollback"
+    ALERT = "alert"
+    OFF = "off"
+    """The database opens no guard."""
 
 
 class Phase(StrEnum):
@@ -98,6 +117,10 @@ class Observation:
     """Those of them that act on the policy's generation."""
     warm_up: WarmUpResult | None = None
     command: Command | None = None
+    guard: GuardMode = GuardMode.ROLLBACK
+    """What a guard may do."""
+    guard_seconds: float = inf
+    """After how long a guard's evidence begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,12 @@ class RolloutState:
     promoted_at: float | None = None
     split_from: float = 0.0
     """From when on the split of the traffic is judged: when an operator last resumed the rollout despite it."""
+    kind: Kind = Kind.ROLLOUT
+
+    @property
+    def has_failed_guard(self) -> bool:
+        """Whether it is a guard that only alerts, and has: an operator is to take the challenger back."""
+        return self.kind is Kind.GUARD and self.phase is Phase.WAITING and self.waiting_for is None
 
     @property
     def step(self) -> int:
@@ -137,7 +166,9 @@ class RolloutState:
 
     @property
     def weight_percent(self) -> int:
-        """The challenger's share by the plan: 0 while warming up, 100 as champion."""
+        """The challenger's share by the plan: 0 while warming up, 100 as champion; of a guard, as it was set."""
+        if self.kind is Kind.GUARD and self.promoted_at is None:
+            return self.policy.weight_percent
         return self.plan.steps[self.step].weight_percent if self.step_starts else 0
 
     @property
@@ -193,7 +224,7 @@ def begin(rollout_id: int, model_name: str, plan: RolloutPlan, policy: PolicySee
 
 
 def state_to_json(state: RolloutState) -> dict[str, Any]:
-    """Return what ``Rollout.state`` holds: all but the plan, which has a column of its own."""
+    """Return what ``Rollout.state`` holds: all but the plan and the kind, which have columns of their own."""
     return {
         "rollout_id": state.rollout_id,
         "model_name": state.model_name,
@@ -211,13 +242,14 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
     }
 
 
-def state_from_json(document: Mapping[str, Any], plan: RolloutPlan) -> RolloutState:
+def state_from_json(document: Mapping[str, Any], plan: RolloutPlan, kind: Kind = Kind.ROLLOUT) -> RolloutState:
     """Return the state that :func:`state_to_json` wrote."""
     waiting_for = document["waiting_for"]
     return RolloutState(
         **{
             **document,
             "plan": plan,
+            "kind": kind,
             "policy": PolicySeen(**document["policy"]),
             "phase": Phase(document["phase"]),
             "step_starts": tuple(document["step_starts"]),

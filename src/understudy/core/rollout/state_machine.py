@@ -2,7 +2,8 @@
 
 ``next_step`` decides and does nothing; it is called at every tick with everything that was read, and the same state and
 observation give the same answer whenever and wherever they are asked. Its rules stand in :data:`_RULES` in the order in
-which they are asked; the first one that answers decides, so that one tick is at most one step.
+which they are asked; the first one that answers decides, so that one tick is at most one step. A guard has its own,
+:data:`_GUARD_RULES`.
 
 What holds whatever comes: a step is never skipped; the weight only goes to the next step's, back to its own step's, or
 to 0; a policy changed outside the rollout is not touched before an operator has decided, except to roll the
@@ -15,9 +16,19 @@ from dataclasses import replace
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
+from understudy.core.rollout import guard
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.plan import Strategy
-from understudy.core.rollout.state import CommandKind, Observation, Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.state import (
+    CommandKind,
+    GuardMode,
+    Kind,
+    Observation,
+    Phase,
+    RolloutState,
+    Transition,
+    WaitingFor,
+)
 from understudy.core.rollout.transitions import (
     abreast,
     action_to,
@@ -40,7 +51,8 @@ WARM_UP_SECONDS = 300.0
 def next_step(state: RolloutState, observation: Observation) -> Transition:
     """Return the state after a tick, the actions that lead there, and what to write down."""
     state = abreast(state, observation.policy)
-    return next(found for rule in _RULES if (found := rule(state, observation)) is not None)
+    rules = _GUARD_RULES if state.kind is Kind.GUARD else _RULES
+    return next(found for rule in rules if (found := rule(state, observation)) is not None)
 
 
 # -- what is over, and what ends it ------------------------------------------------------------------------------------
@@ -92,6 +104,14 @@ def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> T
         why = f"version {state.challenger} rolled back at {seen.weight_percent} %: {said}"
         kind = AlertKind.CANARY_ROLLED_BACK
     return taken_back(state, seen, why, Alert(kind, AlertAction.TRIGGER, f"{state.model_name}: {why}"))
+
+
+def _guard_rolls_back(state: RolloutState, observation: Observation) -> Transition | None:
+    return _rolled_back_on_evidence(state, observation) if observation.guard is GuardMode.ROLLBACK else None
+
+
+def _guard_keeps_warm(state: RolloutState, observation: Observation) -> Transition | None:
+    return guard.keeps_warm(state, observation, _kept_warm(state, observation))
 
 
 # -- the policy is not as it was left ----------------------------------------------------------------------------------
@@ -269,4 +289,20 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _advanced,
     _out_of_time,
     _held,
+)
+_GUARD_RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
+    _finished,
+    _aborted,
+    guard.is_over,
+    guard.begins,
+    guard.alerts,
+    _guard_rolls_back,
+    guard.follows,
+    guard.refuses,
+    _guard_keeps_warm,
+    guard.renews,
+    _resumed,
+    _stays_waiting,
+    _split_refused,
+    guard.watches,
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.rollout.actions import Alert, PolicyAction, PolicySeen, Promote, RollBack, SetWeight
 from understudy.core.rollout.plan import WHOLE_PERCENT
-from understudy.core.rollout.state import WAITING_ALERTS, Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.state import WAITING_ALERTS, Kind, Phase, RolloutState, Transition, WaitingFor
 
 
 def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
@@ -27,7 +27,7 @@ def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Tran
         promoted_at=now if is_last else None,
         policy=action.result(seen),
     )
-    earlier = () if state.step_starts else _earlier_resolved(state)
+    earlier = () if state.step_starts else earlier_resolved(state)
     return Transition(there, (action, *resolved(state), *earlier, moved(state, event)), event)
 
 
@@ -43,22 +43,28 @@ def waiting(state: RolloutState, why: WaitingFor, reason: str) -> Transition:
 
 def resolved(state: RolloutState) -> tuple[Alert, ...]:
     """Return the resolve of the alert that the rollout waits, if there was one."""
-    kind = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
-    summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait any more"
+    kind = _alert_of(state)
+    summary = f"{state.model_name}: the {state.kind} of version {state.challenger} does not wait any more"
     return () if kind is None else (Alert(kind, AlertAction.RESOLVE, summary),)
 
 
 def others_resolved(state: RolloutState) -> tuple[Alert, ...]:
     """Return what ends every incident of a rollout that waits, but for the one that it waits for now."""
-    now = None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
-    summary = f"{state.model_name}: the rollout of version {state.challenger} does not wait for that any more"
-    kinds = dict.fromkeys(WAITING_ALERTS.values())
+    now = _alert_of(state)
+    summary = f"{state.model_name}: the {state.kind} of version {state.challenger} does not wait for that any more"
+    kinds = dict.fromkeys((*WAITING_ALERTS.values(), AlertKind.GUARD_FAILED))
     return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds if kind is not now)
 
 
-def _earlier_resolved(state: RolloutState) -> tuple[Alert, ...]:
+def _alert_of(state: RolloutState) -> AlertKind | None:
+    if state.has_failed_guard:
+        return AlertKind.GUARD_FAILED
+    return None if state.waiting_for is None else WAITING_ALERTS.get(state.waiting_for)
+
+
+def earlier_resolved(state: RolloutState) -> tuple[Alert, ...]:
     """Return the resolves of earlier rollouts' incidents: starting the next rollout answers them."""
-    summary = f"{state.model_name}: a rollout of version {state.challenger} has begun"
+    summary = f"{state.model_name}: a {state.kind} of version {state.challenger} has begun"
     kinds = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
     return tuple(Alert(kind, AlertAction.RESOLVE, summary) for kind in kinds)
 
@@ -103,6 +109,9 @@ def are_ours(state: RolloutState, seen: PolicySeen) -> bool:
     before, after = (state.champion, state.challenger), (state.challenger, None)
     roles = (seen.champion, seen.challenger)
     is_ours = roles == before or (state.promoted_at is not None and roles == after)
+    if state.kind is Kind.GUARD and state.promoted_at is not None:
+        # An operator may name a challenger for later.
+        is_ours = seen.champion == state.challenger
     return is_ours and seen.rollout_id == state.rollout_id
 
 

@@ -11,6 +11,7 @@ from understudy.core.routing.policy import ServingPolicy
 from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
+from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_guard
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
@@ -33,9 +34,15 @@ def explain(
         return
     if not 0 < len(entity) <= MAX_ENTITY_ID:
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
-    policy = with_session(lambda session: read_policy(session, subject))
+
+    async def read(session: Session) -> tuple[ServingPolicy, str]:
+        policy, record = await read_policy(session, subject), (await session.registry.show_model(subject)).policy
+        mode = "off" if record is None else record.guard
+        return policy, guard_words(mode, await newest_guard(session, subject))
+
+    policy, guard = with_session(read)
     found = assignment(policy, entity, category)
-    show({"assignment": found._asdict()}, *_explanation(policy, found), as_json=as_json)
+    show({"assignment": found._asdict()}, *_explanation(policy, found, guard), as_json=as_json)
 
 
 async def read_policy(session: Session, model_name: str) -> ServingPolicy:
@@ -57,11 +64,11 @@ async def read_policy(session: Session, model_name: str) -> ServingPolicy:
     raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
 
 
-def _explanation(policy: ServingPolicy, found: Assignment) -> list[Any]:
+def _explanation(policy: ServingPolicy, found: Assignment, guard: str) -> list[Any]:
     answer = Text().append(found.entity_id, "bold").append(f" → md5({policy.bucket_key}:{found.entity_id}) ")
     answer.append(f"mod {BUCKETS} = bucket {found.bucket} → ")
     answer.append(f"{found.role} {found.version}", "bold")
-    return [answer, facts(_reasons(policy, found))]
+    return [answer, facts([*_reasons(policy, found), ("guard", guard)])]
 
 
 def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:

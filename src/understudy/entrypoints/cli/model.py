@@ -9,10 +9,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
 from understudy.core.schema.input_diff import InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_guard
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -24,11 +26,12 @@ from understudy.entrypoints.cli.shared.options import (
     required_reason,
 )
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, ago, facts, nothing_as, show
-from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry import Actor, ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
+from understudy.ports.rollout_store import RolloutRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NONE = "none"
@@ -84,12 +87,13 @@ def list_models(*, as_json: AsJson = False) -> None:
 def show_model(*, model: ModelName, as_json: AsJson = False) -> None:
     """Show a model: its split, its policy, its versions."""
 
-    async def read(registry: Registry) -> tuple[ModelRecord, list[VersionRecord]]:
-        return await registry.show_model(model), list(await registry.list_versions(model))
+    async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], RolloutRecord | None]:
+        record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
+        return record, list(versions), await newest_guard(session, model)
 
-    record, versions = with_registry(read)
+    record, versions, guard = with_session(read)
     document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
-    show(document, *_model_view(record, versions), as_json=as_json)
+    show(document, *_model_view(record, versions, guard), as_json=as_json)
 
 
 @app.command("set")
@@ -107,6 +111,9 @@ def set_model(
     salt: Annotated[str | None, typer.Option(metavar="TEXT|none", help="Hashed in place of the model's name.")] = None,
     input_sample_percent: Annotated[
         int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of none.")
+    ] = None,
+    guard: Annotated[
+        str | None, typer.Option(metavar="rollback|alert|off", help="What a share that does worse leads to.")
     ] = None,
     arm: Annotated[
         list[str] | None,
@@ -130,6 +137,7 @@ def set_model(
         "fallback": fallback,
         "salt": salt,
         "input_sample_percent": input_sample_percent,
+        "guard": guard,
     }
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
@@ -287,7 +295,7 @@ def _row_of(model: ModelRecord) -> tuple[str, ...]:
     )
 
 
-def _model_view(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
+def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: RolloutRecord | None = None) -> list[Any]:
     rows = [
         (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
     ]
@@ -308,7 +316,8 @@ def _model_view(model: ModelRecord, versions: list[VersionRecord]) -> list[Any]:
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
     head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
     head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
-    return [head, "", *_split_of(policy), "", facts(_settings_of(policy)), "", table]
+    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard))]
+    return [head, "", *_split_of(policy), "", facts(settings), "", table]
 
 
 def _split_of(policy: PolicyRecord) -> list[Text]:

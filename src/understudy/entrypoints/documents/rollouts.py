@@ -18,6 +18,7 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
     state = record.state
     return {
         **state_to_json(state),
+        "kind": state.kind,
         "started_at": moment_of(state.started_at),
         "limit_from": moment_of(state.limit_from),
         "step_starts": [moment_of(start) for start in state.step_starts],

@@ -35,6 +35,35 @@ _ARCHIVE = """
 _MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age FROM monitorlease WHERE holder <> ''"
 
 
+# A split that nothing watches, and a guard that failed of late, of each model.
+_GUARDS = """
+    SELECT policy.model_name, policy.guard, open.kind IS NOT NULL AS is_watched, failed.reason
+    FROM servingpolicy AS policy
+    LEFT JOIN rollout AS open
+        ON open.model_name = policy.model_name AND open.phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
+    LEFT JOIN LATERAL (
+        SELECT state ->> 'reason' AS reason FROM rollout AS guard
+        WHERE guard.model_name = policy.model_name AND guard.kind = 'guard' AND (
+            (guard.phase = 'FAILED' AND guard.finished_at > now() - INTERVAL '1 day')
+            OR (guard.phase = 'WAITING' AND guard.state ->> 'waiting_for' IS NULL))
+        ORDER BY guard.id DESC LIMIT 1) AS failed ON TRUE
+    WHERE policy.challenger_weight > 0 OR policy.arms <> '[]' OR failed.reason IS NOT NULL
+    ORDER BY policy.model_name
+"""
+
+
+class GuardSeen(NamedTuple):
+    """A model whose traffic is split, or whose guard failed within a day."""
+
+    model_name: str
+    guard: str
+    """As the policy has it."""
+    is_watched: bool
+    """Whether a guard or a rollout is open."""
+    failure: str | None
+    """What the newest guard that failed within a day found; ``None``: none did."""
+
+
 class MonitorSeen(NamedTuple):
     """The monitor that led last and has not released the lease."""
 
@@ -121,6 +150,16 @@ async def examine_monitor(database_url: str, *, timeout_seconds: float = 5.0) ->
     async with session(database_url, "the monitor's checkup", timeout_seconds, "understudy-doctor") as connection:
         found = await connection.fetchrow(_MONITOR)
         return None if found is None else MonitorSeen(*found)
+
+
+async def examine_guards(database_url: str, *, timeout_seconds: float = 5.0) -> list[GuardSeen]:
+    """Ask a database with the newest schema which splits there are, and which guards failed within a day.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
+    """
+    async with session(database_url, "the guards' checkup", timeout_seconds, "understudy-doctor") as connection:
+        return [GuardSeen(*row) for row in await connection.fetch(_GUARDS)]
 
 
 def _proxy_of(row: Any) -> ProxySeen:

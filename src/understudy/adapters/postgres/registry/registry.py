@@ -59,7 +59,7 @@ from understudy.ports.registry import (
 )
 
 ROLES = ("champion", "challenger", "shadow")
-_KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent")
+_KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent", "guard")
 """Columns of a policy that its record has unchanged."""
 _REFUSAL_CLASSES = ("22", "23")
 """SQLSTATE classes of values that the database refuses: data exception, constraint violation."""

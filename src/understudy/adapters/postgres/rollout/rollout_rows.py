@@ -9,7 +9,7 @@ from understudy.adapters.postgres.monitoring.lease import NAME as MONITOR
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan_reader import read_plan
-from understudy.core.rollout.state import state_from_json
+from understudy.core.rollout.state import Kind, state_from_json
 from understudy.core.routing.proxy_liveness import (
     FORGOTTEN_SECONDS,
     LIVE_SECONDS,
@@ -21,12 +21,16 @@ from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, Roll
 
 _DAMAGE_CHARACTERS = 300
 _COLUMNS = """
-    id, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
+    id, kind, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
     extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
 """
 ROLLOUT = f"SELECT {_COLUMNS} FROM rollout WHERE id = $1"  # noqa: S608 - constants
 LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
-OPEN = "SELECT id FROM rollout WHERE announced_at IS NULL ORDER BY id"
+# An open guard counts as announced, so that the release before guards lets it alone.
+OPEN = """
+    SELECT id FROM rollout
+    WHERE announced_at IS NULL OR (kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')) ORDER BY id
+"""
 LATEST = "SELECT id FROM rollout WHERE model_name = $1 ORDER BY id DESC LIMIT 1"
 EVENTS = """
     SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,
@@ -38,6 +42,13 @@ POLICY = """
     SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
            (SELECT version FROM modelversion WHERE id = p.challenger_version) AS challenger,
            p.challenger_weight, p.generation, p.rollout_id, p.salt
+    FROM servingpolicy p WHERE p.model_name = $1
+"""
+# A test that an operator has declared is not to be ended by a guard.
+GUARD = """
+    SELECT CASE WHEN guard = 'rollback' AND EXISTS (
+               SELECT FROM experiment WHERE experiment.model_name = p.model_name AND ended_at IS NULL)
+           THEN 'alert' ELSE guard END
     FROM servingpolicy p WHERE p.model_name = $1
 """
 WEIGHTS = """
@@ -90,7 +101,7 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
     plan = read_plan(orjson.loads(row["plan"]))
     return RolloutRecord(
         row["id"],
-        state_from_json(orjson.loads(row["state"]), plan),
+        state_from_json(orjson.loads(row["state"]), plan, Kind(row["kind"])),
         row["revision"],
         row["champion_version"],
         row["challenger_version"],

@@ -14,6 +14,7 @@ from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
+    GUARD,
     LATEST,
     LIST,
     LIVENESS,
@@ -30,9 +31,9 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     stale_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
-from understudy.core.rollout.actions import PolicyAction, PolicySeen, Promote, RetireOld, RollBack, SetWeight
+from understudy.core.rollout.actions import PolicySeen, Promote, RetireOld, RollBack, SetWeight
 from understudy.core.rollout.plan import plan_to_json
-from understudy.core.rollout.state import RolloutState, Transition, begin, state_to_json
+from understudy.core.rollout.state import GuardMode, RolloutState, Transition, begin, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -55,6 +56,17 @@ _INSERT = """
     FROM servingpolicy p JOIN modelversion v ON v.model_name = p.model_name AND v.version = $2
     WHERE p.model_name = $1
     RETURNING id, extract(epoch FROM started_at)::float8 AS started_at
+"""
+# 0 is no rollout's: the trigger puts the id of the guard there that it opens.
+_WATCH = """
+    UPDATE servingpolicy p SET rollout_id = 0
+    WHERE challenger_weight > 0 AND arms = '[]' AND guard <> 'off' AND NOT EXISTS (
+        SELECT FROM rollout r WHERE r.model_name = p.model_name AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
+    RETURNING model_name
+"""
+_LOCK_GUARD = """
+    SELECT FROM rollout WHERE model_name = $1 AND kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
+    FOR UPDATE
 """
 _TAKE_ROLE = """
     UPDATE servingpolicy SET rollout_id = $2, salt = $3, challenger_weight = 0, challenger_version = (
@@ -104,6 +116,8 @@ class PostgresRolloutStore(SessionPerCall):
     async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, actor)
+            # Before the policy, as a transition of the guard takes them: the new row's trigger ends the guard.
+            await connection.execute(_LOCK_GUARD, new.model_name)
             before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
@@ -136,6 +150,11 @@ class PostgresRolloutStore(SessionPerCall):
             await _add_event(connection, state, "begins", NewRolloutEvent(actor.name))
             return await _record(connection, row["id"])
 
+    async def watch_splits(self, *, epoch: Epoch | None = None) -> Sequence[str]:
+        async with self._connection() as connection, fenced(connection, epoch):
+            await _sign(connection, Actor("monitor", "rollout", "the split had no guard"))
+            return [row["model_name"] for row in await connection.fetch(_WATCH)]
+
     async def open_ids(self) -> Sequence[int]:
         async with self._connection() as connection:
             return [row["id"] for row in await connection.fetch(OPEN)]
@@ -159,6 +178,7 @@ class PostgresRolloutStore(SessionPerCall):
             policy = await connection.fetchrow(POLICY, record.state.model_name)
             weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
             liveness = await connection.fetchrow(LIVENESS, record.state.model_name)
+            guard = await connection.fetchval(GUARD, record.state.model_name)
         assert liveness is not None
         return RolloutView(
             record,
@@ -170,6 +190,7 @@ class PostgresRolloutStore(SessionPerCall):
             liveness["now"],
             stale_of(liveness),
             stale_of(liveness, "all_silent"),
+            GuardMode(guard or GuardMode.OFF),
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
@@ -194,14 +215,17 @@ class PostgresRolloutStore(SessionPerCall):
             if not await _is_current(connection, view.record):
                 return False
             await _sign(connection, Actor(event.actor, "rollout", transition.event))
-            for action in transition.actions:
-                if not isinstance(action, SetWeight | Promote | RollBack):
-                    continue
-                if not await _change_policy(connection, state, action):
-                    return False
+            changes = await _changes(connection, transition)
+            if changes is None:
+                return False
+            # Before the policy: its trigger ends a guard that is open, and opens one where a rollout has ended.
+            await _store_state(connection, state)
+            for wanted in changes:
+                await connection.execute(
+                    _CHANGE_POLICY, state.model_name, wanted.weight_percent, wanted.champion, wanted.challenger
+                )
             if state.phase.is_final:
                 await connection.execute(_LEAVE_POLICY, state.rollout_id)
-            await _store_state(connection, state)
             # After the end is stored: while a version is kept warm for a rollout, the database refuses to retire it.
             for action in transition.actions:
                 if isinstance(action, RetireOld):
@@ -269,16 +293,21 @@ async def _is_current(connection: asyncpg.Connection, record: RolloutRecord) -> 
     return bool(revision == record.revision)
 
 
-async def _change_policy(connection: asyncpg.Connection, state: RolloutState, action: PolicyAction) -> bool:
-    """Make the change unless it was made before; ``False`` when another change has taken the policy over."""
-    seen = await _policy_of(connection, state.model_name, lock="FOR UPDATE OF p")
-    if seen is None or not action.applies_to(seen):
-        return state.is_in_place(seen)
-    wanted = action.result(seen)
-    await connection.execute(
-        _CHANGE_POLICY, state.model_name, wanted.weight_percent, wanted.champion, wanted.challenger
-    )
-    return True
+async def _changes(connection: asyncpg.Connection, transition: Transition) -> list[PolicySeen] | None:
+    """Return the policies that are to be written, none where that was done before, and lock the policy's row.
+
+    ``None``: another change has taken the policy over.
+    """
+    found = []
+    for action in transition.actions:
+        if not isinstance(action, SetWeight | Promote | RollBack):
+            continue
+        seen = await _policy_of(connection, transition.state.model_name, lock="FOR UPDATE OF p")
+        if seen is not None and action.applies_to(seen):
+            found.append(action.result(seen))
+        elif not transition.state.is_in_place(seen):
+            return None
+    return found
 
 
 async def _policy_of(connection: asyncpg.Connection, model_name: str, lock: str = "") -> PolicySeen | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
-from understudy.core.rollout.state import Command, CommandKind, Phase
+from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
@@ -280,4 +280,6 @@ def _exit_code(view: RolloutView) -> ExitCode:
     phase = view.record.state.phase
     if phase is Phase.FAILED:
         return ExitCode.DEGRADED
+    if view.record.state.kind is Kind.GUARD:
+        return ExitCode.UNDECIDED
     return ExitCode.DONE if phase in (Phase.SUCCEEDED, Phase.PROMOTING) else ExitCode.UNDECIDED

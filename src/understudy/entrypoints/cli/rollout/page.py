@@ -56,7 +56,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
     reason = f' because "{view.record.reason}"' if view.record.reason else ""
     written = datetime.fromtimestamp(view.read_at, UTC)
     note = (
-        f"Rollout {view.record.id}, started by {view.record.started_by}{reason}. "
+        f"{state.kind.capitalize()} {view.record.id}, started by {view.record.started_by}{reason}. "
         "Intervals hold at all looks together with 95 %; slow answers are the champion's above its 95th percentile, "
         "and the challenger's above 1.2 times that. "
         f"Understudy {__version__}, {written:%Y-%m-%d %H:%M}; times are in UTC."

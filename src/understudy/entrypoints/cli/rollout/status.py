@@ -7,12 +7,12 @@ from shlex import quote
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.core.canary.decision import Evidence
+from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import duration_words
 from understudy.core.rollout.plan import Step
-from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import live_words, stale_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table
@@ -55,11 +55,13 @@ def heading(status: RolloutStatus) -> list[Text]:
     head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(state)}")
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
     reason = f' "{view.record.reason}"' if view.record.reason else ""
-    by = f"rollout {view.record.id}, {'ran' if state.phase.is_final else 'running'} {ran}, by {view.record.started_by}"
+    runs = "ran" if state.phase.is_final else "running"
+    by = f"{state.kind} {view.record.id}, {runs} {ran}, by {view.record.started_by}"
     generation = "-" if view.policy is None else str(view.policy.generation)
     where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} live proxies"
     if not view.proxies:
-        where = f"generation {generation}; {live_words(0, 0)}{'' if state.phase.is_final else ', so no step is taken'}"
+        moves = state.kind is Kind.ROLLOUT and not state.phase.is_final
+        where = f"generation {generation}; {live_words(0, 0)}{', so no step is taken' if moves else ''}"
     if not state.phase.is_final:
         where += f" · {_monitor_words(status.monitor_seconds)}"
     lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
@@ -71,11 +73,24 @@ def sentence_of(status: RolloutStatus) -> str:
     state, decision = status.view.record.state, status.decision
     if state.promoted_at is not None and not state.phase.is_final and state.phase is not Phase.WAITING:
         return _warm_sentence(status)
+    if state.kind is Kind.GUARD:
+        return _guard_sentence(status)
     if state.reason:
         return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
     if decision is not None:
         return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
+
+
+def _guard_sentence(status: RolloutStatus) -> str:
+    """Return what a guard has found: a step that a rollout would now take is, for a guard, that nothing is worse."""
+    state, decision = status.view.record.state, status.decision
+    if state.reason:
+        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+    if decision is None:
+        return status.events[-1].reason if status.events else "has not begun"
+    found = "nothing is worse" if decision.verdict is Verdict.ADVANCE else "no verdict yet"
+    return f"Watches, {status.view.guard} when it fails; {found}: {decision.reason}"
 
 
 def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
@@ -128,7 +143,7 @@ def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
     now = view.record.finished_at or view.read_at
     at = len(state.step_starts) - 1
     cells = []
-    for index, step in enumerate(state.plan.steps):
+    for index, step in enumerate(state.plan.steps[:1] if state.kind is Kind.GUARD else state.plan.steps):
         is_over = index < at or (index == at and state.phase is Phase.SUCCEEDED)
         mark = "✔" if is_over else "✖" if index == at and state.phase is Phase.FAILED else "●" if index == at else "○"
         if index > at:
@@ -148,6 +163,11 @@ def next_commands(state: RolloutState) -> list[str]:
         return [
             f"→ understudy audit list {quote(model)}",
             f"→ understudy rollout show {quote(model)} --html rollout.html",
+        ]
+    if state.kind is Kind.GUARD and state.waiting_for is None:
+        return [
+            f"→ to take it back: understudy rollback {quote(model)}",
+            f"→ what a failure leads to: understudy model set {quote(model)} --guard rollback|alert|off",
         ]
     if state.phase is Phase.WAITING:
         return _waiting_commands(state)
@@ -177,6 +197,8 @@ def _rate(calls_per_second: float) -> str:
 
 
 def _place(state: RolloutState) -> str:
+    if state.kind is Kind.GUARD:
+        return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
         return "warming up" if not state.phase.is_final else "before its first step"
     return f"step {state.step + 1} of {len(state.plan.steps)}   {state.weight_percent} %"
@@ -186,8 +208,10 @@ def _warm_sentence(status: RolloutStatus) -> str:
     state, now = status.view.record.state, status.view.read_at
     until = state.warm_until or now
     kept = f"until {_clock_of(until)} UTC ({duration_words(max(0.0, until - now))} more)" if until > now else "still"
+    only_alerts = state.kind is Kind.GUARD and status.view.guard is not GuardMode.ROLLBACK
+    then = "The monitor alerts, and changes nothing," if only_alerts else "It comes back by itself"
     words = (
-        f"{state.challenger} is champion; {state.champion} is kept warm {kept}. It comes back by itself when, beside "
+        f"{state.challenger} is champion; {state.champion} is kept warm {kept}. {then} when, beside "
         f"its own last hour, {state.challenger} has proven more than {LIMITS.tolerated_error_ratio:g}x the errors or "
         f"slow answers, or a typical latency of {LIMITS.lone_latency_ratio:g}x."
     )

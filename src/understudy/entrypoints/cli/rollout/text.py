@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
-from understudy.core.rollout.state import Phase
+from understudy.core.rollout.state import Kind, Phase
 from understudy.entrypoints.cli.shared.event_text import clock
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
@@ -28,6 +28,7 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
         return "No rollout was started yet. → understudy rollout start MODEL VERSION"
     columns = [
         Column("id", right=True),
+        Column("kind", drop=3),
         Column("model"),
         Column("versions"),
         Column("phase"),
@@ -38,6 +39,7 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
     rows = [
         (
             str(record.id),
+            record.state.kind,
             record.state.model_name,
             f"{record.state.champion} → {record.state.challenger}",
             Text(record.state.phase, STYLES.get(record.state.phase, "")),
@@ -56,6 +58,8 @@ def end_words(view: RolloutView) -> Text:
     name = f"{state.model_name} {state.challenger}"
     if state.phase is Phase.FAILED:
         return Text("✖ ", "bold red").append(f"{name}: {state.reason}")
+    if state.kind is Kind.GUARD and state.phase is Phase.SUCCEEDED:
+        return Text("✔ ", "bold green").append(f"the guard of {name} found nothing: {state.reason}")
     if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):
         return Text("✔ ", "bold green").append(f"{name} is champion in the place of {state.champion}")
     return Text("… ", "yellow").append(

@@ -24,6 +24,9 @@ _COMMANDS = {
     r"(?P<model>.+) has no challenger to answer (?P<weight>\d+) % of its calls": (
         "understudy model set {model} --challenger VERSION --weight {weight} --reason '…' names one with its weight"
     ),
+    r"guard of (?P<model>.+) is rollback, alert or off, not .+": (
+        "understudy model set {model} --guard rollback --reason '…' has a share that does worse taken back"
+    ),
     r"the salt of (?P<model>.+) is empty": (
         "understudy model set {model} --salt none --reason '…' is the formula without a salt"
     ),

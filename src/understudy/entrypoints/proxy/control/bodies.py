@@ -150,6 +150,7 @@ class PolicyChange(Body):
     salt: Salt | None = None
     category_roles: Annotated[dict[str, Literal["champion", "challenger"]], Field(max_length=MAX_CATEGORIES)] = _ABSENT
     input_sample_percent: Percent = _ABSENT
+    guard: Literal["rollback", "alert", "off"] = _ABSENT
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
     @property

@@ -22,7 +22,7 @@ from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.history import DecisionAt
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import Phase, RolloutState, WaitingFor, begin
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, begin
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
@@ -30,7 +30,7 @@ from understudy.core.windows.window import Window
 from understudy.entrypoints.cli.rollout.checks_text import change_words, sparkline
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
-from understudy.entrypoints.cli.rollout.text import replay_lines
+from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.history import RolloutHistory, history_of
@@ -224,6 +224,39 @@ def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_wha
     assert "champion 7" in said
     assert "challenger 7" not in said
     assert text.endswith("→ to put 6 back at once: understudy rollback churn")
+
+
+GUARD = replace(STATE, kind=Kind.GUARD, step_starts=(BEGAN,), plan=RolloutPlan((Step(50, 0, 0), Step(100, 0, 0))))
+
+
+def test_a_guard_says_what_it_watches_and_no_step_that_it_will_not_take():
+    text = screen(status_view(a_status(GUARD), 80), 80)
+
+    assert "guard at 50 %" in text
+    assert "guard 1, running" in text
+    assert "Watches, rollback when it fails; no verdict yet: 917 of 2,000" in text
+    assert "becomes champion" not in text
+    assert "understudy rollback churn" in text
+    assert "model set churn --guard" in text
+
+
+def test_a_guard_that_waits_says_what_it_found_and_one_that_ended_is_no_new_champion():
+    failed = replace(GUARD, phase=Phase.WAITING, reason="version 7 does worse at 50 %")
+    over = replace(GUARD, phase=Phase.SUCCEEDED, reason="over: weight 0")
+
+    assert "Waits for a person: version 7 does worse" in screen(status_view(a_status(failed), 80), 80)
+    assert end_words(a_status(over).view).plain == "✔ the guard of churn 7 found nothing: over: weight 0"
+    assert "guard" in screen([listing([a_status(over).view.record])], 100)
+
+
+def test_the_guard_of_a_champion_says_whether_the_one_before_comes_back_by_itself():
+    status = a_status(replace(PROMOTED, kind=Kind.GUARD), PROMOTED.policy, decisions=(), requests=())
+    alerts = status._replace(view=status.view._replace(guard=GuardMode.ALERT))
+
+    assert "It comes back by itself when" in " ".join(screen(status_view(status, 80), 80).split())
+    said = " ".join(screen(status_view(alerts, 80), 80).split())
+    assert "The monitor alerts, and changes nothing, when, beside its own last hour" in said
+    assert "guard of a champion" in said
 
 
 def test_a_rollout_without_traffic_and_without_a_monitor_says_both():

@@ -1,0 +1,1 @@
+UPDATE ServingPolicy SET guard = 'alert', rollout_id = NULL WHERE model_name = 'churn';
