@@ -14,7 +14,7 @@ import pytest
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.archive import MemoryArchive
-from understudy.errors import ArchiveUnavailable
+from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 
 KEY = "predictionlog/model=churn/day=2026-08-01/part-1-1-00000.parquet"
@@ -119,6 +119,32 @@ async def test_deleting_leaves_the_others_and_bears_being_done_again(store, tmp_
         await store.delete([KEY, others[0], "predictionlog/never"])
 
     assert await store.keys() == others[1:]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "{folder}/outside", "../outside", "predictionlog/../../outside", "predictionlog/../outside",
+        "predictionlog/{folder}/outside", "predictionlog/./x", "predictionlog/..", "predictionlog/", "predictionlog",
+        "backups/x", "outside", "",
+    ],
+)  # fmt: skip
+async def test_a_key_that_leads_out_of_the_archive_is_refused_and_reaches_no_file(store, tmp_path, key):
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    key = key.format(folder=tmp_path)  # whatever a store does with these keys, it reaches nothing but this test's files
+    outside.write_bytes(b"another program's")
+    await store.put(KEY, a_file(tmp_path, b"x"))
+
+    with pytest.raises(ArchiveDiffers, match="LogArchiveFile"):
+        await store.put(key, a_file(tmp_path, b"x"))
+    with pytest.raises(ArchiveDiffers, match="leads out"):
+        await store.fetch(key, target)
+    with pytest.raises(ArchiveDiffers, match="leads out"):
+        await store.delete([KEY, key])
+
+    assert outside.read_bytes() == b"another program's"
+    assert not target.exists()
+    assert await store.keys() == [KEY]
 
 
 async def test_a_folder_shows_nobody_a_half_written_file(tmp_path):

@@ -293,6 +293,31 @@ async def test_a_month_whose_files_differ_keeps_no_other_month_from_its_files_an
     assert len(await ids_seen(database_url, lambda _location: store)) == 3 * ROWS
 
 
+async def test_a_key_that_leads_out_of_the_archive_reaches_no_file_and_stops_no_other_month(
+    database, database_url, versions, store, tmp_path
+):
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"another program's")
+    for moment in (Moments("after:begin_export", die), Moments("after:end_export", die)):
+        with pytest.raises(Died):
+            await archive(database_url, store, moment)
+    # A row of before migration 0016, which refuses such keys.
+    await database.execute("ALTER TABLE LogArchiveFile DROP CONSTRAINT IF EXISTS logarchivefile_key_below_root")
+    await database.execute(
+        "INSERT INTO LogArchiveFile SELECT id, '../outside', 'churn', '2026-08-01', 0, 0, repeat('0', 64)"
+        " FROM LogArchive WHERE partition_name = $1", OLD[0].partition,
+    )  # fmt: skip
+
+    with pytest.raises(ArchiveDiffers, match=f"{OLD[0].partition}, its key '../outside' leads out.*1 archived"):
+        await archive(database_url, store, never())
+    await database.execute("DELETE FROM LogArchiveFile WHERE key = '../outside'")
+    (moved,) = await moved_by(database_url, store)
+
+    assert outside.read_bytes() == b"another program's"
+    assert moved.partition_name == OLD[0].partition
+    assert len(await ids_seen(database_url)) == 3 * ROWS
+
+
 async def test_two_archivers_do_not_work_at_once(database, database_url, versions, store):
     async with open_ledger(database_url, timeout_seconds=10) as ledger, ledger.alone():
         with pytest.raises(ArchiveBusy, match="another run"):

@@ -8,7 +8,9 @@ from typing import Protocol
 class ArchiveStore(Protocol):
     """Whole objects by their key, such as ``predictionlog/model=churn/day=2026-08-01/part-1-1-00000.parquet``.
 
-    Every method raises ``ArchiveUnavailable`` when the place cannot be used, or not in time.
+    Every method raises ``ArchiveUnavailable`` when the place cannot be used, or not in time. Those that take a key
+    raise ``ArchiveDiffers`` for one that leads out of the archive's own folders, before they touch anything: keys come
+    from ``LogArchiveFile``, which a login of its own may write.
     """
 
     @property

@@ -147,7 +147,7 @@ class Archiver:
                 try:
                     moved.append(await self._finish(archive))
                 except ArchiveDiffers as problem:  # of one month: it must not keep the others in Postgres
-                    differing.append(problem.detail)
+                    differing.append(f"{archive.partition_name}, {problem.detail}")
             if not differing:
                 await self._ledger.succeeded()
         if differing:
@@ -188,7 +188,7 @@ class Archiver:
                 archive = await self._ledger.drop(archive)
             if problem:
                 if attempts == MAX_ATTEMPTS:
-                    raise ArchiveDiffers(f"{archive.partition_name}, written {attempts} times: {problem}")
+                    raise ArchiveDiffers(f"written {attempts} times: {problem}")
                 archive = archive._replace(state=ArchiveState.EXPORTING)
         return await self._moved(archive)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from understudy.core.prediction_log.archive_plan import day_folder, fits_folder, model_folder
+from understudy.core.prediction_log.archive_plan import archive_key, day_folder, fits_folder, model_folder
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.log_archive import (
@@ -39,7 +39,7 @@ async def gather(
 
     Raises:
         ArchiveUnavailable: A place cannot be used, or ``folder`` has no room.
-        ArchiveDiffers: A file is gone, or rows are in neither place just now.
+        ArchiveDiffers: A file is gone, or rows are in neither place just now, or a key leads out of the archive.
         RegistryUnavailable, MigrationNeeded: The log cannot be read.
     """
     source = RowSource(LOG_TABLE, wanted.since, wanted.until, wanted.models)
@@ -68,7 +68,7 @@ async def _bring(store: ArchiveStore, found: FilesOf, folder: Path) -> list[Path
         # Readers take every name=value of a path for a column: the archive's own place must not be part of it.
         folder.symlink_to(store.local_root, target_is_directory=True)  # noqa: ASYNC240 - one call
     # Not by their keys: S3 takes longer ones than a disk, and files of an earlier release may have them.
-    paths = [folder / (file.key if store.local_root else _place_of(file)) for file in found.files]
+    paths = [folder / (archive_key(file.key) if store.local_root else _place_of(file)) for file in found.files]
     for path, file in zip(paths, found.files, strict=True):
         if store.local_root is None:
             path.parent.mkdir(parents=True, exist_ok=True)

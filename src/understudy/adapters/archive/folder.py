@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
+from understudy.core.prediction_log.archive_plan import archive_key
 from understudy.errors import ArchiveUnavailable
 
 T = TypeVar("T")
@@ -34,18 +35,20 @@ class FolderArchive:
         return self.root
 
     async def put(self, key: str, source: Path) -> None:
-        await self._in_thread(lambda: _put(source, self.root / key, self.root))
+        target = self._path_of(key)
+        await self._in_thread(lambda: _put(source, target, self.root))
 
     async def fetch(self, key: str, target: Path) -> bool:
-        return await self._in_thread(lambda: _copied(self.root / key, target))
+        source = self._path_of(key)
+        return await self._in_thread(lambda: _copied(source, target))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        wanted = list(keys)
+        wanted = [self._path_of(key) for key in keys]
 
         def delete() -> None:
-            for key in wanted:
-                (self.root / key).unlink(missing_ok=True)
-                _unfinished(self.root / key).unlink(missing_ok=True)
+            for path in wanted:
+                path.unlink(missing_ok=True)
+                _unfinished(path).unlink(missing_ok=True)
 
         await self._in_thread(delete)
 
@@ -56,6 +59,9 @@ class FolderArchive:
             return sorted(path.relative_to(self.root).as_posix() for path in files)
 
         return await self._in_thread(found)
+
+    def _path_of(self, key: str) -> Path:
+        return self.root / archive_key(key)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:

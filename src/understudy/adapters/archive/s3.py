@@ -8,6 +8,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from understudy.core.prediction_log.archive_plan import archive_key
 from understudy.errors import ArchiveUnavailable
 
 _CHUNK_BYTES = 8 * 1_048_576
@@ -52,13 +53,13 @@ class S3Archive:
 
     async def put(self, key: str, source: Path) -> None:
         try:
-            await obstore.put_async(self._store, key, source, chunk_size=_CHUNK_BYTES)
+            await obstore.put_async(self._store, archive_key(key), source, chunk_size=_CHUNK_BYTES)
         except (BaseError, OSError) as problem:
             raise self._unavailable(problem) from None
 
     async def fetch(self, key: str, target: Path) -> bool:
         try:
-            found = await obstore.get_async(self._store, key)
+            found = await obstore.get_async(self._store, archive_key(key))
             with target.open("wb") as file:
                 async for piece in found.stream(min_chunk_size=_CHUNK_BYTES):
                     file.write(piece)
@@ -69,7 +70,7 @@ class S3Archive:
         return True
 
     async def delete(self, keys: Iterable[str]) -> None:
-        waiting = list(keys)
+        waiting = [archive_key(key) for key in keys]
         try:
             while waiting:
                 some, waiting = waiting[:_DELETED_AT_ONCE], waiting[_DELETED_AT_ONCE:]

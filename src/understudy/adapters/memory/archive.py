@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from understudy.core.prediction_log.archive_plan import archive_key
+
 
 class MemoryArchive:
     """Keeps objects in a dictionary."""
@@ -19,16 +21,16 @@ class MemoryArchive:
         return None
 
     async def put(self, key: str, source: Path) -> None:
-        self.objects[key] = source.read_bytes()  # noqa: ASYNC240 - a test's few bytes
+        self.objects[archive_key(key)] = source.read_bytes()  # noqa: ASYNC240 - a test's few bytes
 
     async def fetch(self, key: str, target: Path) -> bool:
-        if key not in self.objects:
+        if archive_key(key) not in self.objects:
             return False
         target.write_bytes(self.objects[key])  # noqa: ASYNC240 - a test's few bytes
         return True
 
     async def delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
+        for key in [archive_key(key) for key in keys]:
             self.objects.pop(key, None)
 
     async def keys(self) -> Sequence[str]:

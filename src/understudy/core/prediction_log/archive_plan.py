@@ -7,6 +7,8 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple, Self
 
+from understudy.errors import ArchiveDiffers
+
 ROWS_ROOT = "predictionlog"
 """The root folder of the Hive layout that Spark, Trino and DuckDB read."""
 MANIFESTS_ROOT = "manifests"
@@ -21,6 +23,8 @@ _CUT = "%7E"
 _DIGEST_BYTES = 16
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """What readers of Hive's layout take for NULL."""
+_MAX_QUOTED_KEY = 200
+"""Of a refused key in an error, in characters."""
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
@@ -194,3 +198,20 @@ def file_key(model_name: str, day: str, archive_id: int, attempt: int, number: i
 def manifest_key(partition_name: str, archive_id: int) -> str:
     """Return the name of the list of a month's files, for readers that have the archive and not the database."""
     return f"{MANIFESTS_ROOT}/{partition_name}-{archive_id}.json"
+
+
+def archive_key(key: str) -> str:
+    """Return a key below an archive's own folders, so that a row of ``LogArchiveFile`` reaches no other file.
+
+    Raises:
+        ArchiveDiffers: The key is absolute, leaves these folders, or names none of them. Understudy writes no such key.
+    """
+    root, *below = key.split("/")
+    if root in {ROWS_ROOT, MANIFESTS_ROOT} and below and not {"", ".", ".."}.intersection(below):
+        return key
+    raise ArchiveDiffers(
+        f"its key {key[:_MAX_QUOTED_KEY]!r} leads out of {ROWS_ROOT}/ and {MANIFESTS_ROOT}/: understudy db archive "
+        "writes no such key into LogArchiveFile. No file was touched; delete that row",
+        hint="Find the login that inserted the row, and change its password: only understudy db archive should have "
+        "the role understudy_retention.",
+    )
