@@ -13,8 +13,8 @@ from statistics import median
 
 import numpy as np
 import pytest
-from stats.simulated_rollouts import STEPS, Outcome, Step, roll_out
-from stats.worlds import ROLLOUT, Traffic, World, incident, one_burst
+from stats.simulated_rollouts import STEPS, Outcome, Step, hour_before, roll_out
+from stats.worlds import ROLLOUT, Traffic, World, incident, one_burst, wandering_pods
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Verdict
@@ -173,13 +173,45 @@ def test_a_challenger_that_turns_bad_after_a_day_in_one_step_is_taken_back_withi
     assert median(minutes) <= bar
 
 
+@pytest.mark.parametrize(
+    ("pod_noise", "factor", "bar"), [(0.0, 2.0, 15), (0.0, 10.0, 5), (0.2, 10.0, 10)], ids=lambda value: f"{value:g}"
+)
+def test_a_challenger_that_turns_slow_after_a_day_in_one_step_is_taken_back_within_minutes(pod_noise, factor, bar):
+    late = replace(
+        wandering_pods(VOLUMES[0], pod_noise), latency_factor=factor, onset_minute=DAY_MINUTES + 1, entities=20_000
+    )
+
+    minutes = [minutes_from_onset(late, seed) for seed in runs(short=1, full=50)]
+
+    say(f"latency x{factor:g} after a day, {late.name} (bar {bar} min)", f"median {median(minutes):.1f}")
+    assert median(minutes) <= bar
+
+
+@pytest.mark.parametrize("volume", VOLUMES)
+def test_equal_versions_on_pods_that_wander_by_a_fifth_are_hardly_ever_rolled_back(volume):
+    outcomes = [roll_out(wandering_pods(volume, 0.2), seed, minutes=120) for seed in runs(short=3)]
+
+    false = sum(outcome.rolled_back for outcome in outcomes)
+    say(f"A/A pods that wander by 20 %, {volume}/min, two hours (bar 2 %)", f"{false} of {len(outcomes)} rolled back")
+    assert false <= 0.02 * len(outcomes)
+
+
 def minutes_from_onset(world: World, seed: int) -> float:
     """Return how long after its onset a regression takes traffic back, looking every 15 seconds for two hours."""
     traffic, step = Traffic(world, seed), LONG_STEP[0]
     hours = [stratify(traffic.windows(240 * hour, 240, step.weight_percent), ROLLOUT) for hour in range(26)]
     strata, policy = join_strata(hours), CanaryPolicy(min_entities=1)
     weights = {1: step.weight_percent}
-    stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, weights)
+    stage = Stage(
+        "fraud",
+        "42",
+        ROLLOUT,
+        (0.0,),
+        1,
+        step.weight_percent,
+        weights,
+        champion_before=hour_before(world, seed),
+    )
     onset = 60 * world.onset_minute
     for look in range(480):
         decision = judge(strata, policy, stage, onset + WINDOW_SECONDS * look + policy.watermark_seconds)

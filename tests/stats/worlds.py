@@ -52,8 +52,9 @@ class World:
     score_shift: float = 0.0
     onset_minute: float = 0.0
     incident_seconds: float = 0.0
-    """How long an incident lasts in which calls of the challenger fail at ``incident_error_rate``."""
+    """How long an incident of the challenger's lasts: calls fail at a rate, and answers take longer."""
     incident_error_rate: float = 0.0
+    incident_latency_factor: float = 1.0
     incident_minute: float | None = None
     """When it begins; ``None``, at any moment from the third minute of the first five hours on."""
     lost_ratio: float = 0.0
@@ -148,22 +149,24 @@ class Traffic:
         window, entity, challenger, affected = window[arrived], entity[arrived], challenger[arrived], affected[arrived]
 
         errors = rng.random(len(window)) < self._error_chance(numbers, window, entity, affected)
+        in_incident = np.zeros(len(window), bool)
         if world.incident_seconds:
-            errors |= challenger & self._fails_in_the_incident(numbers[window])
+            in_incident = challenger & self._inside_the_incident(numbers[window])
+            errors |= in_incident & (rng.random(len(window)) < world.incident_error_rate)
         if world.retries:
             again = np.repeat(np.arange(len(window)), np.where(errors, 1 + world.retries, 1))
             window, entity, challenger = window[again], entity[again], challenger[again]
-            affected, errors = affected[again], errors[again]
+            affected, errors, in_incident = affected[again], errors[again], in_incident[again]
         log_us = self._log_latency(count, window, entity, challenger, affected)
+        log_us += np.log(world.incident_latency_factor) * in_incident
         scores = rng.normal(0.3, 0.1, len(window)) + world.score_shift * affected if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         return list(self._counted(calls, first, count, generation))
 
-    def _fails_in_the_incident(self, numbers: IntArray) -> NDArray[np.bool_]:
-        """Return which calls fail, of those in each of ``numbers`` of windows, at a moment of its own each."""
+    def _inside_the_incident(self, numbers: IntArray) -> NDArray[np.bool_]:
+        """Return which calls of the windows ``numbers`` are inside the incident, at a moment of its own each."""
         moment = (numbers + self._random.random(len(numbers))) * WINDOW_SECONDS - self.incident_at
-        is_inside = (moment >= 0) & (moment < self.world.incident_seconds)
-        return is_inside & (self._random.random(len(numbers)) < self.world.incident_error_rate)
+        return (moment >= 0) & (moment < self.world.incident_seconds)
 
     def _volume(self, numbers: IntArray) -> FloatArray:
         wave = 1 + self.world.wave * np.sin(2 * np.pi * numbers / (360 * PER_MINUTE) + self._phase[0])

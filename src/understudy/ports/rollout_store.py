@@ -61,6 +61,9 @@ class RolloutView(NamedTuple):
     """Those that had as well: none of them has confirmed what is changed next."""
     guard: GuardMode = GuardMode.ROLLBACK
     """What a guard may do: as the policy says, and at most ``ALERT`` while a declared test of the model is open."""
+    champion_before: tuple[tuple[float, float, float], ...] = ()
+    """The champion's latency in the hour before, as :class:`understudy.core.canary.limits.Stage` has it; the store
+    leaves it out."""
 
 
 class NewRolloutEvent(NamedTuple):

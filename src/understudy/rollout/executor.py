@@ -142,6 +142,7 @@ class RolloutExecutor:
             self._metrics.forget(rollout_id)
             await self._announce(view, epoch)
             return None
+        view = await self._window_cache.with_champion_before(view)
         seen = await self._see(view, epoch)
         if seen is None:
             _log.info("rollout.still_reading", rollout_id=rollout_id)

@@ -105,6 +105,7 @@ class StatusReader:
         """
         view = await view_of(self._rollouts, self._model_name, self._rollout_id)
         self._rollout_id, state = view.record.id, view.record.state
+        view = await self._window_cache.with_champion_before(view)
         events = await self._events_of(view)
         if state.phase.is_final:
             return RolloutStatus(view, events, None)

@@ -13,13 +13,18 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from understudy.core.canary.typical_latency import champion_blocks
+from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
 """Windows that start longer ago are closed at every proxy that is not behind."""
+BEFORE_SECONDS = 3_600
+"""How much of the champion before a rollout says how far its pods wander."""
 STEP_SECONDS = 4 * WINDOW_SECONDS
 """How much is added to what is kept at a time."""
 
@@ -77,6 +82,25 @@ class WindowCache:
     def __init__(self, windows: WindowLog) -> None:
         self._windows = windows
         self._kept: dict[int, _Kept] = {}
+        self._before: dict[int, tuple[bool, tuple[tuple[float, float, float], ...]]] = {}
+        """Of the champion in the hour before each rollout; whether all of that had been shipped."""
+
+    async def with_champion_before(self, view: RolloutView) -> RolloutView:
+        """Return a view that has what the champion did in the hour before, if there is anything to be judged."""
+        record = view.record
+        if not record.state.step_starts or record.state.promoted_at is not None:
+            return view
+        is_settled, before = self._before.get(record.id, (False, ()))
+        is_shipped = view.read_at >= record.state.started_at + SETTLED_SECONDS
+        if not is_settled and (is_shipped or record.id not in self._before):
+            before = await self._read_before(record)
+            self._before[record.id] = is_shipped, before
+        return view._replace(champion_before=before)
+
+    async def _read_before(self, record: RolloutRecord) -> tuple[tuple[float, float, float], ...]:
+        started = record.state.started_at
+        windows = await self._windows.of_versions([record.champion_id], started - BEFORE_SECONDS, started)
+        return champion_blocks([window for window in windows if window.key.role is Role.CHAMPION])
 
     async def strata(self, rollout_id: int, now: float, *, seconds: float = inf) -> Strata | None:
         """Return what :func:`stratify` makes of all windows of a rollout.
@@ -103,6 +127,7 @@ class WindowCache:
     def forget_others(self, rollout_ids: Collection[int]) -> None:
         """Keep nothing of rollouts but these."""
         self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in rollout_ids}
+        self._before = {rollout_id: seen for rollout_id, seen in self._before.items() if rollout_id in rollout_ids}
 
     async def _survey(self, kept: _Kept, rollout_id: int, settled: int) -> Sequence[Window]:
         """Read the marks of the last day, and of one more day in turn; at first of all days. Return what is newer."""

@@ -90,6 +90,7 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"restart_seconds": None}, Rules.STEPS),
         ({"restart_seconds": 180.0}, Rules.RESTARTS),
         ({"rules": 2}, Rules.INCIDENTS),
+        ({"rules": 3}, Rules.DAYS),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):
@@ -107,6 +108,7 @@ def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules)
 
     assert replay == Replay(decision, agrees=True)
     assert (decision.verdict is Verdict.ROLL_BACK) == (rules < Rules.INCIDENTS)
+    assert ("latency_change" in {row["check"] for row in rows}) == (rules >= Rules.DAYS)
 
 
 def test_the_rules_of_a_newer_release_are_named():

@@ -8,8 +8,14 @@ import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
+from understudy.core.canary.typical_latency import champion_blocks
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import begin
+from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
+from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
 from understudy.rollout.window_cache import SETTLED_SECONDS, WindowCache
 
@@ -122,3 +128,53 @@ async def test_a_late_window_of_an_earlier_day_is_seen_within_as_many_looks_as_t
     await strata_of(cache, now)
     await strata_of(cache, now)
     await assert_all_is_there(await strata_of(cache, now), log)
+
+
+HOUR = 3_600
+CHAMPION_ID = 0
+"""The version of the champion's windows in the simulated traffic."""
+
+
+def a_view(read_at: float, *step_starts: float) -> RolloutView:
+    policy = PolicySeen("6", "7", 0, 4, 1)
+    state = replace(begin(1, "churn", NAMED_PLANS["default"], policy, float(HOUR)), step_starts=step_starts)
+    record = RolloutRecord(ROLLOUT, state, 1, CHAMPION_ID, 1, "salt", None, None, "dana", None, None)
+    return RolloutView(record, policy, {}, 1, 1, {}, read_at)
+
+
+class CountingVersions(Counting):
+    """The twin, which also tells how often windows of versions were read."""
+
+    reads = 0
+
+    async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
+        self.reads += 1
+        return await super().of_versions(version_ids, since, until)
+
+
+async def test_what_the_champion_did_in_the_hour_before_is_read_once_more_when_all_of_it_is_shipped(windows):
+    log = CountingVersions(windows)
+    cache = WindowCache(log)
+    own = [w for w in windows if w.key.role is Role.CHAMPION and w.key.start < HOUR]
+
+    cold = await cache.with_champion_before(a_view(HOUR + 5.0))
+    early, late, later = [
+        await cache.with_champion_before(a_view(HOUR + seconds, HOUR + 1.0))
+        for seconds in (5.0, SETTLED_SECONDS, SETTLED_SECONDS + 5)
+    ]
+
+    assert cold.champion_before == ()
+    assert early.champion_before == late.champion_before == later.champion_before == champion_blocks(own)
+    assert log.reads == 2
+
+
+async def test_the_hour_before_of_rollouts_that_are_over_is_forgotten(windows):
+    log = CountingVersions(windows)
+    cache = WindowCache(log)
+    view = a_view(HOUR + SETTLED_SECONDS, HOUR + 1.0)
+    await cache.with_champion_before(view)
+
+    cache.forget_others([])
+    await cache.with_champion_before(view)
+
+    assert log.reads == 2

@@ -5,7 +5,7 @@ against chance and one against entities that differ from each other, and the cha
 champion's calls of the same windows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,9 +19,15 @@ from understudy.core.canary.error_rate import ERROR_RATE, error_rate
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
+from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.statistics.difference import Difference
-from understudy.core.statistics.sequential_evidence import MAX_RESTARTS, RESTART_SECONDS, Restarts
+from understudy.core.statistics.sequential_evidence import (
+    FREQUENT_RESTARTS,
+    MAX_RESTARTS,
+    RESTART_SCHEDULES,
+    Restarts,
+)
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 
@@ -54,7 +60,7 @@ def judge(
     strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side."""
-    needed = needed_of(policy)
+    needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
     begun = inputs = _check_input(strata.begun_by(now), policy, stage)
     failed_early = early_failure(begun, error_rate(begun), log_needed, now)
@@ -63,7 +69,7 @@ def judge(
     detectable = detectability(inputs, log_needed)
     inputs = inputs._replace(outcome=outcome, is_error_detectable=detectable.is_enough, early_failure=failed_early)
     split = judge_sample_ratio(inputs)
-    evidence = (*judged_checks(inputs, needed), split)
+    evidence = (*_beside_each_other(inputs, judged_checks(inputs, needed), needed), split)
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     place = words.place_of(stage, now)
     needs_human = now - stage.starts[-1] >= policy.maximum_seconds
@@ -82,20 +88,36 @@ def judge(
     return Decision(Verdict.ADVANCE, words.advance_reason(evidence, detectable.ratio), evidence, place=place)
 
 
+def _beside_each_other(inputs: CheckInput, rows: Sequence[Evidence], needed: Mapping[str, float]) -> Sequence[Evidence]:
+    """Return the rows, of which slow answers are judged beside the typical latency."""
+    if inputs.stage.rules < Rules.DAYS:
+        return rows
+    typical = next(row for row in rows if row.check is TYPICAL_LATENCY)
+    return [
+        slow_tail_beside(typical, row, inputs, needed[SLOW_TAIL.name]) if row.check is SLOW_TAIL else row
+        for row in rows
+    ]
+
+
 def _check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInput:
     firsts = tuple(strata.first_at(start) for start in stage.starts)
     warm = strata.first_at(stage.starts[0] + policy.warm_up_seconds)
     return CheckInput(strata, policy, stage, firsts, warm, _restarts(strata, stage))
 
 
-def _restarts(strata: Strata, stage: Stage) -> Restarts | None:
+def _restarts(strata: Strata, stage: Stage) -> tuple[Restarts, ...]:
     """Return which processes have begun within stages: by the clock, whatever the windows hold."""
     if stage.rules < Rules.RESTARTS:
-        return None
+        return ()
+    schedules = RESTART_SCHEDULES if stage.rules >= Rules.DAYS else (FREQUENT_RESTARTS,)
     passed = float(strata.starts[-1]) - stage.starts[0] if len(strata.starts) else 0.0
-    begun = max(0, int(passed // RESTART_SECONDS))
-    newest = np.arange(max(0, begun - MAX_RESTARTS), begun, dtype=np.float64) + 1
-    return Restarts(strata.firsts_at(stage.starts[0] + RESTART_SECONDS * newest), begun)
+    found = []
+    for schedule in schedules:
+        begun = max(0, int(passed // schedule.seconds))
+        newest = np.arange(max(0, begun - MAX_RESTARTS), begun, dtype=np.float64) + 1
+        firsts = strata.firsts_at(stage.starts[0] + schedule.seconds * newest)
+        found.append(Restarts(firsts, begun, schedule.alpha_share))
+    return tuple(found)
 
 
 def _rolls_back(row: Evidence, policy: CanaryPolicy, failing: Sequence[Evidence]) -> bool:

@@ -36,8 +36,8 @@ class CheckInput(NamedTuple):
     """Index of the first window of each stage."""
     warm: int
     """Index of the first window in which latency is judged."""
-    restarts: Restarts | None = None
-    """Processes that have begun within stages; ``None`` where none ever does."""
+    restarts: tuple[Restarts, ...] = ()
+    """Processes that have begun within stages, by schedule; none where none ever does."""
     outcome: Difference | None = None
     """Challenger less champion of the outcome that the policy names; ``None`` while nothing is known."""
     is_error_detectable: bool = False

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.error_rate import ERROR_RATE, judge_error_rate
-from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.latency_change import LATENCY_CHANGE, judge_latency_change
+from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules
 from understudy.core.canary.outcome_check import OUTCOME, judge_outcome
 from understudy.core.canary.reference_rule import P99_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
@@ -25,12 +26,15 @@ class CheckSpec(NamedTuple):
     alpha_share: Callable[[CanaryPolicy], float | None]
     """Its share of the policy's alpha, before the shares of all checks in use are scaled to 1; ``None`` leaves the
     check out."""
+    since_rules: Rules = Rules.STEPS
+    """The first rules that have it: verdicts stored by earlier ones are judged again without it."""
 
 
 CHECKS = (
     CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
     CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),
     CheckSpec(TYPICAL_LATENCY, judge_typical_latency, lambda policy: policy.typical_latency_share),
+    CheckSpec(LATENCY_CHANGE, judge_latency_change, lambda policy: policy.latency_change_share, Rules.DAYS),
     CheckSpec(
         SCORE_SHIFT,
         judge_score_shift,
@@ -46,9 +50,13 @@ BY_NAME: Mapping[str, Check] = {
 """Every check that a row of evidence may name, that of the reference rule included."""
 
 
-def needed_of(policy: CanaryPolicy) -> dict[str, float]:
+def needed_of(policy: CanaryPolicy, rules: Rules = NEWEST_RULES) -> dict[str, float]:
     """Return for the name of each check in use the logarithm of the evidence that it needs."""
-    shares = {spec.check.name: share for spec in CHECKS if (share := spec.alpha_share(policy)) is not None}
+    shares = {
+        spec.check.name: share
+        for spec in CHECKS
+        if rules >= spec.since_rules and (share := spec.alpha_share(policy)) is not None
+    }
     total = sum(shares.values())
     return {name: -log(policy.alpha * share / total) for name, share in shares.items()}
 

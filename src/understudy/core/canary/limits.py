@@ -21,6 +21,7 @@ _BOUNDS: Mapping[str, _Bounds] = {
     "error_rate_share": _Bounds(0.01, 1.0),
     "slow_tail_share": _Bounds(0.01, 1.0),
     "typical_latency_share": _Bounds(0.01, 1.0),
+    "latency_change_share": _Bounds(0.01, 1.0),
     "score_shift_share": _Bounds(0.01, 1.0),
     "outcome_share": _Bounds(0.01, 1.0),
     "tolerated_error_ratio": _Bounds(1.0, 100.0),
@@ -56,8 +57,9 @@ class CanaryPolicy:
     """Chance that a whole rollout of an equal version is rolled back, over all its analyses and checks."""
     error_rate_share: float = 0.5
     """Of ``alpha``; the shares of the checks in use are scaled to 1."""
-    slow_tail_share: float = 0.25
+    slow_tail_share: float = 0.2
     typical_latency_share: float = 0.25
+    latency_change_share: float = 0.05
     score_shift_share: float = 0.25
     outcome_share: float = 0.25
     tolerated_error_ratio: float = 1.0
@@ -163,6 +165,9 @@ class Rules(IntEnum):
     """Evidence of errors begins anew within steps; no step ends in a minute that looks worse (ADR 51)."""
     INCIDENTS = 2
     """What an incident of two minutes may add to the evidence of errors is bounded (ADR 65)."""
+    DAYS = 3
+    """Errors begin anew every hour as well, latency is compared with its own past in the step, the typical latency
+    knows how far pods wander, and slow answers count beyond what it explains (ADR 67)."""
 
 
 NEWEST_RULES = max(Rules)
@@ -187,6 +192,9 @@ class Stage:
     split_from: float = 0.0
     """The split is judged from here on, in seconds since the epoch: an operator resumed the rollout then."""
     rules: Rules = NEWEST_RULES
+    champion_before: tuple[tuple[float, float, float], ...] = ()
+    """The champion's answers in the five minutes before the rollout, twelve times: number, sum and sum of squares of
+    the logarithm of their microseconds, oldest first; those without calls are left out."""
 
     def __post_init__(self) -> None:
         if not self.starts:

@@ -9,6 +9,7 @@ import numpy as np
 from understudy.core.canary.check_input import INTERVAL_ALPHA, CheckInput, Comparison, Keys
 from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.mean_shift import Moments, Shift, shift_z
+from understudy.core.statistics.pod_noise import NO_NOISE, PodNoise
 from understudy.core.statistics.sequential_evidence import Processes, half_normal_log_evidence, mixture_radius
 
 
@@ -18,12 +19,14 @@ class MeanCheck(NamedTuple):
     moments: Moments
     buckets: BucketSums
     processes: Processes
+    noise: PodNoise = NO_NOISE
+    """How far each side's mean wanders by itself."""
 
 
 def mean_keys(inputs: CheckInput, compared: MeanCheck, limit: float, sign: int, log_needed: float) -> Keys:
     """Return both keys, made of one z-score of each process, the least significant; only what they need differs."""
     processes = compared.processes
-    scores, windows = shift_z(compared.moments, compared.buckets, limit, processes.firsts, sign)
+    scores, windows = shift_z(compared.moments, compared.buckets, limit, processes.firsts, sign, noise=compared.noise)
     against_chance, across_entities = (
         half_normal_log_evidence(scores, np.maximum(windows, 1.0), alpha)
         for alpha in (exp(-log_needed), inputs.policy.across_entities_alpha)

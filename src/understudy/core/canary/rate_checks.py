@@ -45,6 +45,9 @@ class RateCheck(NamedTuple):
     """Share of the check's alpha that the windows have."""
     is_incident_bounded: bool = False
     """Whether what a short incident may add is bounded; a window has a cap of its own in any case."""
+    explained: FloatArray | None = None
+    """How many times as many bad events of the challenger's as of the champion's something else explains, in each
+    window: 1 or more. Evidence against chance is what is beyond it."""
 
 
 def judge_rate(
@@ -83,9 +86,12 @@ def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float) -> Keys:
 
 
 def _gains(compared: RateCheck, log_needed: float) -> FloatArray:
+    rates = compared.rates
+    if compared.explained is not None:
+        rates = rates._replace(challenger=rates.challenger * compared.explained)
     if not compared.is_incident_bounded:
-        return rate_gains(compared.rates, compared.tolerated_ratio, log_needed / MIN_WINDOWS)
-    return incident_bounded(rate_gains(compared.rates, compared.tolerated_ratio, inf), log_needed)
+        return rate_gains(rates, compared.tolerated_ratio, log_needed / MIN_WINDOWS)
+    return incident_bounded(rate_gains(rates, compared.tolerated_ratio, inf), log_needed)
 
 
 def _across_entities(inputs: CheckInput, compared: RateCheck) -> float:

@@ -1,13 +1,18 @@
 """The check of typical latency: the geometric mean of the answered calls."""
 
+from collections.abc import Sequence
 from math import exp, log
+
+import numpy as np
 
 from understudy.core.canary.check_input import CheckInput, evidence_row, finite_exp
 from understudy.core.canary.decision import Check, Evidence, Unit
+from understudy.core.canary.limits import Rules
 from understudy.core.canary.mean_checks import MeanCheck, comparison_of_means, mean_keys
 from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.mean_shift import Moments, mean_shift
-from understudy.core.windows.window import BucketColumn
+from understudy.core.statistics.pod_noise import BLOCK_SECONDS, NO_NOISE, Blocks, PodNoise, blocks_of, pod_noise
+from understudy.core.windows.window import MICRO, BucketColumn, Window
 
 TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS)
 
@@ -17,7 +22,7 @@ def judge_typical_latency(inputs: CheckInput, log_needed: float) -> Evidence:
     compared = _latency(inputs)
     limit_ratio = inputs.policy.tolerated_latency_ratio
     keys = mean_keys(inputs, compared, log(limit_ratio), 1, log_needed)
-    shift = mean_shift(compared.moments.cut(compared.processes.first))
+    shift = mean_shift(compared.moments.cut(compared.processes.first), compared.noise)
     comparison = comparison_of_means(shift, lambda mean: exp(mean) / 1e6, finite_exp)
     is_enough = shift is not None and inputs.has_enough_requests
     return evidence_row(inputs, TYPICAL_LATENCY, comparison, limit_ratio, keys, is_enough=is_enough)
@@ -33,4 +38,26 @@ def _latency(inputs: CheckInput) -> MeanCheck:
             *(column for side in sides for column in (side.bucket(BucketColumn.LOG_LATENCY), side.bucket_answered))
         ),
         inputs.processes_of_stages().after(inputs.warm),
+        _noise(inputs),
     )
+
+
+def champion_blocks(windows: Sequence[Window]) -> tuple[tuple[float, float, float], ...]:
+    """Return what :attr:`understudy.core.canary.limits.Stage.champion_before` holds, given the champion's windows."""
+    sums: dict[int, list[int]] = {}
+    for window in windows:
+        block = sums.setdefault(window.key.start // BLOCK_SECONDS, [0, 0, 0])
+        added = (window.answered, window.log_latency, window.log_latency_squares)
+        block[:] = [before + one for before, one in zip(block, added, strict=True)]
+    held = [sums[start] for start in sorted(sums) if sums[start][0]]
+    return tuple((float(number), total / MICRO, squares / MICRO) for number, total, squares in held)
+
+
+def _noise(inputs: CheckInput) -> PodNoise:
+    """Return how far the champion's pods wander: in the hour before the rollout, and since."""
+    if inputs.stage.rules < Rules.DAYS:
+        return NO_NOISE
+    side = inputs.strata.champion
+    since = blocks_of(inputs.strata.starts, side.answered, side["log_latency"], side["log_latency_squares"])
+    before = np.array(inputs.stage.champion_before, np.float64).reshape(-1, 3).T
+    return pod_noise(Blocks(*(np.append(*columns) for columns in zip(before, since, strict=True))))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means
+from understudy.core.statistics.pod_noise import NO_NOISE, PodNoise
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
@@ -56,10 +57,11 @@ class Shift(NamedTuple):
         return self.challenger - self.champion
 
 
-def mean_shift(moments: Moments) -> Shift | None:
+def mean_shift(moments: Moments, noise: PodNoise = NO_NOISE) -> Shift | None:
     """Return the difference of the means over windows; ``None`` when it cannot be told.
 
-    Each window weighs as much as it can tell, ``n_c n_s / (n_c + n_s)`` of its two numbers of values.
+    Each window weighs as much as it can tell, ``n_c n_s / (n_c + n_s)`` of its two numbers of values. ``noise`` is in
+    the standard error.
     """
     used = moments.compared()
     if len(used.champion) == 0:
@@ -68,12 +70,12 @@ def mean_shift(moments: Moments) -> Shift | None:
     total = weights.sum()
     champion = float(weights @ (used.champion_sum / used.champion) / total)
     challenger = float(weights @ (used.challenger_sum / used.challenger) / total)
-    errors = [error for error, _ in _standard_errors(used, challenger - champion)]
+    errors = [error for error, _ in _standard_errors(used, challenger - champion, noise)]
     return Shift(champion, challenger, max(errors), len(weights)) if errors else None
 
 
 def shift_z(
-    moments: Moments, buckets: BucketSums, limit: float, firsts: IntArray, sign: int
+    moments: Moments, buckets: BucketSums, limit: float, firsts: IntArray, sign: int, *, noise: PodNoise = NO_NOISE
 ) -> tuple[FloatArray, FloatArray]:
     """Return how significantly the difference is beyond a limit, and how many windows say so.
 
@@ -83,6 +85,7 @@ def shift_z(
         limit: In the values' unit; 0 or more.
         firsts: The windows from which on they count, one after the other.
         sign: 1 when higher is worse, -1 when lower is.
+        noise: Of each side's mean, added to every estimate of the variance but that over analysis buckets.
 
     Returns:
         For each of ``firsts`` the smallest z-score of all estimates of the variance: within windows, jackknifes over
@@ -91,24 +94,29 @@ def shift_z(
     """
     clustered = sign * cluster_z(buckets, expected_means(buckets, sign * limit), firsts)
     found = [
-        _least_z(moments.cut(first).compared(), limit, sign, across)
+        _least_z(moments.cut(first).compared(), limit, sign, across, noise)
         for first, across in zip(firsts.tolist(), clustered.tolist(), strict=True)
     ]
     scores, windows = np.array(found, np.float64).reshape(-1, 2).T
     return scores, windows
 
 
-def _least_z(used: Moments, limit: float, sign: int, across_entities: float) -> tuple[float, int]:
+def _least_z(used: Moments, limit: float, sign: int, across_entities: float, noise: PodNoise) -> tuple[float, int]:
     shift = mean_shift(used)
     if shift is None:
         return 0.0, 0
     beyond = sign * shift.difference - limit
-    scores = [t_to_z(beyond / error, degrees) for error, degrees in _standard_errors(used, shift.difference)]
+    scores = [t_to_z(beyond / error, degrees) for error, degrees in _standard_errors(used, shift.difference, noise)]
     return min([across_entities, *scores]), shift.windows
 
 
-def _standard_errors(used: Moments, difference: float) -> Iterator[tuple[float, float]]:
+def _standard_errors(used: Moments, difference: float, noise: PodNoise) -> Iterator[tuple[float, float]]:
     """Yield standard errors of the difference, each with its degrees of freedom."""
+    for error, degrees in _errors_without_noise(used, difference):
+        yield noise.added_to(error, degrees, len(used.champion))
+
+
+def _errors_without_noise(used: Moments, difference: float) -> Iterator[tuple[float, float]]:
     weights = used.champion * used.challenger / (used.champion + used.challenger)
     within = _within_windows(used, weights)
     if within is not None:

@@ -25,10 +25,9 @@ FIRST_ALPHA_SHARE = 0.4
 """Share of alpha that the rollout's first stage spends."""
 RESTART_ALPHA_SHARE = 0.2
 """Share that processes which begin within stages spend; the later stages share the rest."""
-RESTART_SECONDS = 180.0
-"""Such a process begins this often."""
 MAX_RESTARTS = 480
-"""Of them so many are kept, a day; the alpha share of older ones is lost, and a change that old is no news."""
+"""Of each schedule so many are kept, of the frequent one a day; the alpha share of older ones is lost, and a change
+that old is no news."""
 
 _LOG_RATIOS = np.log(RATIOS)
 _GRID = np.linspace(log(1e-3), log(1e3), 121)
@@ -155,13 +154,32 @@ class Processes(NamedTuple):
         return int(self.firsts[most]) if most >= self.stages else None
 
 
+class RestartSchedule(NamedTuple):
+    """How often processes begin within stages, and the share of alpha that all of them have."""
+
+    seconds: float
+    alpha_share: float
+
+
+FREQUENT_RESTARTS = RestartSchedule(180.0, RESTART_ALPHA_SHARE)
+"""The only ones of verdicts before ADR 67."""
+RESTART_SCHEDULES = (
+    RestartSchedule(FREQUENT_RESTARTS.seconds, 0.3 * RESTART_ALPHA_SHARE),
+    RestartSchedule(3_600.0, 0.7 * RESTART_ALPHA_SHARE),
+)
+"""Often, for what is bad at once; and every hour, with most of the share, for what takes an hour to be seen: there have
+been twenty times fewer of these, so a fresh one still has a larger part."""
+
+
 class Restarts(NamedTuple):
-    """Processes that have begun within stages."""
+    """Processes of one schedule that have begun within stages."""
 
     newest: IntArray
     """Index of the first window of the newest ones, oldest first."""
     begun: int
     """How many have begun in all."""
+    alpha_share: float = RESTART_ALPHA_SHARE
+    """Of all of them together; those of all schedules come to :data:`RESTART_ALPHA_SHARE`."""
 
 
 def first_alpha_share(*, has_restarts: bool) -> float:
@@ -169,18 +187,18 @@ def first_alpha_share(*, has_restarts: bool) -> float:
     return FIRST_ALPHA_SHARE if has_restarts else FIRST_ALPHA_SHARE / (1 - RESTART_ALPHA_SHARE)
 
 
-def processes_of(stages: Sequence[int], planned: int, restarts: Restarts | None = None) -> Processes:
+def processes_of(stages: Sequence[int], planned: int, restarts: Sequence[Restarts] = ()) -> Processes:
     """Return the processes of a rollout.
 
     Args:
         stages: Index of the first window of each stage begun; stages beyond the planned ones are left out.
         planned: How many stages the rollout has.
-        restarts: Processes begun within stages; ``None`` where none ever does. The alpha share of older ones than
-            the newest is lost.
+        restarts: Processes begun within stages, by schedule; none where none ever does. The alpha share of older
+            ones than the newest is lost.
 
     Returns:
-        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of :data:`RESTART_ALPHA_SHARE`, which for
-        all k comes to 1: a month after the start a fresh process still has a ten-millionth of the whole.
+        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of its schedule's, which for all k comes
+        to 1: a month after the start a fresh process still has a ten-millionth of the whole.
     """
     planned = max(planned, 1)
     begun = min(len(stages), planned)
@@ -188,16 +206,17 @@ def processes_of(stages: Sequence[int], planned: int, restarts: Restarts | None 
     alpha_shares = np.full(begun, later)
     alpha_shares[0] = FIRST_ALPHA_SHARE if planned > 1 else 1 - RESTART_ALPHA_SHARE
     unspent_alpha = later * (planned - begun)
-    if restarts is None:
+    firsts = np.array(stages[:begun], np.int64)
+    if not restarts:
         share = 1 - RESTART_ALPHA_SHARE
-        return Processes(np.array(stages[:begun], np.int64), alpha_shares / share, unspent_alpha / share, begun)
-    numbers = np.arange(restarts.begun - len(restarts.newest) + 1, restarts.begun + 1)
-    return Processes(
-        np.append(np.array(stages[:begun], np.int64), restarts.newest),
-        np.append(alpha_shares, RESTART_ALPHA_SHARE * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))),
-        unspent_alpha + RESTART_ALPHA_SHARE / float(np.log2(restarts.begun + 2)),
-        begun,
-    )
+        return Processes(firsts, alpha_shares / share, unspent_alpha / share, begun)
+    for one in restarts:
+        numbers = np.arange(one.begun - len(one.newest) + 1, one.begun + 1)
+        firsts = np.append(firsts, one.newest)
+        shares = one.alpha_share * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))
+        alpha_shares = np.append(alpha_shares, shares)
+        unspent_alpha += one.alpha_share / float(np.log2(one.begun + 2))
+    return Processes(firsts, alpha_shares, unspent_alpha, begun)
 
 
 @overload

@@ -15,11 +15,12 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.latency_change import LATENCY_CHANGE
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.routing.policy import Role
-from understudy.core.statistics.sequential_evidence import RESTART_SECONDS
+from understudy.core.statistics.sequential_evidence import FREQUENT_RESTARTS
 from understudy.core.windows.strata import Side, Strata, join_strata, stratify
 from understudy.core.windows.window import MICRO, WINDOW_SECONDS, BucketColumn, Window
 
@@ -60,7 +61,7 @@ def test_an_equal_challenger_advances_when_its_time_is_over():
 
     assert decision.verdict is Verdict.ADVANCE
     assert decision.sentence.startswith("ADVANCE fraud v42 at 25 % (minute 12): nothing found in error rate, slow")
-    assert {row.state for row in decision.evidence} == {CheckState.OK}
+    assert {row.state for row in decision.evidence if row.check is not LATENCY_CHANGE} == {CheckState.OK}
     assert decision.missing_requests is None
 
 
@@ -381,7 +382,7 @@ def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minut
     assert errors.state is CheckState.FAIL
     # The figures are of the windows that tell: over the whole day hardly any call failed.
     assert (errors.challenger or 0) > 0.5
-    assert (errors.since or 0) >= (DAY - 2 * RESTART_SECONDS // WINDOW_SECONDS) * WINDOW_SECONDS
+    assert (errors.since or 0) >= (DAY - 2 * FREQUENT_RESTARTS.seconds // WINDOW_SECONDS) * WINDOW_SECONDS
     assert (errors.change_low, errors.change_high) == (None, None)
     assert re.search(r"^error rate [\d.]+ % vs [\d.]+ % = [\d.]+x since \d\d:\d\d UTC, evidence", decision.reason)
 
@@ -612,8 +613,9 @@ def test_the_error_budget_is_shared_among_the_checks_in_use():
 
     assert {check: round(float(np.exp(needed))) for check, needed in plain.items()} == {
         "error_rate": 200,
-        "slow_tail": 400,
+        "slow_tail": 500,
         "typical_latency": 400,
+        "latency_change": 2_000,
     }
     assert sum(np.exp(-needed) for needed in with_scores.values()) == pytest.approx(0.01)
 

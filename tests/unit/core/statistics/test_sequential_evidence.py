@@ -16,7 +16,9 @@ from understudy.core.statistics.detectable_effect import (
 )
 from understudy.core.statistics.mean_shift import Moments, mean_shift, shift_z
 from understudy.core.statistics.sequential_evidence import (
+    FREQUENT_RESTARTS,
     RATIOS,
+    RESTART_SCHEDULES,
     IntArray,
     Rates,
     Restarts,
@@ -104,8 +106,8 @@ def test_alpha_shares_are_fixed_beforehand_and_add_up_to_one(planned, begun, res
     begun_anew = np.arange(1, (restarts or 0) + 1)
     newest_ones = begun_anew[max(0, len(begun_anew) - most) :]
 
-    processes = processes_of(stages, planned, None if restarts is None else Restarts(newest_ones, restarts))
-    all_of_them = processes_of(stages, planned, None if restarts is None else Restarts(begun_anew, restarts))
+    processes = processes_of(stages, planned, () if restarts is None else [Restarts(newest_ones, restarts)])
+    all_of_them = processes_of(stages, planned, () if restarts is None else [Restarts(begun_anew, restarts)])
 
     expected = [1.0] if planned == 1 else [0.5] + [0.5 / (planned - 1)] * (planned - 1)
     share = 1.0 if restarts is None else 0.8
@@ -134,7 +136,7 @@ def test_processes_are_averaged_over_their_alpha_shares_and_unspent_alpha_keeps_
 
 
 def test_the_leading_restart_has_the_most_evidence_for_its_alpha_share_and_began_within_a_stage():
-    processes = processes_of([0], 1, Restarts(at(12, 24), 2))
+    processes = processes_of([0], 1, [Restarts(at(12, 24), 2)])
 
     assert processes.leading_restart(np.array([0.0, 1.0, 9.0])) == 24
     assert processes.leading_restart(np.array([0.0, 9.0, 9.0])) == 12
@@ -142,15 +144,27 @@ def test_the_leading_restart_has_the_most_evidence_for_its_alpha_share_and_began
 
 
 def test_a_month_later_a_fresh_process_still_has_a_ten_millionth():
-    month = processes_of([0], 5, Restarts(at(99), 30 * 480))
+    month = processes_of([0], 5, [Restarts(at(99), 30 * 480)])
 
     assert month.alpha_shares[-1] > 1e-7
 
 
+def test_the_schedules_of_restarts_share_what_one_had_and_hourly_ones_keep_the_larger_part_of_it():
+    frequent, hourly = RESTART_SCHEDULES
+    begun = [Restarts(at(*range(480)), 480, frequent.alpha_share), Restarts(at(*range(24)), 24, hourly.alpha_share)]
+
+    processes = processes_of([0], 1, begun)
+
+    assert frequent.alpha_share + hourly.alpha_share == pytest.approx(FREQUENT_RESTARTS.alpha_share)
+    assert processes.alpha_shares.sum() + processes.unspent_alpha == pytest.approx(1)
+    # A day after the start: a fresh hourly process has two hundred times the share of a frequent one.
+    assert processes.alpha_shares[-1] / processes.alpha_shares[480] > 100
+
+
 def test_without_restarts_their_share_is_on_the_stages():
-    for restarts in (None, Restarts(at(), 0)):
+    for restarts in ((), (Restarts(at(), 0),)):
         assert processes_of([0], 5, restarts).alpha_shares[0] == pytest.approx(
-            first_alpha_share(has_restarts=restarts is not None)
+            first_alpha_share(has_restarts=bool(restarts))
         )
 
 

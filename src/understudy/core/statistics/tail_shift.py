@@ -1,0 +1,59 @@
+"""Tail shift: how many more values are beyond a threshold because all of them have moved.
+
+A distribution whose logarithm moves by ``D`` has ``S(threshold * exp(-D))`` of its values beyond a threshold instead of
+``S(threshold)``. On a logarithmic scale a tail is nearly straight over twenty percent, so that is about ``exp(h * D)``
+times as many, with the slope ``h`` that the champion's own tail has there (Hill 1975, of two thresholds). The
+challenger's threshold is 20 % higher already, so a shift up to that explains nothing more.
+"""
+
+from math import log
+
+import numpy as np
+
+from understudy.core.statistics.sequential_evidence import FloatArray
+
+THRESHOLD_RATIO = 1.2
+"""Of the challenger's threshold to the champion's, which are also the two that the slope is told by."""
+SPANS = (8, 20, 40)
+"""Windows before and with each one in which the shift is measured: 2, 5 and 10 minutes; the first that has enough."""
+ENOUGH_CALLS = 60
+"""Of the challenger's: then the shift is off by 7 % or so, of a latency that scatters as one usually does."""
+MAX_LOG = 4.0
+"""More than e^4 times as many nothing explains."""
+
+
+def tail_slope(beyond_low: float, beyond_high: float) -> float:
+    """Return a tail's slope from how many values are beyond a threshold and beyond 1.2 times it; 0 while unknown."""
+    if beyond_high <= 0:
+        return 0.0
+    return max(0.0, log(beyond_low / beyond_high) / log(THRESHOLD_RATIO))
+
+
+def explained_by_shift(number: FloatArray, total: FloatArray, slope: float) -> FloatArray:
+    """Return how many times as many values beyond its higher threshold the shift of a window's last minutes explains.
+
+    Args:
+        number: Values of champion and challenger in each window, shape (2, windows).
+        total: The sums of their logarithms, shape (2, windows).
+        slope: Of the champion's tail.
+
+    Returns:
+        Shape (windows,), 1 to e^4: never less than 1, so that a challenger that is faster gains nothing by it. Where no
+        span has enough calls, the longest says it.
+    """
+    shift = np.zeros(number.shape[1])
+    is_open = np.ones(number.shape[1], np.bool_)
+    for span in SPANS:
+        (champion, challenger), (sum_champion, sum_challenger) = _sums(number, span), _sums(total, span)
+        is_known = is_open & (champion > 0) & (challenger >= (ENOUGH_CALLS if span < SPANS[-1] else 1))
+        shift[is_known] = sum_challenger[is_known] / challenger[is_known] - sum_champion[is_known] / champion[is_known]
+        is_open &= ~is_known
+    explained: FloatArray = np.exp(np.clip(slope * (shift - log(THRESHOLD_RATIO)), 0.0, MAX_LOG))
+    return explained
+
+
+def _sums(values: FloatArray, span: int) -> FloatArray:
+    """Return the sum of each window and those before it, so many in all; shape (2, windows)."""
+    summed = np.pad(np.cumsum(values, axis=1), ((0, 0), (span, 0)))
+    found: FloatArray = summed[:, span:] - summed[:, :-span]
+    return found
