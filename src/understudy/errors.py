@@ -72,6 +72,8 @@ class UnderstudyError(Exception):
     title: ClassVar[str]
     hint: ClassVar[str]
     retry_after_seconds: int | None = None
+    ends_connection = False
+    """Whether the rest of the request is not read, so that nothing can follow it on its connection."""
 
     def __init__(self, detail: str = "", *, hint: str | None = None) -> None:
         super().__init__(detail or self.title)
@@ -148,6 +150,7 @@ class QueryInvalid(InputInvalid):
 class RequestTimedOut(RequestError):
     code = "E107"
     title = "The request did not arrive in time"
+    ends_connection = True
     hint = "Send the whole body at once; the proxy waits UNDERSTUDY_RECEIVE_SECONDS for it."
 
 
@@ -281,6 +284,10 @@ class Overloaded(ServingError):
     title = "Too much work is waiting"
     hint = "Try again after Retry-After, or add a proxy."
     retry_after_seconds = 1
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, ends_connection: bool = False) -> None:
+        super().__init__(detail, hint=hint)
+        self.ends_connection = ends_connection
 
 
 class NotLogged(ServingError):

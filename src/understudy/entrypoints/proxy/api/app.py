@@ -26,7 +26,7 @@ from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
-from understudy.entrypoints.proxy.api.limits import overload_manager
+from understudy.entrypoints.proxy.api.limits import body_budget, overload_manager
 from understudy.entrypoints.proxy.api.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
 from understudy.entrypoints.proxy.api.predict_route import App, PredictRoute, http_call, read_body
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
@@ -37,6 +37,7 @@ from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import (
@@ -103,7 +104,11 @@ class Proxy:
                 overload = overload_manager(settings, parts.telemetry)
                 watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))
                 self._on_open()
-                yield {FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes), OVERLOAD: overload}
+                yield {
+                    FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes),
+                    OVERLOAD: overload,
+                    BODY_BUDGET: body_budget(settings, overload),
+                }
                 await _last_calls(handler)
                 await end_tasks([watching])
 
@@ -189,7 +194,7 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     def rank_call_of(request: Request) -> HttpCall:
         call, limit_bytes = call_of(request), settings.rank_body_limit_bytes
-        read = partial(read_body, request.receive, limit_bytes, settings.receive_seconds, call.headers)
+        read = partial(read_body, request.receive, limit_bytes, settings.receive_seconds, request.scope)
         return call._replace(read_body=read)
 
     @api.post("/v1/models/{model}/rank", **RANK)

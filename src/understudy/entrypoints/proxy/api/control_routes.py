@@ -158,7 +158,7 @@ def _call(request: Request, model_name: str) -> ControlCall:
 async def _body_of(request: Request) -> bytes:
     settings: Settings = request.app.state.settings
     limit_bytes = min(MAX_BODY_BYTES, settings.body_limit_bytes)
-    return await read_body(request.receive, limit_bytes, settings.receive_seconds, request.scope["headers"])
+    return await read_body(request.receive, limit_bytes, settings.receive_seconds, request.scope)
 
 
 def _duration(name: str, text: str) -> float:

@@ -6,7 +6,7 @@ directly.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,8 +15,10 @@ from urllib.parse import quote, unquote
 from understudy.entrypoints.proxy.messages.headers import RawHeaders, content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody
+from understudy.entrypoints.proxy.server.overload import address_of
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
-from understudy.errors import BodyTooLarge, MalformedBody, RequestTimedOut
+from understudy.errors import BodyTooLarge, MalformedBody, Overloaded, RequestTimedOut
 from understudy.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -28,6 +30,7 @@ LINGER_SECONDS = 0.5
 """How long a request that is refused before its body was read may go on before the answer."""
 LINGER_AFTER_SECONDS = 1.0
 """The same behind the answer, which costs a caller that reads it nothing."""
+_NO_SCOPE: Scope = {"headers": ()}
 _PREFIX = "/v1/models/"
 _PLAIN = ":@!$&'()*+,;="
 """What a part of a path may hold as it is (RFC 3986, ``pchar``) beside letters, digits and ``-._~``."""
@@ -71,19 +74,29 @@ class PredictRoute:
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
     """Return a request in the form that the predict handler takes."""
-    headers = scope["headers"]
-    read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds, headers)
-    return HttpCall(scope["path"], headers, read)
+    read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds, scope)
+    return HttpCall(scope["path"], scope["headers"], read)
 
 
-async def read_body(receive: Receive, limit_bytes: int, seconds: float, headers: RawHeaders = ()) -> bytes:
+async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: Mapping[str, Any] = _NO_SCOPE) -> bytes:
     """Return the whole body.
+
+    One that is long, or comes in pieces, is counted in the process's body budget until the task ends that reads it: the
+    request's own.
+
+    Args:
+        receive: Of ASGI.
+        limit_bytes: Of the body.
+        seconds: Longest time for what does not come at once.
+        scope: The request's, with its headers, its caller's address and the server's state.
 
     Raises:
         RequestTimedOut: It was not complete after ``seconds``: a stalled caller, or a slow-loris attack.
         BodyTooLarge: The headers announce more than ``limit_bytes`` (then none of it is awaited), or more arrived.
+        Overloaded: The body budget has no room for it.
         MalformedBody: The caller closed the connection first, and will not read the answer.
     """
+    headers = scope["headers"]
     for name, value in headers:
         if name == b"content-length" and (content_length(value) or 0) > limit_bytes:
             await _linger(receive, headers)
@@ -93,10 +106,12 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, headers:
     if first["type"] == "http.request" and not first.get("more_body"):
         body: bytes = first.get("body", b"")
         _check_size(len(body), limit_bytes)
+        if len(body) > SMALL_BYTES:
+            _held_body(scope).count(len(body))
         return body
     try:
         async with asyncio.timeout(seconds):
-            return await _read_on(first, receive, limit_bytes)
+            return await _read_on(first, receive, limit_bytes, _held_body(scope))
     except TimeoutError:
         raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
 
@@ -122,17 +137,31 @@ async def _drop_body(receive: Receive, seconds: float) -> None:
                 pass
 
 
-async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
+def _held_body(scope: Mapping[str, Any]) -> HeldBody:
+    """Return an empty body, which is counted until the request's task ends."""
+    budget = scope.get("state", {}).get(BODY_BUDGET)
+    task = asyncio.current_task()
+    if budget is None or task is None:
+        return HeldBody(None, "")
+    held = HeldBody(budget, address_of(scope.get("client")))
+    task.add_done_callback(lambda _: held.release())
+    return held
+
+
+async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int, held: HeldBody) -> bytes:
     while message["type"] == "http.request":
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        _check_size(size, limit_bytes)
-        if not message.get("more_body"):
-            return b"".join(chunks)
+        piece, is_last = message.get("body", b""), not message.get("more_body")
+        _check_size(len(held.data) + len(piece), limit_bytes)
+        try:
+            held.append(piece)
+        except Overloaded:
+            if not is_last:
+                await _drop_body(receive, LINGER_SECONDS)  # else the caller might lose the answer
+            raise
+        if is_last:
+            return bytes(held.data)
         message = await receive()
-    raise MalformedBody(f"the connection closed after {size} bytes of the body")
+    raise MalformedBody(f"the connection closed after {len(held.data)} bytes of the body")
 
 
 def _check_size(size: int, limit_bytes: int) -> None:

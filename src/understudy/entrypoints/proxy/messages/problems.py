@@ -119,28 +119,30 @@ def problem_body(error: UnderstudyError, path: str) -> bytes:
 
 def problem_headers(error: UnderstudyError) -> list[tuple[bytes, bytes]]:
     """Return the headers that the error itself asks for."""
-    return _headers(type(error), error.retry_after_seconds)
+    return _headers(type(error), error.retry_after_seconds, ends_connection=error.ends_connection)
 
 
 def problem_lines(error: UnderstudyError) -> bytes:
     """Return :func:`problem_headers` as header lines."""
-    return _lines(error.code, error.retry_after_seconds)
+    return _lines(error.code, error.retry_after_seconds, error.ends_connection)
 
 
-def _headers(kind: type[UnderstudyError], retry_after_seconds: int | None) -> list[tuple[bytes, bytes]]:
+def _headers(
+    kind: type[UnderstudyError], retry_after_seconds: int | None, *, ends_connection: bool
+) -> list[tuple[bytes, bytes]]:
     headers = [(b"content-type", PROBLEM_JSON)]
     if retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % retry_after_seconds))
     if issubclass(kind, errors.Unauthenticated):
         headers.append((b"www-authenticate", b"Bearer"))
-    if issubclass(kind, errors.RequestTimedOut):
+    if ends_connection:
         headers.append((b"connection", b"close"))  # the rest of the body would be parsed as the next request
     return headers
 
 
 @lru_cache(maxsize=256)
-def _lines(code: str, retry_after_seconds: int | None) -> bytes:
-    return lines_of(_headers(_KINDS[code], retry_after_seconds))
+def _lines(code: str, retry_after_seconds: int | None, ends_connection: bool) -> bytes:  # noqa: FBT001 - cached by place
+    return lines_of(_headers(_KINDS[code], retry_after_seconds, ends_connection=ends_connection))
 
 
 def _problem(kind: type[UnderstudyError], detail: str, next_step: str, path: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 OVERLOAD = "understudy.overload"
 """Key of the :class:`OverloadManager` in the server's state, once the lifespan has begun."""
-TRIGGERS = ("connections", "address", "memory", "lag")
+TRIGGERS = ("connections", "address", "memory", "lag", "bodies")
 CALM_SECONDS = 10.0
 """How long a trigger must have been silent before its overload is over: an overload is one log event, not thousands."""
 SHED_RATIO = 0.1
@@ -31,6 +31,7 @@ _NEXT = {
     "connections": "Look who holds them (ss -tn), or raise the descriptor limit or UNDERSTUDY_MAX_CONNECTIONS.",
     "address": "Look at the caller of that address, or raise UNDERSTUDY_MAX_CONNECTIONS_PER_ADDRESS.",
     "memory": "Give the process more memory, or fewer callers; UNDERSTUDY_MAX_MEMORY_BYTES is where this begins.",
+    "bodies": "Look at the caller of that address, or give the process more memory (UNDERSTUDY_MAX_MEMORY_BYTES).",
     "lag": "Add proxies or workers; UNDERSTUDY_MAX_LAG_SECONDS is where this begins.",
 }
 
@@ -103,6 +104,11 @@ class OverloadManager:
             if not quota.held:
                 del self.addresses[address]
 
+    def refuse_body(self, address: str, limit_bytes: int) -> None:
+        """Note that a body was refused, and its connection with it, at a limit of the body budget."""
+        self._note("bodies", address, limit_bytes).refused += 1
+        self.telemetry.count("connections_refused_total", "bodies")
+
     async def run(self) -> NoReturn:
         """Measure and act until cancelled."""
         while True:
@@ -142,16 +148,20 @@ class OverloadManager:
         self.telemetry.count("idle_connections_closed_total", trigger)
         return True
 
-    def _note(self, trigger: str, address: str | None = None) -> _Overload:
+    def _note(self, trigger: str, address: str | None = None, limit_bytes: int = 0) -> _Overload:
         overload = self._overloads.get(trigger)
         if overload is None:
             overload = self._overloads[trigger] = _Overload(self.now())
             self.telemetry.set("overload_active", 1, trigger)
-            _log.warning("overload.began", trigger=trigger, next=_NEXT[trigger], **self._figures(trigger, address))
+            _log.warning(
+                "overload.began", trigger=trigger, next=_NEXT[trigger], **self._figures(trigger, address, limit_bytes)
+            )
         overload.last_at = self.now()
         return overload
 
-    def _figures(self, trigger: str, address: str | None) -> dict[str, Any]:
+    def _figures(self, trigger: str, address: str | None, limit_bytes: int) -> dict[str, Any]:
+        if trigger == "bodies":
+            return {"address": address, "limit": limit_bytes}
         if trigger == "address":
             return {"address": address, "limit": self.limits.per_address}
         if trigger == "memory":

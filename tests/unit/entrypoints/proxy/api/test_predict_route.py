@@ -186,7 +186,7 @@ async def test_a_body_that_is_announced_as_too_long_is_refused_before_any_of_it_
 
     for length in (b"11", b"9" * 20, b"0" * 18 + b"11", b"11 "):
         with pytest.raises(BodyTooLarge):
-            await read_body(receive, 10, 5, [(b"host", b"x"), (b"content-length", length)])
+            await read_body(receive, 10, 5, {"headers": [(b"host", b"x"), (b"content-length", length)]})
 
 
 async def test_what_is_on_its_way_is_read_before_a_connection_ends_with_the_refusal():
@@ -197,7 +197,7 @@ async def test_what_is_on_its_way_is_read_before_a_connection_ends_with_the_refu
         return next(left)
 
     with pytest.raises(BodyTooLarge):
-        await read_body(receive, 10, 5, [(b"connection", b"close"), (b"content-length", b"12")])
+        await read_body(receive, 10, 5, {"headers": [(b"connection", b"close"), (b"content-length", b"12")]})
 
     assert list(left) == []
 

@@ -256,7 +256,9 @@ async def test_what_is_lost_leaves_its_place_and_nothing_of_its_address(sockets)
 
     assert not door.manager.process.held
     assert not door.manager.addresses
-    assert door.count("connections_refused_total") == dict.fromkeys(("connections", "address", "memory", "lag"), 0)
+    assert door.count("connections_refused_total") == dict.fromkeys(
+        ("connections", "address", "memory", "lag", "bodies"), 0
+    )
 
 
 def lagging(door: Door) -> None:
