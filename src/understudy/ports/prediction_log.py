@@ -52,7 +52,7 @@ class SpoolReader(Protocol):
 
     @property
     def spool_id(self) -> str:
-        """A UUID, never used for two spools."""
+        """A UUID, never used for two spools. It may change (:meth:`rename`)."""
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
         """Return rows that follow this place, or ``None`` when there are none (yet).
@@ -62,6 +62,16 @@ class SpoolReader(Protocol):
 
     def forget(self, segment: int, offset: int) -> None:
         """Free what lies before this place: it is in the log, or in the dead-letter table."""
+
+    @property
+    def forgotten(self) -> tuple[int, int]:
+        """The furthest place that :meth:`forget` was called with; before that the beginning."""
+
+    def is_beyond(self, segment: int, offset: int) -> bool:
+        """Whether a place lies where this spool cannot be: an offset there was not written by a shipper of it."""
+
+    def rename(self, spool_id: str) -> None:
+        """Go on under a spool id that was never used, also in the next process."""
 
     @property
     def unshipped_bytes(self) -> int:

@@ -6,8 +6,8 @@ a segment appends to it: after an adoption all older segments are final, whateve
 
 import fcntl
 import os
-import re
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from understudy.adapters.disk.files import DiskFiles
 from understudy.adapters.disk.segment_reader import HEADER_READ_BYTES, SegmentReader
+from understudy.adapters.disk.spool_identity import IDENTITY, SPOOL_ID, keep_identity, read_identity
 from understudy.core.prediction_log.spool_format import FORMAT, read_header
 from understudy.ports.prediction_log import SpooledBatch
 
@@ -24,8 +25,12 @@ MAX_HELD = 40
 default limit of a spool is 32 segments."""
 _LOCK = "lock"
 _CREATE_ATTEMPTS = 8
-_SPOOL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TAIL_BYTES = 4_096
+_DIGITS = 19
+_MAX_NUMBER = 2**63 - 1
+"""Numbers from here on fit no offset in the database. This product writes none: such a file is left alone."""
+_CLOCK_SECONDS = 86_400
+"""How far the clock that numbered a segment may have been ahead of this process's."""
 
 
 class SpoolFolder:
@@ -46,7 +51,8 @@ class SpoolFolder:
         """By number: the descriptor by which a segment can be read although its name is gone."""
         self._loose: list[int] = []
         """Descriptors of discarded segments, which may still be read: whoever has the turn closes them."""
-        self._reader = SegmentReader(self.spool_id)
+        self._spool_id = read_identity(folder)
+        self._reader = SegmentReader(self._spool_id)
         self._turn = threading.Lock()
         """Of shipping: at the end of a process, its last turn may overlap with the one that was cancelled."""
         numbers = self.segments()
@@ -63,13 +69,18 @@ class SpoolFolder:
 
     @property
     def spool_id(self) -> str:
-        """The folder's name, a UUID."""
-        return self.folder.name
+        """A UUID: the folder's name, until :meth:`rename`."""
+        return self._spool_id
 
     @property
     def unshipped_bytes(self) -> int:
         """Bytes that :meth:`forget` was not called for."""
         return max(0, self.appended_bytes - self.forgotten_bytes)
+
+    @property
+    def forgotten(self) -> tuple[int, int]:
+        """The furthest place that :meth:`forget` was called with; before that the beginning of the first segment."""
+        return self._forgotten
 
     @property
     def is_in_place(self) -> bool:
@@ -147,6 +158,28 @@ class SpoolFolder:
             if segment != self._emptied and segment in self._held and self._is_final(segment):
                 self._empty_if_shipped(segment, offset)
 
+    def is_beyond(self, segment: int, offset: int) -> bool:
+        """Whether a place lies where no segment of this spool can be, so that no shipper of it has come so far.
+
+        Of a spool without a worker only a number of the distant future is: a folder from a backup may be behind its
+        offset, and its rows are shipped.
+        """
+        if self.writing is None:
+            return segment > max(self.newest, int(time.time())) + _CLOCK_SECONDS
+        if self.newest < self.writing:
+            return segment >= self.writing
+        return (segment, offset) > (self.writing, self._size(self.newest))
+
+    def rename(self, spool_id: str) -> None:
+        """Go on under a spool id that was never used. Where the disk refuses to keep it, it holds until a restart."""
+        try:
+            keep_identity(self.folder, spool_id, self._files)
+        except OSError:
+            self._on_failure("folder")
+        with self._turn:
+            self._spool_id = spool_id
+            self._reader = SegmentReader(spool_id)
+
     def release(self) -> None:
         """Release the lock; a spool without unshipped rows is removed before."""
         with suppress(OSError):
@@ -188,7 +221,7 @@ class SpoolFolder:
         return True
 
     def _remove(self) -> None:
-        for name in [*(self.path(number).name for number in self.segments()), RESERVE]:
+        for name in [*(self.path(number).name for number in self.segments()), RESERVE, IDENTITY]:
             with suppress(FileNotFoundError):
                 self._files.delete(self.folder / name)
         self._files.delete(self.folder / _LOCK)
@@ -270,7 +303,8 @@ class SpoolFolder:
 
 
 def _numbers_in(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal())
+    numbers = (int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal() and len(path.stem) <= _DIGITS)
+    return sorted(number for number in numbers if number < _MAX_NUMBER)
 
 
 def folders_in(directory: Path) -> list[Path]:
@@ -279,7 +313,7 @@ def folders_in(directory: Path) -> list[Path]:
     A spool's name is a UUID. Another folder is left alone: of a copy that an operator made, the rows would count twice.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(path for path in directory.iterdir() if _SPOOL_ID.fullmatch(path.name) and path.is_dir())
+        return sorted(path for path in directory.iterdir() if SPOOL_ID.fullmatch(path.name) and path.is_dir())
     return []
 
 

@@ -88,6 +88,20 @@ class MemorySpool:
             self._forgotten = (segment, offset)
             self._segments = {number: stored for number, stored in self._segments.items() if number >= segment}
 
+    @property
+    def forgotten(self) -> tuple[int, int]:
+        """The furthest place that :meth:`forget` was called with."""
+        return self._forgotten
+
+    def is_beyond(self, segment: int, offset: int) -> bool:
+        """Whether a place lies behind the last row."""
+        last = max(self._segments)
+        return (segment, offset) > (last, len(self._segments[last]))
+
+    def rename(self, spool_id: str) -> None:
+        """Go on under another spool id."""
+        self.spool_id = spool_id
+
     def orphans(self) -> Generator[SpoolReader, None, None]:
         """Yield the given orphans; those without rows are removed afterwards."""
         for orphan in list(self._orphans):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime
+from uuid import uuid4
 
 import structlog
 
@@ -155,7 +156,7 @@ class LogShipper:
             before less than a full batch was left.
         """
         if place is None:
-            place = await self._store.committed(spool.spool_id)
+            place = await self._committed(spool)
         for number in range(_TURN_BATCHES):
             found = await self._read(spool, place)
             if found is None:
@@ -164,8 +165,29 @@ class LogShipper:
             if number > 0 and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
                 return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
-            place = (batch.segment, batch.end) if is_shipped else await self._store.committed(spool.spool_id)
+            place = (batch.segment, batch.end) if is_shipped else await self._committed(spool)
         return place, True
+
+    async def _committed(self, spool: SpoolReader) -> tuple[int, int]:
+        """Return the spool's place in the log.
+
+        An offset that no shipper of this spool can have written would have its rows counted as shipped. They are then
+        shipped under another spool id, from the place that is known for certain: once in this process; after a restart
+        from the first segment that still has rows.
+        """
+        place = await self._store.committed(spool.spool_id)
+        if not spool.is_beyond(*place):
+            return place
+        certain, spool_id = spool.forgotten, str(uuid4())
+        _log.error(
+            "prediction_log.offset_beyond_spool", spool_id=spool.spool_id, segment=place[0], byte_offset=place[1],
+            now_spool_id=spool_id,
+        )  # fmt: skip
+        self._telemetry.count("prediction_log_errors_total", "offset")
+        if certain > (0, 0):
+            await self._store.write(SpooledBatch(spool_id, certain[0], 0, certain[1], ()))
+        await asyncio.to_thread(spool.rename, spool_id)
+        return certain
 
     def _is_last(self, batch: SpooledBatch, place: tuple[int, int], unshipped_bytes: int) -> bool:
         """Whether neither this batch nor what follows it is a full one, so that both may wait for more rows."""
