@@ -75,6 +75,21 @@ class PastRollout:
         self.outcomes: dict[int, Difference] = {}
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
+        await self._prepare()
+        new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))
+        record = await self.store.start(new, Actor("dana@laptop", "cli", "weekly retrain"))
+        await self._date_back(record.id)
+        return record
+
+    async def begin_by_hand(self, assignments: str) -> None:
+        """Change the policy by SQL, in which ``{}`` is the id of version 7: the database opens a guard."""
+        await self._prepare()
+        await self._database.execute(f"UPDATE ServingPolicy SET {assignments.format(self.versions['7'])}")
+        guard = await self._database.fetchval("SELECT id FROM Rollout WHERE kind = 'guard'")
+        await self.store.set_slow_us(guard, round(self._traffic.slow_us))
+        await self._date_back(guard)
+
+    async def _prepare(self) -> None:
         self.versions = await two_versions(self._database)
         now = await self._database.fetchval("SELECT extract(epoch FROM now())::float8")
         self._first = int((now - self._seconds_ago) // WINDOW_SECONDS) * WINDOW_SECONDS
@@ -87,12 +102,13 @@ class PastRollout:
             self.telemetry,
             environment="test",
         )
-        new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))
-        record = await self.store.start(new, Actor("dana@laptop", "cli", "weekly retrain"))
-        self.id = record.id
+
+    async def _date_back(self, rollout_id: int) -> None:
+        self.id = rollout_id
         await self._database.execute(
             """UPDATE Rollout SET started_at = to_timestamp($1),
-                      state = state || jsonb_build_object('started_at', $1::float8, 'limit_from', $1::float8)""",
+                      state = state || jsonb_build_object('started_at', $1::float8, 'limit_from', $1::float8,
+                          'promoted_at', CASE WHEN state ->> 'promoted_at' IS NOT NULL THEN $1::float8 END)""",
             self.store.now,
         )
         # A proxy that acts on whatever the policy says, and never falls silent: without a live one no step is taken.
@@ -101,7 +117,6 @@ class PastRollout:
             " VALUES ('past:1', '{\"churn\": 1000000}', now() + INTERVAL '1 day')"
         )
         await self._date_events()
-        return record
 
     async def served_before(self, minutes: int) -> None:
         """Let the champion have served alone, outside of any rollout and without a threshold, before this one."""

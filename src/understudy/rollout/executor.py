@@ -42,6 +42,9 @@ DRAIN_SECONDS = 30.0
 WARM_UP_TICK_SECONDS = 10.0
 """Longest warm-up of one tick: while a version hangs, the other rollouts wait this much longer at most."""
 
+WATCH_TICKS = 12
+"""The first of so many ticks, a minute of them by default, looks for splits without a guard: the database opens all but
+those of a release before."""
 READ_SECONDS = 5.0
 """How long a tick reads windows of one rollout: after a restart of the monitor a long one takes several ticks."""
 MAX_STORED_WINDOWS = 5_760
@@ -107,6 +110,7 @@ class RolloutExecutor:
         self._guard_seconds = guard_seconds
         self._window_cache = WindowCache(windows)
         self._order = RoundRobin()
+        self._ticks = 0
         self._left_at: dict[int, int] = {}
         """The revision that each rollout was left at."""
 
@@ -117,8 +121,10 @@ class RolloutExecutor:
             LeadershipLost: Another monitor leads; whatever was not written is that one's.
             Exception: The last failure, once all were looked at.
         """
-        for model_name in await self._store.watch_splits(epoch=epoch):
-            _log.info("guard.opened", model=model_name)
+        if self._ticks % WATCH_TICKS == 0:
+            for model_name in await self._store.watch_splits(epoch=epoch):
+                _log.info("guard.opened", model=model_name)
+        self._ticks += 1
         rollout_ids = await self._store.open_ids()
         self._window_cache.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)

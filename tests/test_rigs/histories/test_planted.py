@@ -68,7 +68,9 @@ class Operators:
 @pytest.fixture
 async def operators(database: asyncpg.Connection, database_url: str) -> Operators:
     ids = {label: await register(database_url, int(label), [40_000]) for label in VERSIONS}
-    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", ids["1"])
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, guard) VALUES ('visits', $1, 'off')", ids["1"]
+    )
     return Operators(database_url, ids)
 
 

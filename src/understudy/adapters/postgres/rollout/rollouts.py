@@ -33,7 +33,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.rollout.actions import PolicySeen, Promote, RetireOld, RollBack, SetWeight
 from understudy.core.rollout.plan import plan_to_json
-from understudy.core.rollout.state import GuardMode, RolloutState, Transition, begin, state_to_json
+from understudy.core.rollout.state import GuardMode, Kind, RolloutState, Transition, begin, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -178,7 +178,8 @@ class PostgresRolloutStore(SessionPerCall):
             policy = await connection.fetchrow(POLICY, record.state.model_name)
             weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
             liveness = await connection.fetchrow(LIVENESS, record.state.model_name)
-            guard = await connection.fetchval(GUARD, record.state.model_name)
+            is_guard = record.state.kind is Kind.GUARD
+            guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
         assert liveness is not None
         return RolloutView(
             record,

@@ -1,0 +1,96 @@
+"""Guards over simulated traffic and a real database: what the monitor makes of shares and champions set by hand."""
+
+from dataclasses import replace
+
+import asyncpg
+import pytest
+from rollout_world import TWINS, WORSE, PastRollout
+
+from understudy.core.canary.decision import Verdict
+from understudy.core.rollout.state import Phase, RolloutState
+from understudy.rollout.replay import Replay, judged_again
+
+pytestmark = pytest.mark.timeout(120)
+SHARE = "challenger_version = {}, challenger_weight = 10"
+CHAMPION = "champion_version = {}"
+POLICY = """
+    SELECT version AS champion, challenger_weight AS weight, rollout_id
+    FROM ServingPolicy p JOIN ModelVersion v ON v.id = p.champion_version
+"""
+
+
+async def state_of(guard: PastRollout) -> RolloutState:
+    return (await guard.store.view(guard.id)).record.state
+
+
+async def told_of(database: asyncpg.Connection, kind: str) -> int:
+    told: int = await database.fetchval(
+        "SELECT count(*) FROM AlertOutbox WHERE dedup_key LIKE $1 AND action = 'trigger'", f"%{kind}"
+    )
+    return told
+
+
+async def test_a_worse_version_with_a_share_by_hand_goes_back_and_its_verdict_judged_again_is_the_same(
+    database, database_url
+):
+    guard = PastRollout(database, database_url, WORSE, 7_200)
+    await guard.begin_by_hand(SHARE)
+
+    await guard.go_on(30)
+
+    replays = [(event, replay) for event, replay in judged_again(await guard.store.events(guard.id)) if replay]
+    (verdict, replay), *others = replays
+    assert (await state_of(guard)).phase is Phase.FAILED
+    assert tuple(await database.fetchrow(POLICY)) == ("6", 0, None)
+    assert await told_of(database, "canary_rolled_back") == 1
+    assert (verdict.verdict, others) == (Verdict.ROLL_BACK, [])
+    assert isinstance(replay, Replay)
+    assert replay.agrees
+
+
+async def test_an_equal_version_with_a_share_by_hand_keeps_it_whatever_share_that_is(database, database_url):
+    guard = PastRollout(database, database_url, TWINS, 7_200)
+    await guard.begin_by_hand(SHARE)
+
+    await guard.go_on(20)
+    await database.execute("UPDATE ServingPolicy SET challenger_weight = 50")
+    await guard.go_on(20)
+
+    state = await state_of(guard)
+    assert (state.phase, state.weight_percent) == (Phase.PROGRESSING, 50)
+    assert tuple(await database.fetchrow(POLICY)) == ("6", 50, guard.id)
+
+
+async def test_a_worse_version_whose_guard_alerts_keeps_its_share(database, database_url):
+    guard = PastRollout(database, database_url, WORSE, 7_200)
+    await guard.begin_by_hand(f"guard = 'alert', {SHARE}")
+
+    await guard.go_on(30)
+
+    assert (await state_of(guard)).has_failed_guard
+    assert tuple(await database.fetchrow(POLICY)) == ("6", 10, guard.id)
+    assert await told_of(database, "guard_failed") == 1
+
+
+async def test_a_champion_by_hand_that_fails_everything_is_replaced_by_the_one_before(database, database_url):
+    guard = PastRollout(database, database_url, replace(TWINS, name="dead", error_factor=1e6), 7_200)
+    await guard.begin_by_hand(CHAMPION)
+    await guard.served_before(30)
+
+    await guard.go_on(14)
+
+    assert (await state_of(guard)).phase is Phase.FAILED
+    assert tuple(await database.fetchrow(POLICY)) == ("6", 0, None)
+    assert await told_of(database, "champion_regressed") == 1
+
+
+async def test_a_champion_by_hand_that_serves_as_well_stays_and_the_one_before_is_retired(database, database_url):
+    guard = PastRollout(database, database_url, TWINS, 7_200)
+    await guard.begin_by_hand(CHAMPION)
+    await guard.served_before(30)
+
+    await guard.go_on(34)
+
+    assert (await state_of(guard)).phase is Phase.SUCCEEDED
+    assert tuple(await database.fetchrow(POLICY)) == ("7", 0, None)
+    assert await database.fetchval("SELECT status FROM ModelVersion WHERE version = '6'") == "retired"
