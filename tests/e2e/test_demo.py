@@ -75,12 +75,12 @@ def roles_of(proxy: str) -> set[str]:
 
 
 def rollouts_of(database_url: str) -> list[tuple[str, ...]]:
-    """Return each rollout's challenger and phase, and the champion of now."""
+    """Return each rollout's challenger and phase, and the champion of now; guards are none."""
     query = """
         SELECT v.version, r.phase, c.version AS champion FROM rollout r
         JOIN modelversion v ON v.id = r.challenger_version
         JOIN servingpolicy p ON p.model_name = r.model_name
-        JOIN modelversion c ON c.id = p.champion_version ORDER BY r.id
+        JOIN modelversion c ON c.id = p.champion_version WHERE r.kind = 'rollout' ORDER BY r.id
     """
     return [tuple(row) for row in asyncio.run(sql(database_url, query))]
 

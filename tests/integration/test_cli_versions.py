@@ -152,7 +152,7 @@ async def test_a_version_is_shown_with_its_tensors(understudy: CommandLine):
 
 async def test_a_champion_before_that_was_retired_comes_back_once_it_was_restored(understudy: CommandLine):
     change = ("--reason", "try", "--yes")
-    await understudy.beside("model", "set", "visits", "--arm", "none", *change)
+    await understudy.beside("model", "set", "visits", "--arm", "none", "--guard", "off", *change)
     await understudy.beside("model", "set", "visits", "--champion", "2", *change)
     retired = await understudy.beside("version", "retire", "visits", "1")
 

@@ -140,7 +140,8 @@ async def test_distances_and_limits_are_gauges_that_go_with_the_versions_role(wo
 
     await world.hour((ids["6"], Role.CHAMPION, 0.5))
     shown = dict(world.telemetry.gauges)
-    await world.database.execute("UPDATE ServingPolicy SET champion_version = $1", ids["7"])
+    # Without a guard, which would keep the champion before warm.
+    await world.database.execute("UPDATE ServingPolicy SET champion_version = $1, guard = 'off'", ids["7"])
     await world.look()
 
     labels = ("churn", "6", "prediction", "mean")
