@@ -16,7 +16,7 @@ CHECKS = (
         kind="state-timeline",
         width=12,
         words=CHECK_WORDS,
-        alerts=("RolledBack", "SampleRatioMismatch"),
+        alerts=("RolledBack", "GuardFailed", "SampleRatioMismatch"),
     ),
     Panel(
         "Change against its limit",

@@ -66,7 +66,7 @@ SEVERITIES = {
 _INCIDENTS = "README.md#the-monitors-own-incidents"
 RUNBOOKS = {
     AlertKind.CANARY_ROLLED_BACK: "RolledBack.md",
-    AlertKind.GUARD_FAILED: "RolledBack.md",
+    AlertKind.GUARD_FAILED: "GuardFailed.md",
     AlertKind.ROLLOUT_NEEDS_HUMAN: _INCIDENTS,
     AlertKind.ROLLOUT_STALLED: _INCIDENTS,
     AlertKind.CHAMPION_REGRESSED: "RolledBack.md",
