@@ -6,6 +6,7 @@ import orjson
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from command import CommandLine
 from rollout_world import insert_rollout, two_versions
 from sqlalchemy import Connection
 
@@ -200,3 +201,17 @@ async def test_a_database_of_a_newer_understudy_is_left_alone(database, database
 async def test_a_server_that_is_not_there_is_a_registry_that_cannot_be_reached():
     with pytest.raises(RegistryUnavailable):
         await migrations.upgrade("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+async def test_an_upgrade_says_what_operators_notice_of_it_and_a_new_schema_is_no_upgrade(empty_database_url):
+    await migrations.upgrade(empty_database_url, "0014")
+    understudy = CommandLine(empty_database_url)
+
+    tried = await understudy.beside("db", "upgrade", "--dry-run")
+    made = await understudy.beside("db", "upgrade", "--json")
+    again = await understudy.beside("db", "upgrade")
+
+    assert "! policies that are there have guard = 'alert'" in tried.said
+    assert "guard = 'alert'" in " ".join(made.json["notes"])
+    assert "!" not in again.out
+    assert migrations.notes(None) == ()

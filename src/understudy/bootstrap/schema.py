@@ -24,6 +24,8 @@ class Upgraded(NamedTuple):
     before: str | None
     after: str
     roles_without_rights: Sequence[str]
+    notes: Sequence[str]
+    """What operators notice of the revisions in between."""
 
 
 class Downgraded(NamedTuple):
@@ -47,9 +49,10 @@ async def upgrade_schema(database_url: str, patience: Patience = PATIENCE, *, dr
     """Bring the schema to this release's revision; raises as :func:`understudy.adapters.migrations.upgrade`."""
     before = await migrations.current_revision(database_url)
     if dry_run:
-        return Upgraded(before, migrations.head(), ())
+        return Upgraded(before, migrations.head(), (), migrations.notes(before))
     after = await migrations.upgrade(database_url, patience=patience)
-    return Upgraded(before, after, await migrations.roles_without_rights(database_url))
+    missing = await migrations.roles_without_rights(database_url)
+    return Upgraded(before, after, missing, migrations.notes(before))
 
 
 async def downgrade_schema(

@@ -171,6 +171,14 @@ def narrows(revision: str) -> Sequence[str]:
     return declared
 
 
+def notes(before: str | None) -> Sequence[str]:
+    """Return what operators notice of the revisions after ``before``, as declared; ``None``, a new schema: nothing."""
+    if before is None:
+        return ()
+    modules = [_scripts().get_revision(revision).module for revision in revisions() if revision > before]
+    return [note for module in modules for note in getattr(module, "NOTES", ())]
+
+
 def loses(revision: str) -> Sequence[Loss]:
     """Return the data that a revision's downgrade deletes, as declared."""
     return _declared_losses([_scripts().get_revision(revision)])

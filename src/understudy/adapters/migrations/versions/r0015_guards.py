@@ -21,6 +21,13 @@ NARROWS = (
     "trigger servingpolicy_watch_split on servingpolicy may refuse what was done before",
 )
 
+# What operators notice of it.
+NOTES = (
+    "splits and champions set by hand are watched from now on",
+    "policies that are there have guard = 'alert', so the monitor moves nothing that it did not move before",
+    "to have it take a bad version back: understudy model set MODEL --guard rollback",
+)
+
 
 def upgrade() -> None:
     """Open a guard with each split, and end it with the split."""

@@ -54,7 +54,7 @@ def upgrade(
     """Bring the schema to the one that this version needs; does nothing when it is there."""
     database_url = settings_with_demo().database_url.get_secret_value()
     patience = Patience(lock_seconds, statement_seconds)
-    before, after, missing = asyncio.run(upgrade_schema(database_url, patience, dry_run=dry_run))
+    before, after, missing, notes = asyncio.run(upgrade_schema(database_url, patience, dry_run=dry_run))
     document = {"before": before, "after": after, "dry_run": dry_run, "changed": before != after and not dry_run}
     if before == after:
         text = f"✔ schema at {after} already"
@@ -62,7 +62,8 @@ def upgrade(
         text = f"Would upgrade the schema from {before or 'nothing'} to {after}; nothing was changed."
     else:
         text = f"✔ schema upgraded from {before or 'nothing'} to {after}"
-    show({**document, "roles_without_rights": missing}, text, *_about_roles(missing), as_json=as_json)
+    told = {**document, "roles_without_rights": missing, "notes": notes}
+    show(told, text, *(f"! {note}" for note in notes), *_about_roles(missing), as_json=as_json)
 
 
 @app.command()
