@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, TensorSpec, join_rows, split_bytes_elements
+from understudy.core.schema.tensors import (
+    MAX_DIMENSIONS,
+    Block,
+    Datatype,
+    Row,
+    Tensor,
+    TensorSpec,
+    join_rows,
+    shape_text,
+    split_bytes_elements,
+)
 from understudy.errors import BadAnswer
 
 
@@ -23,7 +33,7 @@ def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes
         except ValueError:
             raise BadAnswer("an output's strings are longer than its content") from None
     if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
-        raise BadAnswer(f"an output has {len(content)} bytes, which does not match its shape {list(shape)}")
+        raise BadAnswer(f"an output has {len(content)} bytes, which does not match its shape {shape_text(shape)}")
     return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
 
 
@@ -34,7 +44,7 @@ def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collect
         BadAnswer: If their number is not that of the shape, or one does not fit the datatype.
     """
     if len(values) != _size(shape):
-        raise BadAnswer(f"an output has {len(values)} values, which does not match its shape {list(shape)}")
+        raise BadAnswer(f"an output has {len(values)} values, which does not match its shape {shape_text(shape)}")
     try:
         return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)))
     except (OverflowError, ValueError, TypeError):
@@ -69,6 +79,7 @@ def shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tupl
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    if any(dimension < 0 for dimension in shape):
-        raise BadAnswer(f"an output's shape is {list(shape)}")
+    # The product of many dimensions would be a number of megabytes, and take the event loop seconds.
+    if len(shape) > MAX_DIMENSIONS or any(dimension < 0 for dimension in shape):
+        raise BadAnswer(f"an output's shape is {shape_text(shape)}")
     return prod(shape)

@@ -9,7 +9,7 @@ import orjson
 from numpy.typing import NDArray
 
 from understudy.core.schema.schema import OutputSchema
-from understudy.core.schema.tensors import Datatype, Tensor
+from understudy.core.schema.tensors import Datatype, Tensor, shape_text
 from understudy.errors import BadAnswer
 
 MAX_CACHED_BYTES = 1_048_576
@@ -99,12 +99,13 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
         raise BadAnswer(f"the output is {tensor.datatype.wire_name}, the schema says {schema.datatype.wire_name}")
     shape = tensor.shape[1:] if batch else tensor.shape
     if batch and (not tensor.shape or tensor.shape[0] != rows):
-        raise BadAnswer(f"the output's shape is {list(tensor.shape)} for {rows} rows")
+        raise BadAnswer(f"the output's shape is {shape_text(tensor.shape)} for {rows} rows")
     if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1), (1, *schema.shape)):
-        raise BadAnswer(f"the output's shape is {list(shape)}, the schema says {list(schema.shape)}")
+        raise BadAnswer(f"the output's shape is {shape_text(shape)}, the schema says {shape_text(schema.shape)}")
     size = prod(shape)
     if size == 0 or tensor.values.size != size * rows:
-        raise BadAnswer(f"the output holds {tensor.values.size} values, not those of its shape {list(tensor.shape)}")
+        held = tensor.values.size
+        raise BadAnswer(f"the output holds {held} values, not those of its shape {shape_text(tensor.shape)}")
     if schema.score_index is not None and schema.score_index >= size:
         raise BadAnswer(f"score_index {schema.score_index} is outside the output's {size} values")
     if schema.labels and len(schema.labels) != size:

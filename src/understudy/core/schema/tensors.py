@@ -39,6 +39,19 @@ class Datatype(Enum):
         return self.wire_name.startswith(("INT", "UINT"))
 
 
+MAX_DIMENSIONS = 64
+"""Of a tensor. Source: numpy's own limit (``NPY_MAXDIMS``)."""
+_SHOWN_DIMENSIONS = 8
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape for an error: a list, of more than eight dimensions the first ones and how many there are."""
+    if len(shape) <= _SHOWN_DIMENSIONS:
+        return str(list(shape))
+    shown = ", ".join(map(str, shape[:_SHOWN_DIMENSIONS]))
+    return f"[{shown}, …], which has {len(shape)} dimensions"
+
+
 _ALIASES = {
     "bool": Datatype.BOOL,
     "boolean": Datatype.BOOL,
