@@ -132,6 +132,42 @@ def test_a_copy_that_an_operator_made_of_a_spool_is_not_shipped_adopted_or_remov
     assert len(list(copy.glob("*.log"))) == 1
 
 
+@pytest.mark.parametrize("name", ["99999999999999999999999", "9223372036854775807", "1" * 16, "7", "٣" * 12])
+def test_a_file_that_no_spool_can_have_written_holds_up_no_row_and_stays_as_it_was(tmp_path, name):
+    with a_spool(tmp_path) as first:
+        first.append(a_row(1))
+    stray = first.own.folder / f"{name}.log"
+    stray.write_bytes(b"no segment")
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(2))
+        batches = read_all(second.own)
+
+    assert second.own.spool_id == first.own.spool_id
+    assert good_ids(batches) == [a_prediction_id(1), a_prediction_id(2)]
+    assert max(batch.segment for batch in batches) < 2**40
+    assert stray.read_bytes() == b"no segment"
+
+
+@pytest.mark.parametrize("number", [10**12, 10**15 - 1])
+def test_a_segment_numbered_far_beyond_the_clock_is_shipped_as_an_orphan_and_no_worker_goes_on_behind_it(
+    tmp_path, number
+):
+    with a_spool(tmp_path) as first:
+        first.append(a_row(1))
+    segment = only_segment(tmp_path)
+    segment.rename(segment.with_name(f"{number}.log"))
+
+    with a_spool(tmp_path) as second:
+        second.append(a_row(2))
+        (orphan,) = second.orphans()
+
+        assert second.own.spool_id != first.own.spool_id
+        assert good_ids(read_all(second.own)) == [a_prediction_id(2)]
+        assert second.own.newest < 2**40
+    assert orphan.spool_id == first.own.spool_id
+
+
 def test_an_orphan_is_removed_once_its_rows_are_forgotten_and_not_before(tmp_path):
     with a_spool(tmp_path) as one, a_spool(tmp_path) as other:
         other.append(a_row(1))

@@ -6,6 +6,7 @@ a segment appends to it: after an adoption all older segments are final, whateve
 
 import fcntl
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -23,12 +24,13 @@ RESERVE = "reserve"
 MAX_HELD = 40
 """Segments of a worker's own spool that stay open, so that their rows are shipped although the folder was deleted. The
 default limit of a spool is 32 segments."""
+MAX_ADOPTED = 10**12
+"""Numbers begin at the clock's seconds. A folder with a segment from here on has a foreign file: its rows are shipped,
+but no worker goes on in it, whose own numbers could pass what :func:`_numbers_in` takes, and what a BIGINT holds."""
 _LOCK = "lock"
 _CREATE_ATTEMPTS = 8
+_NUMBER = re.compile(r"[0-9]{12}|[1-9][0-9]{12,14}")
 _TAIL_BYTES = 4_096
-_DIGITS = 19
-_MAX_NUMBER = 2**63 - 1
-"""Numbers from here on fit no offset in the database. This product writes none: such a file is left alone."""
 _CLOCK_SECONDS = 86_400
 """How far the clock that numbered a segment may have been ahead of this process's."""
 
@@ -303,8 +305,8 @@ class SpoolFolder:
 
 
 def _numbers_in(folder: Path) -> list[int]:
-    numbers = (int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal() and len(path.stem) <= _DIGITS)
-    return sorted(number for number in numbers if number < _MAX_NUMBER)
+    """Return the numbers of the files that a spool can have written, and leave every other one alone."""
+    return sorted(int(path.stem) for path in folder.glob("*.log") if _NUMBER.fullmatch(path.stem))
 
 
 def folders_in(directory: Path) -> list[Path]:
@@ -325,7 +327,7 @@ def adopt(directory: Path, files: DiskFiles, on_failure: Callable[[str], None]) 
             continue
         # Without a segment the next number is unknown: such a folder is half removed, and reading orphans removes the
         # rest.
-        if spool.segments() and spool.is_readable():
+        if spool.segments() and spool.newest < MAX_ADOPTED and spool.is_readable():
             spool.hold()
             return spool
         spool.writing = 0
