@@ -152,3 +152,28 @@ async def test_old_windows_are_forgotten_a_bounded_number_at_a_time(opened):
 
     assert deleted == [2, 1, 0]
     assert [w.key.start for w in await opened.log.of_versions([1], 0, 2 * BEGAN)] == [BEGAN + 180]
+
+
+@pytest.mark.parametrize("counts", ['"x"', "[1, 2]", '{"volume": "zz"}', '{"volume": -1}', '{"scores": ["a", "b"]}'])
+async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database, database_url, counts):
+    version = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('visits', '1', 's3://models/visits/1', 'sklearn', '{}') RETURNING id"
+    )
+    # As a row of before migration 0016, which refuses most of them.
+    await database.execute("ALTER TABLE PredictionWindow DROP CONSTRAINT IF EXISTS predictionwindow_readable")
+    add = (
+        "INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper,"
+        " calls, errors, counts) VALUES ($1, to_timestamp($2), $3, 7, 1, $4, 1, 0, $5)"
+    )
+    await database.execute(add, version, BEGAN, "challenger", "evil", counts)
+    await database.execute(add, version, BEGAN, "boss", "evil", "{}")
+    await database.execute(add, version, BEGAN, "challenger", "good", '{"volume": 3, "calls": 3}')
+    log = PostgresWindowLog(database_url, timeout_seconds=5)
+
+    of_rollout = await log.of_rollout(7)
+    of_versions = await log.of_versions([version], 0, 2 * BEGAN)
+    latest = await log.latest_of_rollout(7, 0, block_of(BEGAN))
+
+    for windows in (of_rollout, of_versions, latest.windows):
+        assert [(window.key.shipper, window.volume) for window in windows] == [("good", 3)]

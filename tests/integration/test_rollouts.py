@@ -7,6 +7,7 @@ import asyncpg
 import orjson
 import pytest
 
+from understudy.adapters.postgres.connections.checkup import examine_postgres
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
@@ -343,6 +344,48 @@ async def test_proxies_and_their_calls_in_flight_are_seen_while_they_are_live(wo
     assert (view.proxies, view.proxies_on_generation, view.in_flight) == (2, 1, {7: 3, 9: 4})
     assert [proxy.instance for proxy in view.stale.first] == ["gone"]
     assert 60 <= view.stale.first[0].seconds < 120
+
+
+@pytest.mark.parametrize(
+    ("generations", "in_flight", "seen_at"),
+    [
+        ('{"churn": "abc"}', "{}", "now()"),
+        ('{"churn": 1e400}', "{}", "now()"),
+        ('{"churn": 99999999999999999999999}', "{}", "now()"),
+        ('{"churn": null}', "{}", "now()"),
+        ('{"churn": {"a": 1}}', "{}", "now()"),
+        ('{"churn": [1]}', "{}", "now()"),
+        ('{"churn": 1.5}', "{}", "now()"),
+        ("[1, 2]", "[1]", "now()"),
+        ('"x"', "5", "now()"),
+        ("{}", '{"1": "zz"}', "now()"),
+        ("{}", '{"1": null}', "now()"),
+        ("{}", '{"one": 1}', "now()"),
+        ("{}", '{"1": -1e300}', "now()"),
+        ("{}", "{}", "'infinity'"),
+        ("{}", "{}", "now() + INTERVAL '9 years'"),
+    ],
+)
+async def test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_monitor_nor_an_operator(
+    world, database_url, generations, in_flight, seen_at
+):
+    view = await started(world)
+    generation = view.policy.generation if view.policy else 0
+    # As a row of before migration 0016, which refuses most of them.
+    await world.database.execute("ALTER TABLE ProxyInstance DROP CONSTRAINT IF EXISTS proxyinstance_readable")
+    add = f"INSERT INTO ProxyInstance (instance, generations, in_flight, seen_at) VALUES ($1, $2, $3, {seen_at})"
+    await world.database.execute(add, "evil", generations, in_flight)
+    await world.database.execute(
+        add.replace(seen_at, "now()"), "good", orjson.dumps({"churn": generation}).decode(), '{"7": 2}'
+    )
+
+    view = await world.store.view(view.record.id)
+    reach = await world.store.reach("churn")
+    proxies = (await examine_postgres(database_url)).proxies
+
+    assert (view.proxies, view.proxies_on_generation, view.in_flight) == (1, 1, {7: 2})
+    assert (reach.proxies, reach.proxies_on_generation, reach.in_flight) == (1, 1, {7: 2})
+    assert {proxy.instance for proxy in proxies} >= {"good"}
 
 
 async def turned_stale(world: World, instance: str, generation: int, seconds_ago: float) -> None:

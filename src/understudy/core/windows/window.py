@@ -31,7 +31,7 @@ import orjson
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
-from understudy.core.windows.histogram import Histogram, merged
+from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of, merged
 
 WINDOW_SECONDS = 15
 ANALYSIS_BUCKETS = 64
@@ -179,13 +179,32 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
         document: Mapping[str, Any] = orjson.loads(text)
         return Window(
             key=key,
-            **{name: int(document.get(name, 0)) for name in COUNTS},
+            **{name: _count_of(name, document[name]) for name in COUNTS if name in document},
             latencies=_histogram(document.get("latencies", ())),
             scores=_histogram(document.get("scores", ())),
             buckets=_buckets(document.get("buckets", ())),
         )
-    except (AttributeError, TypeError, IndexError, ValueError) as problem:
+    except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
         raise ValueError(f"not a window: {problem}") from problem
+
+
+_MAX_COUNT = 2**63 - 1
+_MAX_CELL = cell_of(MAX_SIZE)
+_MAX_LONG = 2**127
+_MAY_BE_NEGATIVE = frozenset({"log_latency", "score"})
+
+
+def _count_of(name: str, value: Any) -> int:
+    """Return a sum within its bounds: rows are read from a table that every proxy writes."""
+    if type(value) is int and 0 <= value <= _MAX_COUNT:
+        return value
+    if type(value) is not int and not (name in _MAY_BE_LONG and type(value) is str):
+        raise ValueError(f"{name} is no integer")
+    count = int(value)
+    most = _MAX_LONG if name in _MAY_BE_LONG else _MAX_COUNT
+    if not (-most if name in _MAY_BE_NEGATIVE else 0) <= count <= most:
+        raise ValueError(f"{name} is out of range")
+    return count
 
 
 _MAY_BE_LONG = ("log_latency_squares", "score_squares")
@@ -197,7 +216,13 @@ def _pairs(histogram: Histogram) -> list[int]:
 
 
 def _histogram(pairs: Sequence[int]) -> Histogram:
-    return Histogram(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+    cells, counts = pairs[::2], pairs[1::2]
+    if pairs:
+        if set(map(type, pairs)) != {int} or min(cells) < -_MAX_CELL or max(cells) > _MAX_CELL:
+            raise ValueError("a histogram has something else than cells")
+        if min(counts, default=0) < 0 or max(counts, default=0) > _MAX_COUNT:
+            raise ValueError("a histogram's counts are out of range")
+    return Histogram(dict(zip(cells, counts, strict=True)))
 
 
 def _bucket_rows(buckets: NDArray[np.int64]) -> list[list[int]]:
@@ -210,5 +235,7 @@ def _buckets(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     buckets = no_buckets()
     if rows:
         table = np.array(rows, np.int64).reshape(-1, 1 + len(BucketColumn))
+        if table[:, : 1 + BucketColumn.LOG_LATENCY].min() < 0:
+            raise ValueError("a bucket's counts are negative")
         buckets[table[:, 0]] = table[:, 1:]
     return buckets

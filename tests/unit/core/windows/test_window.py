@@ -287,7 +287,19 @@ def test_a_window_is_read_back_from_its_json(rows):
         assert (found.buckets == window.buckets).all()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"calls": "many"}', '{"latencies": [1]}', '{"buckets": [[1, 2]]}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "null", '"x"', '{"calls": "many"}', '{"calls": "9"}', '{"calls": -1}', '{"calls": 1.5}',
+        '{"calls": null}',
+        '{"volume": 9223372036854775808}', '{"volume": [1]}', f'{{"score_squares": "{"9" * 50}"}}', '{"errors": true}',
+        '{"latencies": [1]}', '{"latencies": ["a", 1]}', '{"latencies": [1, "a"]}', '{"latencies": [1, -1]}',
+        '{"scores": [99999999, 1]}', '{"scores": {"a": 1}}', '{"latencies": 7}', '{"scores": "ab"}',
+        '{"buckets": [[1, 2]]}', '{"buckets": [[-1, 1, 0, 0, 0, 0, 0, 0]]}', '{"buckets": [[64, 1, 0, 0, 0, 0, 0, 0]]}',
+        '{"buckets": [[1, 99999999999999999999, 0, 0, 0, 0, 0, 0]]}', '{"buckets": "x"}', '{"buckets": {"a": 1}}',
+        '{"buckets": [[1, -5, 0, 0, 0, 0, 0, 0]]}',
+    ],
+)  # fmt: skip
 def test_what_is_not_a_window_is_refused(text):
     with pytest.raises(ValueError, match="not a window"):
         window_from_json(WindowKey("all", 0, 1, Role.CHAMPION, 0, 3, START), text)

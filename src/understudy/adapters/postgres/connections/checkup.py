@@ -15,7 +15,8 @@ _PARTITIONS = """
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass('predictionlog')
 """
 _PROXIES = (
-    "SELECT instance, generations::text, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age FROM proxyinstance"
+    "SELECT instance, generations::text, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age "
+    "FROM proxyinstance WHERE isfinite(seen_at)"
 )
 
 
@@ -163,5 +164,8 @@ async def examine_guards(database_url: str, *, timeout_seconds: float = 5.0) -> 
 
 
 def _proxy_of(row: Any) -> ProxySeen:
-    generations = {str(name): int(number) for name, number in orjson.loads(row["generations"]).items()}
+    try:
+        generations = {str(name): int(number) for name, number in orjson.loads(row["generations"]).items()}
+    except (AttributeError, OverflowError, TypeError, ValueError):  # no proxy wrote that: it confirms nothing
+        generations = {}
     return ProxySeen(row["instance"], generations, row["seen_at"], row["age"])

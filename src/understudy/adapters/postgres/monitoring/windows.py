@@ -1,17 +1,22 @@
 """``WindowLog`` over ``PredictionWindow``, which the proxies' log shippers write."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 
 import asyncpg
+import structlog
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
 from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
 
+_log = structlog.get_logger(__name__)
+
+_NAME_CHARACTERS = 100
 # In the order of WindowKey, then the counts.
 _COLUMNS = """
     shipper, epoch, model_version_id, role, rollout_id, policy_generation,
@@ -109,8 +114,23 @@ async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, un
 
 
 def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
-    """Parse rows; 50 µs each, so not on the event loop, which also renews the lease."""
-    return [_window(row) for row in rows]
+    """Parse rows; 50 µs each, so not on the event loop, which also renews the lease.
+
+    Any login of a proxy writes these rows: what is no window is left out, counted in the log, and stops no verdict.
+    """
+    read: list[Window] = []
+    unusable: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        try:
+            read.append(_window(row))
+        except ValueError as problem:
+            unusable[row["shipper"][:_NAME_CHARACTERS], str(problem)[:_NAME_CHARACTERS]] += 1
+    for (shipper, first_problem), count in unusable.most_common(1):
+        _log.warning(
+            "rollout.unusable_windows", table="PredictionWindow", rows=unusable.total(), shipper=shipper,
+            of_shipper=count, problem=first_problem,
+        )  # fmt: skip
+    return read
 
 
 def _window(row: asyncpg.Record) -> Window:

@@ -4,6 +4,7 @@ from typing import Any
 
 import asyncpg
 import orjson
+import structlog
 
 from understudy.adapters.postgres.monitoring.lease import NAME as MONITOR
 from understudy.core.canary.decision import Verdict
@@ -18,6 +19,8 @@ from understudy.core.routing.proxy_liveness import (
     StaleProxy,
 )
 from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
+
+_log = structlog.get_logger(__name__)
 
 _DAMAGE_CHARACTERS = 300
 _COLUMNS = """
@@ -64,20 +67,35 @@ def _stale(which: str) -> str:
                 SELECT * FROM silent WHERE {which} ORDER BY age, instance LIMIT {MAX_NAMED}) AS latest)))"""  # noqa: S608 - constants
 
 
+# Any login of a proxy writes ProxyInstance: what is no report is left out and counted, and stops no other row's reader.
+_IS_NO_COUNT = '@.type() != "number" || @ < 0 || @ > 9007199254740991 || @.floor() != @'
+_IS_USABLE = f"""
+    coalesce(isfinite(seen_at) AND seen_at < now() + INTERVAL '1 day'
+        AND jsonb_typeof(generations) = 'object' AND jsonb_typeof(in_flight) = 'object'
+        AND NOT jsonb_path_exists(generations, 'strict $.* ? ({_IS_NO_COUNT})', silent => TRUE)
+        AND NOT jsonb_path_exists(in_flight, 'strict $.* ? ({_IS_NO_COUNT})', silent => TRUE)
+        AND NOT jsonb_path_exists(in_flight, 'strict $.keyvalue() ? (!(@.key like_regex "^[0-9]{{1,18}}$"))',
+                                  silent => TRUE), FALSE)
+"""
 # A stale proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
 _LIVENESS = f"""
-    WITH known AS (
+    WITH reports AS MATERIALIZED (
+        SELECT *, {_IS_USABLE} AS is_usable FROM proxyinstance
+        WHERE seen_at > now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds'),
+    usable AS MATERIALIZED (SELECT * FROM reports WHERE is_usable),
+    known AS (
         SELECT instance, in_flight, extract(epoch FROM now() - seen_at)::float8 AS age,
                seen_at > now() - INTERVAL '{LIVE_SECONDS:.0f} seconds' AS is_live,
-               coalesce((generations ->> $1)::bigint >= (
+               coalesce((generations ->> $1)::numeric >= (
                    SELECT %(generation)s FROM servingpolicy p WHERE p.model_name = $1), FALSE) AS on_generation
-        FROM proxyinstance WHERE seen_at > now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds'),
+        FROM usable),
     silent AS (SELECT instance, age, on_generation FROM known WHERE NOT is_live)
     SELECT extract(epoch FROM now())::float8 AS now,
+           (SELECT count(*) FROM reports WHERE NOT is_usable) AS unusable,
            (SELECT count(*) FROM known WHERE is_live) AS proxies,
            (SELECT count(*) FROM known WHERE is_live AND on_generation) AS on_generation,
            (SELECT coalesce(jsonb_object_agg(version_id, calls), '{{}}') FROM (
-                SELECT flying.key AS version_id, sum(flying.value::text::bigint) AS calls
+                SELECT flying.key AS version_id, sum(flying.value::text::numeric::bigint) AS calls
                 FROM known, jsonb_each(in_flight) AS flying WHERE is_live GROUP BY flying.key) AS added) AS in_flight,
            {_stale("NOT on_generation")} AS silent,
            {_stale("TRUE")} AS all_silent
@@ -128,7 +146,9 @@ def reach_of(row: asyncpg.Record) -> PolicyReach:
 
 
 def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
-    """Return the calls under way by version id."""
+    """Return the calls under way by version id, and log how many reports of proxies could not be read."""
+    if row["unusable"]:
+        _log.warning("rollout.unusable_proxy_reports", table="ProxyInstance", rows=row["unusable"])
     return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
 
 
