@@ -17,14 +17,27 @@ MAX_PORT = 65_535
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _FORBIDDEN: Mapping[str, Sequence[Network]] = {
     "is link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/10")),
-    # Those that are not link-local: AWS by IPv6, Alibaba, Azure's host, Oracle.
+    # Those that are not link-local: AWS by IPv6 (EKS Pod Identity, too), Alibaba, Azure's host, Oracle by both, Google
+    # and Scaleway by IPv6.
     "is a cloud's metadata service": tuple(
-        ip_network(text) for text in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+        ip_network(text)
+        for text in (
+            "fd00:ec2::/32",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:c1::a9fe:a9fe",
+            "fd20:ce::254",
+            "fd00:42::42",
+        )
     ),
+    "is site-local, which was abolished (RFC 3879)": (ip_network("fec0::/10"),),
+    "is a Teredo tunnel's, which ends at an IPv4 address of its owner's choice": (ip_network("2001::/32"),),
     "is the unspecified address": (ip_network("0.0.0.0/8"), ip_network("::/128")),
     "is no single machine": (ip_network("224.0.0.0/3"), ip_network("ff00::/8")),
 }
-"""Forbidden even when an operator's list has them; the same as in migration 0008."""
+"""Forbidden even when an operator's list has them. The database refuses them at registration, but for what was added
+since migration 0014: the site-local and Teredo networks, and most metadata services by IPv6."""
 _NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*\.?")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")

@@ -22,6 +22,12 @@ FORBIDDEN = [
     "::a9fe:a9fe",
     "fe80::1",
     "fd00:ec2::254",
+    "fd00:ec2::23",
+    "fd00:c1::a9fe:a9fe",
+    "fd20:ce::254",
+    "fd00:42::42",
+    "fec0::1",
+    "2001:0:a9fe:a9fe::1",
     "100.100.100.200",
     "168.63.129.16",
     "0.0.0.0",
@@ -39,7 +45,9 @@ def test_some_addresses_are_forbidden_whatever_the_operators_list_says(address, 
     assert judge_address("models.example.org", ip_address(address), parse_rules(rules)) is not None
 
 
-@pytest.mark.parametrize("address", ["10.1.2.3", "192.168.0.9", "8.8.8.8", "2001:db8::1", "fd00::1"])
+@pytest.mark.parametrize(
+    "address", ["10.1.2.3", "192.168.0.9", "8.8.8.8", "2001:db8::1", "fd00::1", "2001:1::1", "fd20::1"]
+)
 def test_without_a_list_every_other_address_is_fine(address):
     assert judge_address("models.example.org", ip_address(address), NO_RULES) is None
 
