@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.progress import progress_bar
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, csv_cell, nothing_as, show
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
 from understudy.settings import Settings
@@ -122,8 +122,9 @@ async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFi
 
 def _print_csv(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    is_shown = sys.stdout.isatty()
+    for row in chain((columns,), rows):
+        writer.writerow([csv_cell(cell, is_shown=is_shown) for cell in row])
 
 
 def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, seen: Any, *, as_json: bool) -> None:

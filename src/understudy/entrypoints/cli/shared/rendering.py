@@ -4,6 +4,7 @@ Data goes to standard output, progress and advice to standard error. A table is 
 of low importance are left out, and what is still too long folds.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +28,15 @@ _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 
 SHOWN = "\N{REPLACEMENT CHARACTER}"
-_OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters but for the line's end, and those that turn the direction of what follows."""
+_OBEYED = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""Control characters but for the line's end, those that turn the direction of what follows or end a line, and those
+that cannot be seen (zero width, tags), by which two names could look the same."""
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+"""How a cell begins that a spreadsheet would calculate. Source: OWASP, "CSV Injection"."""
+_NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 
 
 class Column(NamedTuple):
@@ -77,9 +85,26 @@ def show(document: Mapping[str, Any], *texts: RenderableType, as_json: bool) -> 
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print a document as one line of JSON."""
-    sys.stdout.write(json_text(document).decode() + "\n")
+    """Print a document as one line of JSON; what a terminal would obey is escaped, which means the same in JSON."""
+    sys.stdout.write(_OBEYED.sub(_escaped, json_text(document).decode()) + "\n")
     sys.stdout.flush()
+
+
+def csv_cell(cell: Any, *, is_shown: bool) -> Any:
+    """Return a value as a cell of CSV: with ``'`` before a text that a spreadsheet would take for a formula.
+
+    Args:
+        cell: Any value; all but texts stay as they are.
+        is_shown: Whether a terminal shows it, which gets a mark in place of each character that it would obey.
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = _OBEYED.sub(SHOWN, cell) if is_shown else cell
+    return f"'{text}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found.group())[1:-1]
 
 
 def advise(*lines: str) -> None:

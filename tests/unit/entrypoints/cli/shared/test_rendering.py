@@ -1,13 +1,25 @@
 """What people read: tables that are never cut, and times as one says them."""
 
 import io
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, columns_that_fit, facts, nothing_as
+from understudy.entrypoints.cli.shared.rendering import (
+    SHOWN,
+    Column,
+    a_table,
+    ago,
+    columns_that_fit,
+    csv_cell,
+    data_console,
+    facts,
+    nothing_as,
+    print_json,
+)
 
 COLUMNS = (Column("model"), Column("version", right=True), Column("who", drop=1), Column("note", drop=2))
 ROWS = [("visits", "1", "dana@example.org", "weekly retrain"), ("digits", "12", "-", "[bold] is text, not markup")]
@@ -92,3 +104,46 @@ def test_a_moment_that_never_was_is_told_as_never():
 
 def test_nothing_is_shown_as_a_dash_and_zero_as_zero():
     assert [nothing_as(None), nothing_as(""), nothing_as(0), nothing_as("x")] == ["-", "-", "0", "x"]
+
+
+OBEYED = [
+    "\x1b",
+    "\x7f",
+    "\x9b",
+    "\xad",
+    "\u061c",
+    "\u200b",
+    "\u200f",
+    "\u2028",
+    "\u2029",
+    "\u202e",
+    "\u2066",
+    "\ufeff",
+]
+OBEYED += ["\U000e0001", "\U000e0061"]
+
+
+@pytest.mark.parametrize("character", OBEYED)
+def test_a_character_that_a_terminal_obeys_or_hides_is_shown_as_a_mark_and_escaped_in_json(character, capsys):
+    data_console().print(Text(f"a{character}b"))
+    print_json({"name": f"a{character}b"})
+
+    text, document, _ = capsys.readouterr().out.split("\n")
+    assert text == f"a{SHOWN}b"
+    assert character not in document
+    assert document.isascii()
+    assert json.loads(document)["name"] == f"a{character}b"
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "-"])
+def test_a_text_that_a_spreadsheet_would_calculate_begins_with_a_quote_in_csv(text):
+    assert csv_cell(text, is_shown=False) == "'" + text
+
+
+@pytest.mark.parametrize("cell", ["customer-42", "-1.5", "+3e7", "a=b", "", None, -1.5, True, "é\x9b"])
+def test_every_other_value_is_itself_in_csv(cell):
+    assert csv_cell(cell, is_shown=False) == cell
+
+
+def test_a_terminal_gets_marks_in_csv_too():
+    assert csv_cell("=\x9b2J", is_shown=True) == f"'={SHOWN}2J"
