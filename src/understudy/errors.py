@@ -335,6 +335,11 @@ class NotRegistered(RegistryError):
     title = "No such model or version in the registry"
     hint = "understudy version list shows what is registered."
 
+    def __init__(self, detail: str = "", *, hint: str | None = None, others: str = "") -> None:
+        super().__init__(f"{detail}; there are: {others}" if others else detail, hint=hint)
+        self.detail_without_others = detail or self.title
+        """What a caller is told whose key may be for one model only: the names of other models are not for it."""
+
 
 class VersionNotReady(RegistryError):
     code = "E207"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.core.canary.analysis import judge
@@ -178,12 +179,16 @@ async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | Non
     """Return a rollout of a model with what it acts on, by default its newest one.
 
     Raises:
-        NotRegistered: There is no such rollout, or it is another model's.
+        NotRegistered: There is no such rollout, or it is another model's: both in the same words, since a key for one
+            model is told nothing of the others.
     """
-    view = await rollouts.view(await rollouts.latest_id(model_name) if rollout_id is None else rollout_id)
-    if view.record.state.model_name != model_name:
-        raise NotRegistered(f"rollout {rollout_id} is of {view.record.state.model_name}, not {model_name}")
-    return view
+    if rollout_id is None:
+        return await rollouts.view(await rollouts.latest_id(model_name))
+    with suppress(NotRegistered):
+        view = await rollouts.view(rollout_id)
+        if view.record.state.model_name == model_name:
+            return view
+    raise NotRegistered(f"{model_name} has no rollout {rollout_id}", hint="understudy rollout list shows them.")
 
 
 async def failures_of(history: FailureHistory, view: RolloutView) -> LoggedFailures:

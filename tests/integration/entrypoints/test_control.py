@@ -491,6 +491,37 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
 
+async def test_a_key_for_one_model_is_told_nothing_of_the_others(served, database_url):
+    begun = (await served.post(f"{VISITS}/rollouts", json=START)).json()["rollout"]["rollout_id"]
+    await register(database_url, 1, [1], model_name="digits")
+    await sql(
+        database_url,
+        "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('other', $1, $2)",
+        sha256(b"secret").hexdigest(),
+        [f"{scope}:{model}" for scope in ("read", "operate") for model in ("digits", "ghost")],
+    )
+    other = {"authorization": "Bearer other.secret"}
+
+    async def told(path: str, method: str = "GET") -> dict[str, Any]:
+        document: dict[str, Any] = (await served.request(method, path, headers=other)).json()
+        return document
+
+    async def is_known() -> bool:
+        return bool((await served.get("/v1/models", headers=other)).status_code == 200)
+
+    await until(is_known)
+    existing, missing = await told(f"/v1/models/digits/rollouts/{begun}"), await told("/v1/models/digits/rollouts/99")
+    paused = await told(f"/v1/models/digits/rollouts/{begun}:pause", "POST")
+    unknown = [await told("/v1/models/ghost/rollouts"), await told("/v1/models/ghost/policy")]
+
+    assert existing["status"] == missing["status"] == paused["status"] == 404
+    assert existing["detail"].replace(str(begun), "99") == missing["detail"]
+    for document in (existing, missing, paused, *unknown):
+        assert document["code"] == "E206"
+        assert not any(name in str(document) for name in ("visits", "there are"))
+    assert not any("digits" in str(document) for document in unknown)
+
+
 async def test_a_key_for_one_model_reads_operates_and_tells_outcomes_of_that_one_alone(proxy, database_url):
     digits = await register(database_url, 1, [1], model_name="digits")
     await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('digits', $1)", digits)

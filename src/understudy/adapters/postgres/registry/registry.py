@@ -200,7 +200,7 @@ class PostgresRegistry:
             found = await _models(connection, model_name)
             if not found:
                 names = [model.model_name for model in await _models(connection)]
-                raise NotRegistered(f"no model {model_name!r} is registered; there are: {_listed(names)}")
+                raise NotRegistered(f"no model {model_name!r} is registered", others=_listed(names))
             return found[0]
 
     async def set_policy(

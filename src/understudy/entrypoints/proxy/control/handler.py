@@ -78,7 +78,7 @@ class ControlCall(NamedTuple):
         """Return what the work returned, which may take ``seconds`` at most.
 
         Raises:
-            NotRegistered: No model can have this name.
+            NotRegistered: No model can have this name, or the work found none; without the names of other models.
             RegistryUnavailable, MigrationNeeded: Without addresses and statements, which are for the log.
             Overloaded, DeadlineExceeded: As :meth:`WorkerPool.carry_out`.
         """
@@ -87,6 +87,8 @@ class ControlCall(NamedTuple):
         limit = seconds if self.timeout_seconds is None else min(seconds, self.timeout_seconds)
         try:
             return await self.handler.pools[bulkhead].carry_out(work, limit)
+        except NotRegistered as problem:
+            raise NotRegistered(problem.detail_without_others, hint=problem.next_step) from problem
         except (RegistryUnavailable, MigrationNeeded) as problem:
             _log.warning("control.failed", code=problem.code, why=problem.detail)
             raise type(problem)(hint=problem.next_step) from problem
