@@ -99,6 +99,8 @@ def _index_of(wanted: str | None, names: list[str]) -> int:
         return 0
     if wanted not in names:
         raise BadAnswer(f"the answer has no output {wanted!r}")
+    if len(names) > 1 and names.count(wanted) > 1:
+        raise BadAnswer(f"the answer has several outputs {wanted!r}")
     return names.index(wanted)
 
 

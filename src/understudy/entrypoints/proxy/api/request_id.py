@@ -10,7 +10,7 @@ from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span
 from understudy.entrypoints.proxy.messages.headers import Identity, identify
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
-from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
+from understudy.entrypoints.proxy.server.response_writer import IS_LOST, WRITE_WHOLE, WriteWhole
 from understudy.errors import InternalFault
 from understudy.ports.tracing import Span, within
 
@@ -92,11 +92,14 @@ class RequestIdMiddleware:
                 await send_last_reply(send_identified, reply, receive)
             else:
                 await self._app(scope, receive, send_identified)
-        except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
+        except Exception as defect:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
+            if isinstance(defect, RuntimeError) and IS_LOST in scope and scope[IS_LOST]():
+                return  # uvloop raises that when a connection is written to which was aborted: its caller reads nothing
             _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
             if not started:
                 await send_reply(send_identified, self._handler().refuse(InternalFault(), scope["path"]))
         finally:
+            scope.pop(IS_LOST, None)
             scope.pop(WRITE_WHOLE, None)  # it refers to the scope: a reference cycle, left to the garbage collector
 
 

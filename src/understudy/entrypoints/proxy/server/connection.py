@@ -10,9 +10,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread, is_answered, is_free
 from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
-from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules, absolute_target_problem
 from understudy.entrypoints.proxy.server.request_state import State
-from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, LastResponse, last_text_answer, write_whole
+from understudy.entrypoints.proxy.server.response_writer import (
+    IS_LOST,
+    WRITE_WHOLE,
+    LastResponse,
+    last_text_answer,
+    write_whole,
+)
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
 from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout, ReadTimeout
 from understudy.entrypoints.proxy.server.upgrade import parse
@@ -103,6 +109,7 @@ class Connection(HttpToolsProtocol):
         if problem is None and self._fast_path.may_take(self, method, version):
             self._state = _HOLDING
             return
+        problem = problem or absolute_target_problem(self.url, self.headers)  # the fast path takes none of them
         self._state = _BODY
         self._hand_over()
         if problem is not None:
@@ -148,6 +155,7 @@ class Connection(HttpToolsProtocol):
         self.headers += headers  # the list that the scope has
         super().on_headers_complete()
         self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
+        self.scope[IS_LOST] = self.transport.is_closing  # type: ignore[literal-required]  # another one
         self.cycle.message_event.set()
 
     # -- reading, a turn of the event loop at a time -------------------------------------------------------------------

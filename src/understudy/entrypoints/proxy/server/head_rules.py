@@ -65,6 +65,23 @@ NO_RULES = HeadRules()
 """Any host name, and pages of any site; HTTP is strict all the same."""
 
 
+def absolute_target_problem(target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> UnderstudyError | None:
+    """Return why a request whose target is a whole URL is refused: the URL names another host than ``Host`` does.
+
+    A server would have to ignore ``Host`` then, which was judged here, and which a proxy in front may have judged.
+
+    Source:
+        RFC 9112 §3.2.2 (absolute-form).
+    """
+    if target.startswith(b"/") or b"://" not in target:
+        return None
+    host = dict(headers).get(b"host")
+    authority = re.split(rb"[/?]", target.partition(b"://")[2], maxsplit=1)[0]
+    if host is None or authority.lower() == host.lower():
+        return None
+    return HeaderInvalid("host: expected the one that the request's target names")
+
+
 def _unusual_problem(target: bytes, version: str, headers: Sequence[tuple[bytes, bytes]]) -> UnderstudyError | None:
     """Judge what few requests have.
 

@@ -11,6 +11,8 @@ from understudy.entrypoints.proxy.messages.headers import lines_of
 
 WRITE_WHOLE = "understudy.write_whole"
 """Key of :data:`WriteWhole` in a request's ASGI scope, on this server."""
+IS_LOST = "understudy.is_lost"
+"""Key of what says, in a request's ASGI scope on this server, whether its connection is closed."""
 Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole response (status, headers, body) at once, or returns ``False`` and leaves it to ASGI's ``send``."""

@@ -4,13 +4,42 @@ Java's own client asks for HTTP/2 with its first call. uvicorn's parser takes su
 that its body would be lost: the head is written again without the fields that ask, and parsed again.
 """
 
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import Callable, Iterable
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _FIELDS = frozenset((b"upgrade", b"http2-settings"))
 """Header fields that ask for another protocol, and that ``connection`` names then."""
+
+LINE_SECONDS = 1.0
+"""Shortest time between two lines in the log about requests that are no HTTP: anybody may send thousands a second."""
+
+
+class InvalidRequests:
+    """Counts requests that are no HTTP, and logs at most one line in :data:`LINE_SECONDS`, with their number.
+
+    Args:
+        now: A clock in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._count = 0
+        self._logged_at = float("-inf")
+
+    def note(self, logger: logging.Logger) -> None:
+        """Count one; those since the last line are named by the next one."""
+        self._count += 1
+        now = self._now()
+        if now - self._logged_at >= LINE_SECONDS:
+            logger.warning("Invalid HTTP requests received: %d", self._count)
+            self._logged_at, self._count = now, 0
+
+
+_invalid_requests = InvalidRequests()
 
 
 def parse(connection: HttpToolsProtocol, data: bytes) -> bool:
@@ -26,9 +55,8 @@ def parse(connection: HttpToolsProtocol, data: bytes) -> bool:
             connection.parser = HttpRequestParser(connection)
             connection.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         except HttpParserError:
-            message = "Invalid HTTP request received."
-            connection.logger.warning(message)
-            connection.send_400_response(message)
+            _invalid_requests.note(connection.logger)
+            connection.send_400_response("Invalid HTTP request received.")
             return False
         else:
             return True

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.entrypoints.proxy.processes.uvicorn_process import head_rules
-from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
+from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules, absolute_target_problem
 from understudy.errors import CrossSiteRequest, HeaderInvalid, HostUnknown
 from understudy.settings import Settings
 
@@ -53,6 +53,21 @@ def test_a_request_line_that_http_does_not_permit_is_named(target, version, says
 
     assert isinstance(problem, HeaderInvalid)
     assert problem.detail == says
+
+
+@pytest.mark.parametrize(
+    "target", [b"http://evil.example/livez", b"HTTPS://127.0.0.1:80/livez", b"http://u@127.0.0.1:8080/", b"x://?a"]
+)
+def test_a_target_that_names_another_host_than_the_host_field_is_refused(target):
+    problem = absolute_target_problem(target, [HOST])
+
+    assert isinstance(problem, HeaderInvalid)
+    assert problem.detail == "host: expected the one that the request's target names"
+
+
+@pytest.mark.parametrize("target", [b"/livez", b"/a?from=http://evil.example/", b"*", b"http://127.0.0.1:8080/livez?a"])
+def test_a_target_that_is_a_path_or_names_the_same_host_passes(target):
+    assert absolute_target_problem(target, [HOST]) is None
 
 
 def test_what_http_permits_passes():
