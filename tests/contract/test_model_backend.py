@@ -722,6 +722,35 @@ def test_a_token_that_may_not_be_sent_or_is_not_set_refuses_the_version(name: st
         connect(a_version("127.0.0.1:1", token_env=name), {"DATABASE_URL": "postgresql://secret"})
 
 
+@every_adapter
+async def test_a_token_goes_to_the_hosts_that_its_operator_names(adapter: str):
+    name = "UNDERSTUDY_BACKEND_TOKEN_A"
+    async with running() as (server,):
+        version = a_version(server.endpoint, adapter=adapter, token_env=name)
+        backend = connect(version, {name: "t0ken", f"{name}_HOSTS": "*.models.internal,127.0.0.0/8"})
+
+        await backend.infer([ROW], LOAD_SECONDS)
+        await backend.close()
+
+        assert server.metadata[-1]["authorization"] == "Bearer t0ken"
+
+
+@pytest.mark.parametrize("hosts", ["*.models.internal", "models.internal,10.0.0.0/8", ""])
+@pytest.mark.parametrize("endpoint", ["evil.example:443", "127.0.0.1:1", "models.internal.evil.example:1"])
+def test_a_token_goes_to_no_host_that_its_operator_does_not_name(hosts: str, endpoint: str):
+    name = "UNDERSTUDY_BACKEND_TOKEN_A"
+
+    with pytest.raises(BackendUnavailable, match=f"may not have the token in {name}: {name}_HOSTS does not name"):
+        connect(a_version(endpoint, token_env=name), {name: "t0ken", f"{name}_HOSTS": hosts})
+
+
+def test_a_list_of_hosts_that_cannot_be_read_lets_the_token_go_nowhere():
+    name = "UNDERSTUDY_BACKEND_TOKEN_A"
+
+    with pytest.raises(BackendUnavailable, match=f"{name}_HOSTS, cannot be used: 'http://m'"):
+        connect(a_version("m:1", token_env=name), {name: "t0ken", f"{name}_HOSTS": "http://m"})
+
+
 # -- one protocol's own ------------------------------------------------------------------------------------------------
 
 

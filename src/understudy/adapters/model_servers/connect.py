@@ -14,11 +14,13 @@ from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules
+from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules, is_listed, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
 from understudy.ports.model_backend import ModelBackend, ServerSeen
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
+HOSTS_SUFFIX = "_HOSTS"
+"""A variable of the token's name with this behind it lists the hosts that the token may go to."""
 CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
 CA_PREFIX = f"{CA_VARIABLE}_"
 """Variables that a version may name for the file with its authorities begin with it."""
@@ -47,7 +49,9 @@ def connect(
 
     With ``token_env`` among the version's ``backend`` settings, every call carries ``authorization: Bearer`` and the
     value of that environment variable. Its name must begin with ``UNDERSTUDY_BACKEND_TOKEN``: otherwise a user who may
-    register a version could have any secret of this process sent to a server of theirs.
+    register a version could have any secret of this process sent to a server of theirs. Where a variable of that name
+    with ``_HOSTS`` behind it is set, the token goes only to endpoints whose host it names: else the same user could
+    have any model server's token sent to a server of theirs.
 
     With ``tls`` among the settings every call goes over TLS, to a server whose certificate is for the endpoint's own
     host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
@@ -123,4 +127,20 @@ def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metad
     token = environment.get(str(name))
     if not token:
         raise BackendUnavailable(f"the environment variable {name}, which backend.token_env names, is not set")
+    _require_permitted(version, str(name), environment.get(f"{name}{HOSTS_SUFFIX}"))
     return (("authorization", f"Bearer {token}"),)
+
+
+def _require_permitted(version: ModelVersion, name: str, hosts: str | None) -> None:
+    """Refuse to send a token to a host that its operator did not name, where one named any."""
+    if hosts is None:
+        return
+    try:
+        permitted = parse_rules(hosts)
+        others = [endpoint for endpoint in version.endpoints if not is_listed(parse_target(endpoint), permitted)]
+    except ValueError as problem:
+        raise BackendUnavailable(f"an endpoint, or {name}{HOSTS_SUFFIX}, cannot be used: {problem}") from None
+    if others:
+        raise BackendUnavailable(
+            f"the endpoint {others[0]} may not have the token in {name}: {name}{HOSTS_SUFFIX} does not name its host"
+        )

@@ -139,6 +139,14 @@ def judge_address(host: str, address: Address, rules: EndpointRules) -> str | No
     return "is not on the operator's list (UNDERSTUDY_ENDPOINT_ALLOW)"
 
 
+def is_listed(target: Target, rules: EndpointRules) -> bool:
+    """Whether a list names an endpoint's host as it is written: by a name, or as an address by a network."""
+    literal = target.literal
+    if literal is not None and _is_in(plain_address(literal), rules.networks):
+        return True
+    return any(fnmatchcase(target.host, name) for name in rules.names)
+
+
 def plain_address(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address stands for (mapped, compatible, NAT64), or the address itself."""
     if isinstance(address, IPv6Address):
