@@ -11,6 +11,7 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, GuardMode, Kind, Observation, Phase, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.ports.registry import Actor
@@ -77,6 +78,19 @@ async def test_the_statement_that_ends_the_split_ends_its_guard(database, store,
     assert (guard["phase"], guard["announced_at"]) == ("SUCCEEDED", None)
     assert why in guard["state"]["reason"]
     assert await rollout_id_of(database) is None
+
+
+async def test_the_release_before_does_not_look_at_an_open_guard_and_can_read_its_row(database, store):
+    looked_at = "SELECT id FROM Rollout WHERE announced_at IS NULL"
+    known = (
+        "rollout_id model_name champion challenger policy started_at limit_from phase step_starts waiting_for reason"
+    )
+
+    (guard,) = await guards_of(database)
+
+    assert await database.fetch(looked_at) == []
+    assert guard["state"].keys() == {*known.split(), "promoted_at", "split_from"}
+    assert read_plan(orjson.loads(guard["plan"])).steps[0].weight_percent == 10
 
 
 async def test_a_guard_ends_with_its_policy(database, store):
