@@ -123,7 +123,7 @@ class PastRollout:
         traffic = Traffic(replace(self._traffic.world, error_factor=1.0, latency_factor=1.0), 4)
         windows = traffic.windows(-minutes * int(LOOK_SECONDS) // WINDOW_SECONDS, minutes * 4, 0.0)
         alone = [
-            replace(window, key=window.key._replace(shipper="before"), slow_low=0, slow_high=0)
+            replace(window, key=window.key._replace(shipper="before"), slow_low=0, slow_high=0, tails=Histogram())
             for window in windows
             if window.key.role is Role.CHAMPION
         ]

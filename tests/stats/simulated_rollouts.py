@@ -6,9 +6,9 @@ from typing import NamedTuple
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.canary.analysis import judge
+from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.typical_latency import champion_blocks
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 
@@ -16,9 +16,10 @@ BLOCK_WINDOWS = 15 * PER_MINUTE
 LOOK_SECONDS = 60.0
 
 
-def hour_before(world: World, seed: int) -> tuple[tuple[float, float, float], ...]:
-    """Return what the champion did in the hour before a rollout, as the product's stage has it."""
-    return champion_blocks(Traffic(world, seed + 1_000_000).windows(0, 60 * PER_MINUTE, 0.0))
+def hour_before(world: World, seed: int, traffic: Traffic) -> ChampionBefore:
+    """Return what the champion did in the hour before a rollout whose traffic is given."""
+    hour = Traffic(replace(world, has_histograms=True), seed + 1_000_000)
+    return champion_before(hour.windows(0, 60 * PER_MINUTE, 0.0), round(traffic.slow_us))
 
 
 class Step(NamedTuple):
@@ -59,7 +60,7 @@ def roll_out(
     With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it.
     """
     traffic = Traffic(world, seed)
-    before = hour_before(world, seed)
+    before = hour_before(world, seed, traffic)
     policy = policy or CanaryPolicy()
     starts: list[float] = [0.0]
     strata = stratify([], ROLLOUT)
@@ -81,7 +82,8 @@ def roll_out(
             len(steps),
             step.weight_percent,
             weights,
-            champion_before=before,
+            champion_before=before.blocks,
+            tail_steps=before.tail_steps,
         )
         decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
         is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD

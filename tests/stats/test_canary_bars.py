@@ -14,7 +14,16 @@ from statistics import median
 import numpy as np
 import pytest
 from stats.simulated_rollouts import STEPS, Outcome, Step, hour_before, roll_out
-from stats.worlds import ROLLOUT, Traffic, World, incident, one_burst, wandering_pods
+from stats.worlds import (
+    ROLLOUT,
+    Traffic,
+    World,
+    incident,
+    one_burst,
+    slow_thousandths,
+    slower_hundredths,
+    wandering_pods,
+)
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Verdict
@@ -118,6 +127,19 @@ def test_a_worse_challenger_is_rolled_back_within_so_many_requests(world, bar, l
     assert median(requests) <= bar
 
 
+@pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[1:])
+@pytest.mark.parametrize(
+    ("world", "bars"), [(slower_hundredths(), (12_000, 9_000)), (slow_thousandths(), (3_000, 3_000))], ids=str
+)
+def test_slowest_answers_that_get_slower_are_found_in_nine_of_ten_rollouts(world, bars, volume):
+    bar = bars[VOLUMES.index(volume)]
+    outcomes = [roll_out(at(world, volume), seed) for seed in runs(short=5)]
+
+    requests = [outcome.challenger_requests if outcome.rolled_back else float("inf") for outcome in outcomes]
+    say(f"{world.name}, {volume}/min (bar {bar:,} requests)", f"median {median(requests):,.0f}, most {max(requests):,}")
+    assert sum(number <= bar for number in requests) >= 0.9 * len(requests)
+
+
 def test_a_late_regression_is_caught_within_half_an_hour():
     world = World("late", error_factor=3, onset_minute=120)
 
@@ -210,7 +232,7 @@ def minutes_from_onset(world: World, seed: int) -> float:
         1,
         step.weight_percent,
         weights,
-        champion_before=hour_before(world, seed),
+        champion_before=hour_before(world, seed, traffic).blocks,
     )
     onset = 60 * world.onset_minute
     for look in range(480):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
+from understudy.core.canary.champion_before import ChampionBefore
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
@@ -61,9 +62,8 @@ class RolloutView(NamedTuple):
     """Those that had as well: none of them has confirmed what is changed next."""
     guard: GuardMode = GuardMode.ROLLBACK
     """What a guard may do: as the policy says, and at most ``ALERT`` while a declared test of the model is open."""
-    champion_before: tuple[tuple[float, float, float], ...] = ()
-    """The champion's latency in the hour before, as :class:`understudy.core.canary.limits.Stage` has it; the store
-    leaves it out."""
+    champion_before: ChampionBefore = ChampionBefore()
+    """What the champion did in the hour before; the store leaves it out."""
 
 
 class NewRolloutEvent(NamedTuple):

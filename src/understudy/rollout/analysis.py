@@ -89,5 +89,6 @@ def stage_of(view: RolloutView) -> Stage:
         weight_percent=state.weight_percent,
         weights_percent=view.weights_percent,
         split_from=state.split_from,
-        champion_before=view.champion_before,
+        champion_before=view.champion_before.blocks,
+        tail_steps=view.champion_before.tail_steps,
     )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from understudy.core.canary.typical_latency import champion_blocks
-from understudy.core.routing.policy import Role
+from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
@@ -34,6 +33,14 @@ class _Block(NamedTuple):
 
     mark: str
     strata: Strata
+
+
+class _Before(NamedTuple):
+    """What the champion did before a rollout, and what was known when that was read."""
+
+    known_by: tuple[bool, int | None]
+    """Whether all of the hour had been shipped, and the threshold of slow answers."""
+    champion: ChampionBefore
 
 
 @dataclass
@@ -82,25 +89,26 @@ class WindowCache:
     def __init__(self, windows: WindowLog) -> None:
         self._windows = windows
         self._kept: dict[int, _Kept] = {}
-        self._before: dict[int, tuple[bool, tuple[tuple[float, float, float], ...]]] = {}
-        """Of the champion in the hour before each rollout; whether all of that had been shipped."""
+        self._before: dict[int, _Before] = {}
+        """By rollout."""
 
     async def with_champion_before(self, view: RolloutView) -> RolloutView:
         """Return a view that has what the champion did in the hour before, if there is anything to be judged."""
         record = view.record
         if not record.state.step_starts or record.state.promoted_at is not None:
             return view
-        is_settled, before = self._before.get(record.id, (False, ()))
-        is_shipped = view.read_at >= record.state.started_at + SETTLED_SECONDS
-        if not is_settled and (is_shipped or record.id not in self._before):
-            before = await self._read_before(record)
-            self._before[record.id] = is_shipped, before
-        return view._replace(champion_before=before)
+        # It is read once more when all of the hour is shipped, and when the threshold of slow answers is learnt.
+        known_by = (view.read_at >= record.state.started_at + SETTLED_SECONDS, record.slow_us)
+        kept = self._before.get(record.id)
+        if kept is None or kept.known_by != known_by:
+            kept = _Before(known_by, await self._read_before(record))
+            self._before[record.id] = kept
+        return view._replace(champion_before=kept.champion)
 
-    async def _read_before(self, record: RolloutRecord) -> tuple[tuple[float, float, float], ...]:
+    async def _read_before(self, record: RolloutRecord) -> ChampionBefore:
         started = record.state.started_at
         windows = await self._windows.of_versions([record.champion_id], started - BEFORE_SECONDS, started)
-        return champion_blocks([window for window in windows if window.key.role is Role.CHAMPION])
+        return await asyncio.to_thread(champion_before, windows, record.slow_us)
 
     async def strata(self, rollout_id: int, now: float, *, seconds: float = inf) -> Strata | None:
         """Return what :func:`stratify` makes of all windows of a rollout.

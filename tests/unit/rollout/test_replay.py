@@ -91,6 +91,7 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"restart_seconds": 180.0}, Rules.RESTARTS),
         ({"rules": 2}, Rules.INCIDENTS),
         ({"rules": 3}, Rules.DAYS),
+        ({"rules": 4}, Rules.TAILS),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):
@@ -108,7 +109,9 @@ def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules)
 
     assert replay == Replay(decision, agrees=True)
     assert (decision.verdict is Verdict.ROLL_BACK) == (rules < Rules.INCIDENTS)
-    assert ("latency_change" in {row["check"] for row in rows}) == (rules >= Rules.DAYS)
+    checks = {row["check"] for row in rows}
+    assert ("latency_change" in checks) == (rules >= Rules.DAYS)
+    assert ("slow_p999" in checks) == (rules >= Rules.TAILS)
 
 
 def test_the_rules_of_a_newer_release_are_named():

@@ -8,7 +8,7 @@ import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
-from understudy.core.canary.typical_latency import champion_blocks
+from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import begin
@@ -156,6 +156,7 @@ async def test_what_the_champion_did_in_the_hour_before_is_read_once_more_when_a
     log = CountingVersions(windows)
     cache = WindowCache(log)
     own = [w for w in windows if w.key.role is Role.CHAMPION and w.key.start < HOUR]
+    expected = champion_before(own, None)
 
     cold = await cache.with_champion_before(a_view(HOUR + 5.0))
     early, late, later = [
@@ -163,8 +164,20 @@ async def test_what_the_champion_did_in_the_hour_before_is_read_once_more_when_a
         for seconds in (5.0, SETTLED_SECONDS, SETTLED_SECONDS + 5)
     ]
 
-    assert cold.champion_before == ()
-    assert early.champion_before == late.champion_before == later.champion_before == champion_blocks(own)
+    assert cold.champion_before == ChampionBefore()
+    assert early.champion_before == late.champion_before == later.champion_before == expected
+    assert log.reads == 2
+
+
+async def test_it_is_read_again_when_the_threshold_of_slow_answers_is_learnt(windows):
+    log = CountingVersions(windows)
+    cache = WindowCache(log)
+    view = a_view(HOUR + SETTLED_SECONDS, HOUR + 1.0)
+    learnt = view._replace(record=view.record._replace(slow_us=20_000))
+
+    before, after = [await cache.with_champion_before(one) for one in (view, learnt)]
+
+    assert (before.champion_before.tail_steps, len(after.champion_before.tail_steps)) == ((), 2)
     assert log.reads == 2
 
 

@@ -26,8 +26,10 @@ from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,
     MAX_RESTARTS,
     RESTART_SCHEDULES,
+    FloatArray,
     Restarts,
 )
+from understudy.core.statistics.tail_shift import recent_shift
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 
@@ -67,7 +69,12 @@ def judge(
     if failed_early is None:
         inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
-    inputs = inputs._replace(outcome=outcome, is_error_detectable=detectable.is_enough, early_failure=failed_early)
+    inputs = inputs._replace(
+        outcome=outcome,
+        is_error_detectable=detectable.is_enough,
+        early_failure=failed_early,
+        latency_shift=_latency_shift(inputs.strata, stage),
+    )
     split = judge_sample_ratio(inputs)
     evidence = (*_beside_each_other(inputs, judged_checks(inputs, needed), needed), split)
     failing = [row for row in evidence if row.state is CheckState.FAIL]
@@ -86,6 +93,13 @@ def judge(
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, detectable.missing_requests, needs_human)
     return Decision(Verdict.ADVANCE, words.advance_reason(evidence, detectable.ratio), evidence, place=place)
+
+
+def _latency_shift(strata: Strata, stage: Stage) -> FloatArray | None:
+    if stage.rules < Rules.DAYS:
+        return None
+    sides = (strata.champion, strata.challenger)
+    return recent_shift(np.stack([side.answered for side in sides]), np.stack([side["log_latency"] for side in sides]))
 
 
 def _beside_each_other(inputs: CheckInput, rows: Sequence[Evidence], needed: Mapping[str, float]) -> Sequence[Evidence]:

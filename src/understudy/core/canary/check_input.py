@@ -7,7 +7,7 @@ from typing import NamedTuple
 from understudy.core.canary.decision import Check, CheckState, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.statistics.difference import Difference
-from understudy.core.statistics.sequential_evidence import Processes, Restarts, processes_of
+from understudy.core.statistics.sequential_evidence import FloatArray, Processes, Restarts, processes_of
 from understudy.core.windows.strata import Strata
 
 INTERVAL_ALPHA = 0.05
@@ -42,6 +42,9 @@ class CheckInput(NamedTuple):
     """Challenger less champion of the outcome that the policy names; ``None`` while nothing is known."""
     is_error_detectable: bool = False
     """Whether the error ratio that the policy asks about would have been seen by now."""
+    latency_shift: FloatArray | None = None
+    """How far the challenger's typical latency was above the champion's in the last minutes of each window, as a
+    logarithm; ``None`` where slow answers count whatever explains them."""
     early_failure: Keys | None = None
     """Evidence that the challenger fails from its first calls on, which then stands for that of the error rate."""
 

@@ -13,6 +13,7 @@ from understudy.core.canary.outcome_check import OUTCOME, judge_outcome
 from understudy.core.canary.reference_rule import P99_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.score_shift import SCORE_SHIFT, judge_score_shift
+from understudy.core.canary.slow_percentiles import SLOW_P99, SLOW_P999, judge_slow_p99, judge_slow_p999
 from understudy.core.canary.slow_tail import SLOW_TAIL, judge_slow_tail
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY, judge_typical_latency
 
@@ -33,6 +34,8 @@ class CheckSpec(NamedTuple):
 CHECKS = (
     CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
     CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),
+    CheckSpec(SLOW_P99, judge_slow_p99, lambda policy: policy.slow_p99_share, Rules.TAILS),
+    CheckSpec(SLOW_P999, judge_slow_p999, lambda policy: policy.slow_p999_share, Rules.TAILS),
     CheckSpec(TYPICAL_LATENCY, judge_typical_latency, lambda policy: policy.typical_latency_share),
     CheckSpec(LATENCY_CHANGE, judge_latency_change, lambda policy: policy.latency_change_share, Rules.DAYS),
     CheckSpec(

@@ -56,8 +56,9 @@ class Check:
     """Whether sentences tell both bounds of the change, not only the lower one."""
     is_drawn: bool = True
     """Whether a rollout's page draws its change and its evidence over time."""
-    is_of_own_past: bool = False
-    """Whether it compares with the step's own past: nothing is said of it while there is none."""
+    needs_past: bool = False
+    """Whether it takes a past of the step, or of the champion, that there need not be: no sentence names it as not
+    known yet."""
 
     def is_beyond(self, low: float | None, high: float | None, limit: float | None) -> bool:
         """Return whether an interval of the change lies wholly beyond its limit, on the worse side."""

@@ -13,7 +13,7 @@ from understudy.core.statistics.sequential_evidence import FloatArray, IntArray,
 from understudy.core.windows.strata import Side
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn
 
-LATENCY_CHANGE = Check("latency_change", "latency change", Unit.SECONDS, is_drawn=False, is_of_own_past=True)
+LATENCY_CHANGE = Check("latency_change", "latency change", Unit.SECONDS, is_drawn=False, needs_past=True)
 
 _NOTHING = Comparison(None, None, None, None, None)
 

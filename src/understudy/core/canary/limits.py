@@ -20,6 +20,8 @@ _BOUNDS: Mapping[str, _Bounds] = {
     "alpha": _Bounds(1e-9, 0.5),
     "error_rate_share": _Bounds(0.01, 1.0),
     "slow_tail_share": _Bounds(0.01, 1.0),
+    "slow_p99_share": _Bounds(0.01, 1.0),
+    "slow_p999_share": _Bounds(0.01, 1.0),
     "typical_latency_share": _Bounds(0.01, 1.0),
     "latency_change_share": _Bounds(0.01, 1.0),
     "score_shift_share": _Bounds(0.01, 1.0),
@@ -55,10 +57,12 @@ class CanaryPolicy:
 
     alpha: float = 0.01
     """Chance that a whole rollout of an equal version is rolled back, over all its analyses and checks."""
-    error_rate_share: float = 0.5
+    error_rate_share: float = 0.45
     """Of ``alpha``; the shares of the checks in use are scaled to 1."""
-    slow_tail_share: float = 0.2
-    typical_latency_share: float = 0.25
+    slow_tail_share: float = 0.1
+    slow_p99_share: float = 0.05
+    slow_p999_share: float = 0.15
+    typical_latency_share: float = 0.2
     latency_change_share: float = 0.05
     score_shift_share: float = 0.25
     outcome_share: float = 0.25
@@ -168,6 +172,8 @@ class Rules(IntEnum):
     DAYS = 3
     """Errors begin anew every hour as well, latency is compared with its own past in the step, the typical latency
     knows how far pods wander, and slow answers count beyond what it explains (ADR 67)."""
+    TAILS = 4
+    """The slowest hundredth and thousandth of the answers are judged as well (ADR 69)."""
 
 
 NEWEST_RULES = max(Rules)
@@ -195,6 +201,9 @@ class Stage:
     champion_before: tuple[tuple[float, float, float], ...] = ()
     """The champion's answers in the five minutes before the rollout, twelve times: number, sum and sum of squares of
     the logarithm of their microseconds, oldest first; those without calls are left out."""
+    tail_steps: tuple[int | None, ...] = ()
+    """The steps of the tail that were the champion's 99th and 99.9th percentiles in the hour before; none where that
+    hour cannot say it."""
 
     def __post_init__(self) -> None:
         if not self.starts:

@@ -37,7 +37,7 @@ def advance_reason(checks: Sequence[Evidence], detectable_ratio: float) -> str:
     """Say what was compared, what would have been detected, and of which checks nothing is known."""
     passed = ", ".join(row.check.title for row in checks if row.state is CheckState.OK)
     unknown = ", ".join(
-        row.check.title for row in checks if row.state is CheckState.TOO_EARLY and not row.check.is_of_own_past
+        row.check.title for row in checks if row.state is CheckState.TOO_EARLY and not row.check.needs_past
     )
     not_known = f"; not known yet: {unknown}" if unknown else ""
     unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))

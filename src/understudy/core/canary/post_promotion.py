@@ -27,7 +27,13 @@ REMEMBERED_WINDOWS = 240
 """An hour of the old champion."""
 REMEMBERED_SECONDS = float(REMEMBERED_WINDOWS * WINDOW_SECONDS)
 LIMITS = CanaryPolicy(
-    tolerated_error_ratio=1.5, tolerated_slow_ratio=1.5, tolerated_latency_ratio=1.3, lone_latency_ratio=1.6
+    error_rate_share=0.5,
+    slow_tail_share=0.25,
+    typical_latency_share=0.25,
+    tolerated_error_ratio=1.5,
+    tolerated_slow_ratio=1.5,
+    tolerated_latency_ratio=1.3,
+    lone_latency_ratio=1.6,
 )
 
 

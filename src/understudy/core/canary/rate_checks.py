@@ -51,7 +51,13 @@ class RateCheck(NamedTuple):
 
 
 def judge_rate(
-    inputs: CheckInput, compared: RateCheck, log_needed: float, *, is_enough: bool, keys: Keys | None = None
+    inputs: CheckInput,
+    compared: RateCheck,
+    log_needed: float,
+    *,
+    is_enough: bool,
+    keys: Keys | None = None,
+    suspicion: float = -inf,
 ) -> Evidence:
     """Return whether a rate is worse than tolerated.
 
@@ -61,26 +67,30 @@ def judge_rate(
         log_needed: Logarithm of the evidence that it needs.
         is_enough: Whether a regression that matters would have been seen, so that none means something.
         keys: The evidence, where it is not that of the windows.
+        suspicion: Below this logarithm of the evidence against chance, the second key is not asked, nor the interval.
     """
-    keys = keys or _keys(inputs, compared, log_needed)
+    keys = keys or _keys(inputs, compared, log_needed, suspicion)
+    is_suspected = keys.against_chance >= suspicion
 
     def comparison(first: int) -> Comparison:
         rates = compared.rates.cut(first)
         champion, challenger = _standardised(rates)
-        return Comparison(champion, challenger, _ratio(champion, challenger), *ratio_interval(rates, INTERVAL_ALPHA))
+        bounds = ratio_interval(rates, INTERVAL_ALPHA) if is_suspected else (None, None)
+        return Comparison(champion, challenger, _ratio(champion, challenger), *bounds)
 
     whole = comparison(compared.processes.first)
     row = evidence_row(inputs, compared.check, whole, compared.tolerated_ratio, keys, is_enough=is_enough)
     return since_leading_restart(inputs, row, keys, comparison)
 
 
-def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float) -> Keys:
+def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float, suspicion: float) -> Keys:
     gains = _gains(compared, log_needed)
     against_chance = log_rate_evidence_since(gains, compared.processes.firsts)
+    together = log(compared.alpha_share) + compared.processes.together(against_chance)
     return Keys(
-        log(compared.alpha_share) + compared.processes.together(against_chance),
+        together,
         log_needed,
-        _across_entities(inputs, compared),
+        _across_entities(inputs, compared) if together >= suspicion else 0.0,
         compared.processes.leading_restart(against_chance),
     )
 

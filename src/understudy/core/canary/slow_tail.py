@@ -4,14 +4,11 @@ When all answers take longer for a while, because the pods of one side do, more 
 is the typical latency's to judge, which knows how far pods wander; here only what is beyond it counts.
 """
 
-import numpy as np
-
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
-from understudy.core.canary.limits import Rules
 from understudy.core.canary.rate_checks import RateCheck, judge_rate
 from understudy.core.statistics.cluster_test import BucketSums
-from understudy.core.statistics.sequential_evidence import FloatArray, Rates
+from understudy.core.statistics.sequential_evidence import Rates
 from understudy.core.statistics.tail_shift import explained_by_shift, tail_slope
 from understudy.core.windows.window import BucketColumn
 
@@ -38,8 +35,10 @@ def slow_tail(inputs: CheckInput) -> RateCheck:
 def judge_slow_tail(inputs: CheckInput, log_needed: float) -> Evidence:
     """Return whether more answers are slow than tolerated, and than the typical latency explains."""
     compared = slow_tail(inputs)
-    if inputs.stage.rules >= Rules.DAYS:
-        compared = compared._replace(explained=_explained(inputs))
+    if inputs.latency_shift is not None:
+        champion = inputs.strata.champion
+        slope = tail_slope(float(champion["slow_low"].sum()), float(champion["slow_high"].sum()))
+        compared = compared._replace(explained=explained_by_shift(inputs.latency_shift, slope))
     return _judged(inputs, compared, log_needed)
 
 
@@ -52,16 +51,6 @@ def slow_tail_beside(typical: Evidence, row: Evidence, inputs: CheckInput, log_n
     if typical.state is not CheckState.FAIL or row.state is CheckState.FAIL:
         return row
     return _judged(inputs, slow_tail(inputs), log_needed)
-
-
-def _explained(inputs: CheckInput) -> FloatArray:
-    champion, challenger = inputs.strata.champion, inputs.strata.challenger
-    slope = tail_slope(float(champion["slow_low"].sum()), float(champion["slow_high"].sum()))
-    return explained_by_shift(
-        np.stack([champion.answered, challenger.answered]),
-        np.stack([champion["log_latency"], challenger["log_latency"]]),
-        slope,
-    )
 
 
 def _judged(inputs: CheckInput, compared: RateCheck, log_needed: float) -> Evidence:

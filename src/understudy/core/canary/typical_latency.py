@@ -1,6 +1,5 @@
 """The check of typical latency: the geometric mean of the answered calls."""
 
-from collections.abc import Sequence
 from math import exp, log
 
 import numpy as np
@@ -11,8 +10,8 @@ from understudy.core.canary.limits import Rules
 from understudy.core.canary.mean_checks import MeanCheck, comparison_of_means, mean_keys
 from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.mean_shift import Moments, mean_shift
-from understudy.core.statistics.pod_noise import BLOCK_SECONDS, NO_NOISE, Blocks, PodNoise, blocks_of, pod_noise
-from understudy.core.windows.window import MICRO, BucketColumn, Window
+from understudy.core.statistics.pod_noise import NO_NOISE, Blocks, PodNoise, blocks_of, pod_noise
+from understudy.core.windows.window import BucketColumn
 
 TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS)
 
@@ -40,17 +39,6 @@ def _latency(inputs: CheckInput) -> MeanCheck:
         inputs.processes_of_stages().after(inputs.warm),
         _noise(inputs),
     )
-
-
-def champion_blocks(windows: Sequence[Window]) -> tuple[tuple[float, float, float], ...]:
-    """Return what :attr:`understudy.core.canary.limits.Stage.champion_before` holds, given the champion's windows."""
-    sums: dict[int, list[int]] = {}
-    for window in windows:
-        block = sums.setdefault(window.key.start // BLOCK_SECONDS, [0, 0, 0])
-        added = (window.answered, window.log_latency, window.log_latency_squares)
-        block[:] = [before + one for before, one in zip(block, added, strict=True)]
-    held = [sums[start] for start in sorted(sums) if sums[start][0]]
-    return tuple((float(number), total / MICRO, squares / MICRO) for number, total, squares in held)
 
 
 def _noise(inputs: CheckInput) -> PodNoise:

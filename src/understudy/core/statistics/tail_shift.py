@@ -29,31 +29,41 @@ def tail_slope(beyond_low: float, beyond_high: float) -> float:
     return max(0.0, log(beyond_low / beyond_high) / log(THRESHOLD_RATIO))
 
 
-def explained_by_shift(number: FloatArray, total: FloatArray, slope: float) -> FloatArray:
-    """Return how many times as many values beyond its higher threshold the shift of a window's last minutes explains.
+def recent_shift(number: FloatArray, total: FloatArray) -> FloatArray:
+    """Return how far the challenger's mean was above the champion's in the last minutes of each window.
 
     Args:
         number: Values of champion and challenger in each window, shape (2, windows).
         total: The sums of their logarithms, shape (2, windows).
-        slope: Of the champion's tail.
 
     Returns:
-        Shape (windows,), 1 to e^4: never less than 1, so that a challenger that is faster gains nothing by it. Where no
-        span has enough calls, the longest says it.
+        Shape (windows,); 0 without values of one side. Where no span has enough calls, the longest says it.
     """
+    sums = np.zeros((SPANS[-1] + number.shape[1], 4))
+    sums[SPANS[-1] :] = np.cumsum(np.concatenate([number, total]).T, axis=0)
     shift = np.zeros(number.shape[1])
     is_open = np.ones(number.shape[1], np.bool_)
     for span in SPANS:
-        (champion, challenger), (sum_champion, sum_challenger) = _sums(number, span), _sums(total, span)
+        first = SPANS[-1] - span
+        champion, challenger, sum_champion, sum_challenger = (
+            sums[SPANS[-1] :] - sums[first : first + number.shape[1]]
+        ).T
         is_known = is_open & (champion > 0) & (challenger >= (ENOUGH_CALLS if span < SPANS[-1] else 1))
-        shift[is_known] = sum_challenger[is_known] / challenger[is_known] - sum_champion[is_known] / champion[is_known]
+        means = [sum_challenger[is_known] / challenger[is_known], sum_champion[is_known] / champion[is_known]]
+        shift[is_known] = means[0] - means[1]
         is_open &= ~is_known
+    return shift
+
+
+def explained_by_shift(shift: FloatArray, slope: float) -> FloatArray:
+    """Return how many times as many values beyond its higher threshold the shift of a window's last minutes explains.
+
+    Args:
+        shift: What :func:`recent_shift` says, shape (windows,).
+        slope: Of the champion's tail.
+
+    Returns:
+        Shape (windows,), 1 to e^4: never less than 1, so that a challenger that is faster gains nothing by it.
+    """
     explained: FloatArray = np.exp(np.clip(slope * (shift - log(THRESHOLD_RATIO)), 0.0, MAX_LOG))
     return explained
-
-
-def _sums(values: FloatArray, span: int) -> FloatArray:
-    """Return the sum of each window and those before it, so many in all; shape (2, windows)."""
-    summed = np.pad(np.cumsum(values, axis=1), ((0, 0), (span, 0)))
-    found: FloatArray = summed[:, span:] - summed[:, :-span]
-    return found

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
+from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MICRO, BucketColumn, Window
 
 MAX_WINDOW_ENTITIES = 8_192
@@ -16,9 +17,6 @@ MAX_WINDOW_ENTITIES = 8_192
 MAX_SCORE = 1_000_000.0
 POSITIVE_SCORE = 0.5
 """Seed 000: the positive rate is the share of predictions from one half on."""
-TAIL_RATIO = 1.2
-"""Seed 003: a p99 that is 20 % higher is too high (statistics page, §2)."""
-
 _COLUMN_COUNT = len(BucketColumn)
 _ERRORS = int(BucketColumn.ERRORS)
 _SLOW_LOW = int(BucketColumn.SLOW_LOW)
@@ -50,9 +48,10 @@ class WindowTally:
         """Entities that were not in the window."""
         self.fresh_with_error: set[int] = set()
         self._slow_low_us = float("inf") if slow_us is None else slow_us
-        self._slow_high_us = TAIL_RATIO * self._slow_low_us
+        self._slow_high_us = STEP_RATIO * self._slow_low_us
         self._latencies = dict(window.latencies.counts)
         self._scores = dict(window.scores.counts)
+        self._tails = dict(window.tails.counts)
         self._buckets = array("q", window.buckets.tobytes())
         for name in COUNTS:
             setattr(self, name, getattr(window, name))
@@ -81,6 +80,7 @@ class WindowTally:
             **{name: getattr(self, name) for name in COUNTS},
             latencies=Histogram(self._latencies),
             scores=Histogram(self._scores),
+            tails=Histogram(self._tails),
             buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
         )
 
@@ -125,11 +125,13 @@ class WindowTally:
         _count_cells(self._latencies, cells_of_logs(logarithms))
         if self._slow_low_us == float("inf"):
             return
-        slow_low, slow_high = places[latency_us > self._slow_low_us], places[latency_us > self._slow_high_us]
+        is_high = latency_us > self._slow_high_us
+        slow_low, slow_high = places[latency_us > self._slow_low_us], places[is_high]
         self.slow_low += slow_low.size
         self.slow_high += slow_high.size
         np.add.at(buckets, slow_low + _SLOW_LOW, 1)
         np.add.at(buckets, slow_high + _SLOW_HIGH, 1)
+        _count_cells(self._tails, tail_cells(slow_high // _COLUMN_COUNT, latency_us[is_high], self._slow_low_us))
 
     def _add_scores(self, buckets: NDArray[np.int64], places: NDArray[np.intp], scores: NDArray[np.float64]) -> None:
         _count_cells(self._scores, cells_of(scores))

@@ -5,7 +5,7 @@ while the traffic changes, two equal versions differ (statistics page, §1: 100 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
+from understudy.core.windows.tail import beyond_step, tail_entries
 from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO, WINDOW_SECONDS, BucketColumn, Window
 
 FloatArray = NDArray[np.float64]
@@ -38,12 +39,20 @@ _BUCKET_UNITS = np.ones((len(BucketColumn), 1, 1))
 _BUCKET_UNITS[[BucketColumn.LOG_LATENCY, BucketColumn.SCORE]] = 1 / MICRO
 
 
+def no_tails() -> NDArray[np.int64]:
+    """Return the tails of windows without slow answers."""
+    return np.zeros((0, 3), np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
     """One role's windows: ``sums`` has shape (windows, columns), ``buckets`` (bucket columns, windows, 64)."""
 
     sums: FloatArray
     buckets: FloatArray
+    tails: NDArray[np.int64] = field(default_factory=no_tails)
+    """Few of the cells of :mod:`understudy.core.windows.tail` hold anything: a row for each that does, of window, cell
+    and count."""
 
     def __getitem__(self, name: str) -> FloatArray:
         """Return a sum of each window, by the name of the window's field."""
@@ -67,7 +76,13 @@ class Side:
 
     def cut(self, first: int, end: int) -> "Side":
         """Return the windows from ``first`` to before ``end``."""
-        return Side(self.sums[first:end], self.buckets[:, first:end])
+        places = self.tails[:, 0]
+        tails = self.tails[(places >= first) & (places < end)] - np.array([first, 0, 0])
+        return Side(self.sums[first:end], self.buckets[:, first:end], tails)
+
+    def beyond(self, step: int) -> FloatArray:
+        """Return how many answers are beyond a step of the tail, shape (windows, 64)."""
+        return beyond_step(self.tails, step, len(self.sums))
 
     def without_slow(self, chosen: NDArray[np.bool_]) -> "Side":
         """Return the same, as if in the chosen windows (shape (windows,)) no answer had been slow."""
@@ -75,7 +90,7 @@ class Side:
         for name, column in _SLOW:
             sums[chosen, _COLUMNS.index(name)] = 0
             buckets[column, chosen] = 0
-        return Side(sums, buckets)
+        return Side(sums, buckets)  # no check of the tail asks for such windows
 
 
 class Arrivals(NamedTuple):
@@ -160,31 +175,38 @@ def join_strata(parts: Sequence[Strata]) -> Strata:
 
 def _side(windows: Sequence[Window], starts: NDArray[np.int64]) -> Side:
     if not windows:
-        return _no_calls(len(starts))
+        return Side(*_no_calls(len(starts)))
     ordered = sorted(windows, key=lambda window: window.key.start)
     sums = np.array([_sums_of(window) for window in ordered], np.float64) * _UNITS
     buckets = np.stack([window.buckets for window in ordered]).astype(np.float64)
     own_starts = np.array([window.key.start for window in ordered], np.int64)
-    return _summed(Side(sums, buckets.transpose(2, 0, 1) * _BUCKET_UNITS), own_starts, starts)
+    return _summed(Side(sums, buckets.transpose(2, 0, 1) * _BUCKET_UNITS, tail_entries(ordered)), own_starts, starts)
 
 
 def _joined(sides: Sequence[Side], side_starts: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> Side:
     own_starts = np.concatenate(side_starts)
     if not len(own_starts):
-        return _no_calls(len(starts))
+        return Side(*_no_calls(len(starts)))
     sums = np.concatenate([side.sums for side in sides])
     buckets = np.concatenate([side.buckets for side in sides], axis=1)
+    tails = np.concatenate([side.tails for side in sides])
+    tails[:, 0] += np.repeat(
+        np.cumsum([0, *(len(side.sums) for side in sides[:-1])]), [len(side.tails) for side in sides]
+    )
     if len(own_starts) == len(starts) and (np.diff(own_starts) > 0).all():  # one after the other: nothing to add up
-        return Side(sums, buckets)
+        return Side(sums, buckets, tails)
     order = np.argsort(own_starts, kind="stable")
-    return _summed(Side(sums[order], buckets[:, order]), own_starts[order], starts)
+    tails[:, 0] = np.argsort(order)[tails[:, 0]]
+    return _summed(Side(sums[order], buckets[:, order], tails), own_starts[order], starts)
 
 
 def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]) -> Side:
     """Return one window per start, given at least one window and all of them in the order of their starts."""
     firsts = np.flatnonzero(np.diff(own_starts, prepend=own_starts[0] - 1))
     places = np.searchsorted(starts, own_starts[firsts])
-    summed = _no_calls(len(starts))
+    tails = side.tails.copy()
+    tails[:, 0] = np.searchsorted(starts, own_starts)[tails[:, 0]]
+    summed = Side(*_no_calls(len(starts)), tails)
     if len(firsts) == len(own_starts):  # nothing to add up
         summed.sums[places] = side.sums
         summed.buckets[:, places] = side.buckets
@@ -194,8 +216,8 @@ def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]
     return summed
 
 
-def _no_calls(windows: int) -> Side:
-    return Side(np.zeros((windows, len(_COLUMNS))), np.zeros((len(BucketColumn), windows, ANALYSIS_BUCKETS)))
+def _no_calls(windows: int) -> tuple[FloatArray, FloatArray]:
+    return np.zeros((windows, len(_COLUMNS))), np.zeros((len(BucketColumn), windows, ANALYSIS_BUCKETS))
 
 
 def _arrivals(windows: Sequence[Window]) -> Arrivals:

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.windows.strata import Arrivals, Side, Strata
+from understudy.core.windows.strata import Arrivals, Side, Strata, no_tails
 
 _LENGTH_BYTES = 4
 _BASE_64 = "b64:"
@@ -46,16 +46,21 @@ def strata_from_text(text: str) -> Strata:
             arrays.append(np.frombuffer(packed[end : end + size], dtype).reshape(shape))
             end += size
         starts, *sides = arrays[:5]
+        # Releases before had no tails, and six arrays of arrivals were the last ones.
+        tails = arrays[11:] or (no_tails(), no_tails())
         # Types cannot say which of the arrays holds which kind of number; the header does.
-        champion, challenger = (Side(sums, buckets) for sums, buckets in (sides[:2], sides[2:]))  # type: ignore[arg-type]
-        return Strata(starts, champion, challenger, Arrivals(tuple(header["shippers"]), *arrays[5:]))  # type: ignore[arg-type]
+        champion, challenger = (
+            Side(sums, buckets, tail)  # type: ignore[arg-type]
+            for (sums, buckets), tail in zip((sides[:2], sides[2:]), tails, strict=True)
+        )
+        return Strata(starts, champion, challenger, Arrivals(tuple(header["shippers"]), *arrays[5:11]))  # type: ignore[arg-type]
     except (error, ValueError, KeyError, TypeError, IndexError) as problem:
         raise ValueError(f"not stored strata: {problem}") from problem
 
 
 def _parts(strata: Strata) -> Iterator[bytes | memoryview]:
     """Yield the packed bytes, an array at a time, so that there is no second copy of all of them."""
-    arrays = [
+    arrays: list[NDArray[np.generic]] = [
         strata.starts,
         strata.champion.sums,
         strata.champion.buckets,
@@ -63,6 +68,8 @@ def _parts(strata: Strata) -> Iterator[bytes | memoryview]:
         strata.challenger.buckets,
         *strata.arrivals[1:],
     ]
+    if len(strata.champion.tails) or len(strata.challenger.tails):
+        arrays += [strata.champion.tails, strata.challenger.tails]
     header = orjson.dumps(
         {"shippers": strata.arrivals.shippers, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
     )

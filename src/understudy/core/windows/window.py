@@ -108,6 +108,8 @@ class Window:
     latencies: Histogram = field(default_factory=Histogram)
     """Of answered calls, in microseconds."""
     scores: Histogram = field(default_factory=Histogram)
+    tails: Histogram = field(default_factory=Histogram)
+    """Of answered calls slower than 1.2 τ, in cells of :mod:`understudy.core.windows.tail`, by analysis bucket."""
     buckets: NDArray[np.int64] = field(default_factory=no_buckets)
     """Shape (64, 7): a row per analysis bucket, the columns of :class:`BucketColumn`."""
 
@@ -151,6 +153,7 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
         **{name: sum(getattr(window, name) for window in windows) for name in COUNTS},
         latencies=merged(window.latencies for window in windows),
         scores=merged(window.scores for window in windows),
+        tails=merged(window.tails for window in windows),
         buckets=buckets,
     )
 
@@ -158,7 +161,7 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
 def window_to_json(window: Window) -> str:
     """Return everything but the key as JSON text; what is 0 is left out, and equal windows have equal texts.
 
-    ``latencies`` and ``scores`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is one of
+    ``latencies``, ``scores`` and ``tails`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is one of
     ``[bucket, calls, errors, …]`` per bucket with calls. Squares are strings: they may need more than 64 bits.
     """
     document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
@@ -182,6 +185,7 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
             **{name: _count_of(name, document[name]) for name in COUNTS if name in document},
             latencies=_histogram(document.get("latencies", ())),
             scores=_histogram(document.get("scores", ())),
+            tails=_histogram(document.get("tails", ())),  # releases before wrote none
             buckets=_buckets(document.get("buckets", ())),
         )
     except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
@@ -208,7 +212,7 @@ def _count_of(name: str, value: Any) -> int:
 
 
 _MAY_BE_LONG = ("log_latency_squares", "score_squares")
-_HISTOGRAMS = ("latencies", "scores")
+_HISTOGRAMS = ("latencies", "scores", "tails")
 
 
 def _pairs(histogram: Histogram) -> list[int]:

@@ -15,7 +15,6 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
-from understudy.core.canary.latency_change import LATENCY_CHANGE
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
@@ -61,7 +60,7 @@ def test_an_equal_challenger_advances_when_its_time_is_over():
 
     assert decision.verdict is Verdict.ADVANCE
     assert decision.sentence.startswith("ADVANCE fraud v42 at 25 % (minute 12): nothing found in error rate, slow")
-    assert {row.state for row in decision.evidence if row.check is not LATENCY_CHANGE} == {CheckState.OK}
+    assert {row.state for row in decision.evidence if not row.check.needs_past} == {CheckState.OK}
     assert decision.missing_requests is None
 
 
@@ -97,7 +96,7 @@ def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
     assert decision.sentence == (
         f"ROLL BACK fraud v42 at 25 % (minute 12): error rate {100 * (errors.challenger or 0):.3g} % vs "
         f"{100 * (errors.champion or 0):.3g} % = {errors.change:.3g}x (at least {errors.change_low:.3g}x), "
-        f"evidence over a million of 200 needed, {errors.challenger_requests:,} challenger requests"
+        f"evidence over a million of 222 needed, {errors.challenger_requests:,} challenger requests"
     )
     assert (errors.change_low or 0) < 4 < (errors.change_high or 0)
 
@@ -153,7 +152,7 @@ def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_before_i
     errors = row_of(then, ERROR_RATE)
     assert (errors.challenger, errors.state) == (1.0, CheckState.FAIL)
     assert then.sentence.startswith("ROLL BACK fraud v42 at 2 % (minute 0): error rate 100 % vs 0.")
-    assert f"evidence over a million of 200 needed, {errors.challenger_requests} challenger requests" in then.reason
+    assert f"evidence over a million of 222 needed, {errors.challenger_requests} challenger requests" in then.reason
 
 
 @pytest.mark.parametrize(
@@ -612,9 +611,11 @@ def test_the_error_budget_is_shared_among_the_checks_in_use():
     with_scores = needed_of(CanaryPolicy(score_shift_limit=0.2))
 
     assert {check: round(float(np.exp(needed))) for check, needed in plain.items()} == {
-        "error_rate": 200,
-        "slow_tail": 500,
-        "typical_latency": 400,
+        "error_rate": 222,
+        "slow_tail": 1_000,
+        "slow_p99": 2_000,
+        "slow_p999": 667,
+        "typical_latency": 500,
         "latency_change": 2_000,
     }
     assert sum(np.exp(-needed) for needed in with_scores.values()) == pytest.approx(0.01)

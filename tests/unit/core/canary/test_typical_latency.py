@@ -1,14 +1,12 @@
 from dataclasses import replace
-from math import log
 
-import pytest
 from stats.simulated_rollouts import hour_before
-from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, wandering_pods
+from stats.worlds import ROLLOUT, Traffic, wandering_pods
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
-from understudy.core.canary.typical_latency import TYPICAL_LATENCY, champion_blocks
+from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.windows.strata import stratify
 
 POLICY = CanaryPolicy()
@@ -17,10 +15,9 @@ STAGE = Stage("fraud", "42", ROLLOUT, (0.0,), 5, 2.0, {1: 2.0})
 
 def row_at(minute: int, factor: float, pod_noise: float, stage: Stage = STAGE) -> Evidence:
     """Return the row of a challenger on calm pods, beside a champion whose pods wandered in the hour before."""
-    strata = stratify(
-        Traffic(replace(wandering_pods(3_000, 0.0), latency_factor=factor), 1).windows(0, 40, 2.0), ROLLOUT
-    )
-    knows = replace(stage, champion_before=hour_before(wandering_pods(3_000, pod_noise), 1))
+    traffic = Traffic(replace(wandering_pods(3_000, 0.0), latency_factor=factor), 1)
+    strata = stratify(traffic.windows(0, 40, 2.0), ROLLOUT)
+    knows = replace(stage, champion_before=hour_before(wandering_pods(3_000, pod_noise), 1, traffic).blocks)
     decision = judge(strata, POLICY, knows, 60.0 * minute + 5)
     return next(row for row in decision.evidence if row.check is TYPICAL_LATENCY)
 
@@ -38,14 +35,3 @@ def test_earlier_rules_did_not_know_the_pods():
 
 def test_on_such_pods_ten_times_the_latency_still_fails():
     assert row_at(5, 10.0, 0.2).state is CheckState.FAIL
-
-
-def test_the_champions_hour_is_twelve_blocks_of_five_minutes_and_those_without_calls_are_left_out():
-    windows = Traffic(wandering_pods(333, 0.0), 1).windows(0, 60 * PER_MINUTE, 0.0)
-
-    blocks = champion_blocks(windows)
-
-    assert len(blocks) == 12
-    assert sum(number for number, _, _ in blocks) == sum(window.answered for window in windows)
-    assert blocks[0][1] / blocks[0][0] == pytest.approx(log(10_000), rel=0.01)
-    assert champion_blocks([replace(window, calls=0, errors=0) for window in windows]) == ()

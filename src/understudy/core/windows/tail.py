@@ -1,0 +1,58 @@
+"""The tail of latency: how far beyond a rollout's threshold τ answers are, in steps of 20 %, by analysis bucket.
+
+One threshold cannot tell a p99 from a p99.9, and a threshold for each would have to reach every proxy before the first
+call. So proxies count how many steps an answer is beyond τ, and the analysis picks the step that is the champion's 99th
+or 99.9th percentile. Such cells add up like any count, and few calls are in them at all.
+"""
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.windows.window import ANALYSIS_BUCKETS, Window
+
+STEP_RATIO = 1.2
+"""Seed 003: a percentile that is 20 % higher is too high. One step beyond the champion's threshold is the
+challenger's."""
+STEPS = 16
+"""Thresholds τ · 1.2^1 to τ · 1.2^16, 18 times τ; what is further is in the last cell."""
+_LOG_STEP = log(STEP_RATIO)
+
+
+def tail_cells(
+    buckets: NDArray[np.int64], latency_us: NDArray[np.int64] | NDArray[np.float64], slow_us: float
+) -> NDArray[np.int64]:
+    """Return the cells of answers that are slower than 1.2 ``slow_us``, given the analysis bucket of each.
+
+    Returns:
+        Shape (answers,): ``STEPS * bucket + step - 1``, where ``step`` is the highest threshold that it is beyond.
+    """
+    steps = np.log(latency_us / slow_us) / _LOG_STEP
+    return STEPS * buckets + np.clip(np.ceil(steps).astype(np.int64) - 1, 1, STEPS) - 1
+
+
+def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:
+    """Return what windows hold as rows of window, cell and count, shape (entries, 3); the window is its place."""
+    rows = [(place, *pair) for place, window in enumerate(windows) for pair in window.tails.counts.items()]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def beyond_step(entries: NDArray[np.int64], step: int, windows: int) -> NDArray[np.float64]:
+    """Return how many answers are beyond a step, shape (windows, 64)."""
+    places, cells, counts = entries[entries[:, 1] % STEPS >= step - 1].T
+    found = np.zeros(windows * ANALYSIS_BUCKETS)
+    np.add.at(found, places * ANALYSIS_BUCKETS + cells // STEPS, counts)
+    return found.reshape(windows, ANALYSIS_BUCKETS)
+
+
+def tail_step_of(value_us: float, slow_us: float) -> int | None:
+    """Return the step whose threshold is nearest to a value; ``None`` where the challenger's would be beyond the last.
+
+    Below 1.2 τ it is step 1, the first that cells tell apart.
+    """
+    if value_us <= 0 or slow_us <= 0:
+        return None
+    step = max(1, round(log(value_us / slow_us) / _LOG_STEP))
+    return step if step < STEPS else None
