@@ -125,6 +125,19 @@ async def test_a_schema_that_no_proxy_could_use_is_not_registered(registry, brok
     assert await registry.list_versions() == []
 
 
+STORED = {"features": [{"name": "age", "dtype": "float32", "source": "store"}]}
+
+
+async def test_a_new_model_whose_stored_features_could_be_another_models_is_not_registered(registry):
+    with pytest.raises(PolicyRefused, match="'shop:vip' has a colon"):
+        await register_version(registry, a_version("1", "shop:vip")._replace(input_schema=STORED), DANA)
+    assert await registry.list_versions() == []
+
+    await register_version(registry, a_version("1", "shop:vip"), DANA)
+    await register_version(registry, a_version("2", "shop:vip")._replace(input_schema=STORED), DANA)
+    await register_version(registry, a_version("1", "shop")._replace(input_schema=STORED), DANA)
+
+
 @pytest.mark.parametrize("target", ["http://m:80", "unix:/tmp/s", "m"])
 async def test_a_version_with_an_endpoint_that_is_no_host_and_port_is_not_registered(registry, target):
     with pytest.raises(PolicyRefused, match="host:port") as refused:

@@ -79,9 +79,25 @@ async def register_version(
             f" {MAX_FOLDER_BYTES} bytes in UTF-8",
             hint="Choose a shorter name: names are labels of metrics and parts of paths.",
         )
-    compile_input_schema(new.input_schema)
+    schema = compile_input_schema(new.input_schema)
     compile_output_schema(new.output_schema)
+    if ":" in new.model_name and schema.stored_names:
+        await _require_known(registry, new.model_name)
     return await registry.add_version(new, actor, dry_run=dry_run)
+
+
+async def _require_known(registry: Registry, model_name: str) -> None:
+    """Refuse a new model with stored features whose keys in Redis could be another model's: ``:`` parts them.
+
+    ``features:shop:vip:42`` is the entity ``vip:42`` of ``shop``, and 42 of ``shop:vip``. A model that is there already
+    goes on.
+    """
+    if not await registry.list_versions(model_name):
+        raise PolicyRefused(
+            f"the name {model_name!r} has a colon and the model has stored features, whose keys in Redis then may be"
+            " those of another model's entities",
+            hint="Choose a name without a colon, or send all features with each call.",
+        )
 
 
 async def set_policy(
