@@ -41,7 +41,7 @@ SELECT 'index ' || indexrelid::regclass || ' on ' || indrelid::regclass,
 FROM pg_index JOIN ours ON ours.oid = indrelid
 UNION ALL
 SELECT 'trigger ' || tgname || ' on ' || tgrelid::regclass, concat_ws(' ', pg_get_triggerdef(pg_trigger.oid), tgenabled)
-FROM pg_trigger JOIN ours ON ours.oid = tgrelid WHERE NOT tgisinternal
+FROM pg_trigger JOIN ours ON ours.oid = tgrelid WHERE NOT tgisinternal AND tgparentid = 0
 UNION ALL
 SELECT 'function ' || oid::regprocedure, concat_ws(' ', pg_get_userbyid(proowner), pg_get_functiondef(oid))
 FROM pg_proc WHERE pronamespace = 'public'::regnamespace

@@ -161,7 +161,7 @@ async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database,
         " VALUES ('visits', '1', 's3://models/visits/1', 'sklearn', '{}') RETURNING id"
     )
     # As a row of before migration 0016, which refuses most of them.
-    await database.execute("ALTER TABLE PredictionWindow DROP CONSTRAINT IF EXISTS predictionwindow_readable")
+    await database.execute("DROP TRIGGER IF EXISTS predictionwindow_readable ON PredictionWindow")
     add = (
         "INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper,"
         " calls, errors, counts) VALUES ($1, to_timestamp($2), $3, 7, 1, $4, 1, 0, $5)"

@@ -372,7 +372,7 @@ async def test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_mo
     view = await started(world)
     generation = view.policy.generation if view.policy else 0
     # As a row of before migration 0016, which refuses most of them.
-    await world.database.execute("ALTER TABLE ProxyInstance DROP CONSTRAINT IF EXISTS proxyinstance_readable")
+    await world.database.execute("DROP TRIGGER IF EXISTS proxyinstance_readable ON ProxyInstance")
     add = f"INSERT INTO ProxyInstance (instance, generations, in_flight, seen_at) VALUES ($1, $2, $3, {seen_at})"
     await world.database.execute(add, "evil", generations, in_flight)
     await world.database.execute(

@@ -30,8 +30,8 @@ BAD = {
     "CREATE TRIGGER fussy BEFORE INSERT ON OutcomeEvent FOR EACH ROW EXECUTE FUNCTION understudy_guard_age()": (
         "trigger fussy on outcomeevent may refuse"
     ),
-    "CREATE OR REPLACE TRIGGER spooloffset_guard BEFORE INSERT OR UPDATE ON SpoolOffset FOR EACH ROW EXECUTE FUNCTION "
-    "understudy_guard_offset()": "trigger spooloffset_guard on spooloffset fires at other times",
+    "CREATE OR REPLACE TRIGGER spooloffset_guard BEFORE INSERT OR UPDATE OR DELETE ON SpoolOffset FOR EACH ROW "
+    "EXECUTE FUNCTION understudy_guard_offset()": "trigger spooloffset_guard on spooloffset fires at other times",
     "REVOKE SELECT ON ServingPolicy FROM understudy_proxy": ("rights servingpolicy: understudy_proxy SELECT is taken"),
     "ALTER TABLE Rollout ALTER salt TYPE VARCHAR(20)": "column rollout.salt is of another type",
     "ALTER SEQUENCE rollout_id_seq AS INT": "sequence rollout_id_seq is another",

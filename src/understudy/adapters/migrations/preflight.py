@@ -57,7 +57,7 @@ _OBJECTS = """
     UNION ALL SELECT 'function ' || proname || '(' || oidvectortypes(proargtypes) || ')' FROM pg_proc
     WHERE pronamespace = $1::text::regnamespace
     UNION ALL SELECT 'trigger ' || tgname || ' on ' || relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-    WHERE relnamespace = $1::text::regnamespace AND NOT tgisinternal
+    WHERE relnamespace = $1::text::regnamespace AND NOT tgisinternal AND tgparentid = 0
 """
 # Foreign keys are kept by triggers too, which are internal and have generated names.
 _DISABLED = """

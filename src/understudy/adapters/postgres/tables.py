@@ -234,6 +234,7 @@ SPOOL_OFFSET = Table(
     Column("segment", BigInteger, nullable=False),
     Column("byte_offset", BigInteger, nullable=False),
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("owner", Text),
 )
 
 PREDICTION_DEAD_LETTER = Table(

@@ -1,0 +1,1 @@
+UPDATE SpoolOffset SET owner = 'proxy_of_shop';
