@@ -8,8 +8,10 @@ rolled back in their fifth minute, on pods that wander by a fifth. What the cham
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from understudy.core.statistics.sequential_evidence import FloatArray, IntArray
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 BLOCK_SECONDS = 300
 MAX_BLOCKS = 72
