@@ -279,7 +279,7 @@ async def test_what_is_looked_for_is_what_a_migrated_database_has(database):
         """SELECT 'f', proname || '(' || oidvectortypes(proargtypes) || ')' FROM pg_proc
            WHERE pronamespace = 'public'::regnamespace
            UNION ALL SELECT 't', tgname || ' on ' || relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-           WHERE NOT tgisinternal
+           WHERE NOT tgisinternal AND tgparentid = 0
            UNION ALL SELECT 'v', relname FROM pg_class WHERE relkind = 'v' AND relnamespace = 'public'::regnamespace"""
     )
 

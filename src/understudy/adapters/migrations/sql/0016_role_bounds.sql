@@ -35,12 +35,13 @@ CREATE TRIGGER predictionwindow_readable BEFORE INSERT OR UPDATE ON PredictionWi
     isfinite(NEW.window_start) AND NEW.calls >= 0 AND NEW.errors >= 0 AND octet_length(NEW.shipper) <= 1000
     AND NEW.role IN ('champion', 'challenger', 'shadow') AND jsonb_typeof(NEW.counts) = 'object'
     AND NOT jsonb_path_exists(NEW.counts, 'strict $.keyvalue() ? (!('
-        '(@.key like_regex "^(latencies|scores|buckets)$" && @.value.type() == "array") || '
+        '(@.value.type() == "array") || '
         '(@.key like_regex "_squares$" && @.value.type() == "string" && @.value like_regex "^[0-9]{1,39}$") || '
         '(@.value.type() == "number" && @.value.floor() == @.value && @.value.abs() <= 9223372036854775807)))', '{}', TRUE)
     AND NOT jsonb_path_exists(NEW.counts, 'lax $.latencies[*] ? (@.type() != "number")')
     AND NOT jsonb_path_exists(NEW.counts, 'lax $.scores[*] ? (@.type() != "number")')
     AND NOT jsonb_path_exists(NEW.counts, 'lax $.buckets[*] ? (@.type() != "number")')
+    AND NOT jsonb_path_exists(NEW.counts, 'lax $.tails[*] ? (@.type() != "number")')
 )) EXECUTE FUNCTION understudy_refuse_row();
 
 -- -- offsets of spools ----------------------------------------------------------------------------------------------------
