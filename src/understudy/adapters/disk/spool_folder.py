@@ -52,7 +52,7 @@ class SpoolFolder:
         self._held: dict[int, int | None] = dict.fromkeys(_numbers_in(folder))
         """By number: the descriptor by which a segment can be read although its name is gone."""
         self._loose: list[int] = []
-        """Descriptors of discarded segments, which may still be read: whoever has the turn closes them."""
+        """Descriptors of discarded segments, which may still be read: the thread that has the turn closes them."""
         self._spool_id = read_identity(folder)
         self._reader = SegmentReader(self._spool_id)
         self._turn = threading.Lock()
