@@ -42,7 +42,9 @@ async def move(store: MemoryPredictionStore, spool_id: str, segment: int, offset
     store._offsets[spool_id] = (segment, offset)  # noqa: SLF001 - what SQL does, the store has no method for
 
 
-@pytest.mark.parametrize("segment", [int(time.time()) + DAYS_100, 9 * 10**18])
+@pytest.mark.parametrize(
+    "segment", [int(time.time()) + DAYS_100, 9 * 10**18], ids=["in a hundred days", "of nine quintillions"]
+)
 async def test_rows_behind_an_offset_that_another_session_moved_away_are_logged_once_and_an_error_is_counted(
     tmp_path, segment
 ):
