@@ -42,8 +42,9 @@ async def kept(store: OutcomeStore, postgres_url: str | None) -> list[OutcomeEve
     connection = await asyncpg.connect(postgres_url)
     try:
         rows = await connection.fetch(
-            "SELECT event_id, model_name, entity_id, prediction_id::text, name, value,"
-            ' extract(epoch FROM occurred_at)::float8 FROM OutcomeEvent ORDER BY event_id COLLATE "C"'
+            "SELECT coalesce(sent_as, event_id) AS id, model_name, entity_id, prediction_id::text, name, value,"
+            " extract(epoch FROM occurred_at)::float8 FROM OutcomeEvent"
+            ' ORDER BY coalesce(sent_as, event_id) COLLATE "C", model_name'
         )
     finally:
         await connection.close()
@@ -76,6 +77,36 @@ async def test_of_two_events_with_one_id_in_a_batch_the_first_counts(store, post
     assert await store.add([an_outcome("e1", value=1.0), an_outcome("e1", value=2.0)]) == [NEW, KNOWN]
 
     assert [event.value for event in await kept(store, postgres_url)] == [1.0]
+
+
+async def test_an_id_is_a_models_own_whichever_other_model_has_it_first(store, postgres_url):
+    theirs, mine = an_outcome("e1", model_name="digits", value=0.0), an_outcome("e1", model_name="visits")
+
+    first = await store.add([theirs])
+    second = await store.add([mine, mine._replace(value=9.0)])
+    again = await store.add(
+        [mine, theirs, an_outcome("e2", model_name="visits"), an_outcome("e2", model_name="digits")]
+    )
+
+    assert [*first, *second, *again] == [NEW, NEW, KNOWN, KNOWN, KNOWN, NEW, NEW]
+    assert [(event.model_name, event.value) for event in await kept(store, postgres_url)][:2] == [
+        ("digits", 0.0),
+        ("visits", 1.0),
+    ]
+    assert len(await kept(store, postgres_url)) == 4
+
+
+async def test_two_models_whose_events_have_the_same_ids_and_come_at_once_keep_all_of_them(store, postgres_url):
+    events = [an_outcome(f"e{number:04}") for number in range(MAX_EVENTS)]
+    other: OutcomeStore = store if postgres_url is None else PostgresOutcomeStore(postgres_url, timeout_seconds=5)
+
+    one, two = await asyncio.gather(
+        store.add(events), other.add([event._replace(model_name="visits") for event in events[::-1]])
+    )
+
+    await other.close()
+    assert set(one) == set(two) == {NEW}
+    assert len(await kept(store, postgres_url)) == 2 * MAX_EVENTS
 
 
 async def test_nothing_is_added_by_no_events(store):

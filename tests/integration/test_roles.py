@@ -58,7 +58,7 @@ COLUMNS = {
     ): "bytes_per_second calls_per_second created_at created_by id note revoked_at scopes tenant",
     (READER, "apikey", "s"): "bytes_per_second calls_per_second created_at created_by id note revoked_at scopes tenant",
     (PROXY, "cachesecret", "s"): "secret",
-    (PROXY, "outcomeevent", "s"): "event_id",
+    (PROXY, "outcomeevent", "s"): "event_id model_name sent_as",
     (PROXY, "predictiondeadletter", "s"): "byte_offset segment spool_id",
     (PROXY, "predictionwindow", "u"): "calls counts errors",
     (PROXY, "rollout", "s"): "id slow_us",

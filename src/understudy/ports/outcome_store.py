@@ -12,7 +12,7 @@ class OutcomeResult(Enum):
 
     NEW = "new"
     KNOWN = "known"
-    """Its ``event_id`` was there before; what came first stands."""
+    """Its model had an event with this ``event_id`` before; what came first stands."""
 
 
 class OutcomeStore(Protocol):

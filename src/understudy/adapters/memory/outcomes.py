@@ -8,10 +8,10 @@ from understudy.ports.outcome_store import OutcomeResult
 
 
 class MemoryOutcomeStore:
-    """Events by their id, in the order in which they came."""
+    """Events by their model and id, in the order in which they came."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, OutcomeEvent] = {}
+        self.kept: dict[tuple[str, str], OutcomeEvent] = {}
         self.available = True
 
     async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
@@ -20,8 +20,9 @@ class MemoryOutcomeStore:
             raise RegistryUnavailable("outcome events: this twin is switched off")
         results = []
         for outcome in outcomes:
-            results.append(OutcomeResult.KNOWN if outcome.event_id in self.kept else OutcomeResult.NEW)
-            self.kept.setdefault(outcome.event_id, outcome)
+            key = outcome.model_name, outcome.event_id
+            results.append(OutcomeResult.KNOWN if key in self.kept else OutcomeResult.NEW)
+            self.kept.setdefault(key, outcome)
         return results
 
     async def close(self) -> None:

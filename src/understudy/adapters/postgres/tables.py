@@ -361,9 +361,11 @@ OUTCOME_EVENT = Table(
     Column("value", Double, nullable=False),
     Column("occurred_at", _MOMENT, nullable=False),
     Column("received_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("sent_as", String(255)),
     CheckConstraint("entity_id IS NOT NULL OR prediction_id IS NOT NULL"),
     Index("outcomeevent_model_name_name_entity_id_occurred_at_idx", "model_name", "name", "entity_id", "occurred_at"),
     Index("outcomeevent_received_at", "received_at"),
+    Index("outcomeevent_sent_as", "model_name", "sent_as", unique=True, postgresql_where=text("sent_as IS NOT NULL")),
 )
 
 ALERT_OUTBOX = Table(

@@ -44,7 +44,7 @@ class OutcomeEvent(NamedTuple):
     """One thing that happened to an entity, or after one prediction; at least one of both ids is there."""
 
     event_id: str
-    """Sent again, the event counts once."""
+    """The sender's own, for this model: sent again, the event counts once."""
     model_name: str
     entity_id: str | None
     prediction_id: str | None

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import asyncpg
+
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.ports.outcome_store import OutcomeResult
@@ -12,17 +14,28 @@ _ADD = """
     SELECT event_id, model_name, entity_id, prediction_id, name, value, to_timestamp(occurred_at)
     FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::float8[], $7::float8[])
         AS given (event_id, model_name, entity_id, prediction_id, name, value, occurred_at)
-    ORDER BY event_id
-    ON CONFLICT (event_id) DO NOTHING
-    RETURNING event_id
+    ORDER BY event_id, model_name
+    ON CONFLICT DO NOTHING
+    RETURNING model_name, coalesce(sent_as, event_id) AS event_id
 """
+# Two searches, each by its own index: where another model had the id first, the sender's is in sent_as (ADR 70).
+_STORED = """
+    SELECT given.model_name, given.event_id FROM unnest($1::text[], $2::text[]) AS given (event_id, model_name)
+    WHERE EXISTS (SELECT FROM outcomeevent AS one
+                  WHERE one.event_id = given.event_id AND one.model_name = given.model_name)
+       OR EXISTS (SELECT FROM outcomeevent AS one
+                  WHERE one.model_name = given.model_name AND one.sent_as = given.event_id)
+"""
+
+_Key = tuple[str, str]
+"""A model and the sender's id."""
 
 
 class PostgresOutcomeStore:
     """Writes over one connection of its own, opened at the first call and again after each failure.
 
     Args:
-        database_url: With a role that may select from and insert into ``OutcomeEvent``.
+        database_url: With a role that may insert into ``OutcomeEvent`` and select its model and ids.
         timeout_seconds: Longest time of one call, waiting for its turn and connecting included.
     """
 
@@ -34,20 +47,43 @@ class PostgresOutcomeStore:
     async def add(self, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeResult]:
         if not outcomes:
             return []
-        columns = list(zip(*outcomes, strict=True))
-        async with self._kept.use() as connection:
-            rows = await connection.fetch(_ADD, *columns)
-        return _results([outcome.event_id for outcome in outcomes], {row["event_id"] for row in rows})
+        async with self._kept.use() as connection, connection.transaction():
+            added = await _add(connection, outcomes)
+            if lost := await _lost(connection, [outcome for outcome in outcomes if _key(outcome) not in added]):
+                added |= await _add(connection, lost)
+        return _results([_key(outcome) for outcome in outcomes], added)
 
     async def close(self) -> None:
         """Drop the connection."""
         self._kept.drop()
 
 
-def _results(event_ids: Sequence[str], stored: set[str]) -> list[OutcomeResult]:
+def _key(outcome: OutcomeEvent) -> _Key:
+    return outcome.model_name, outcome.event_id
+
+
+async def _add(connection: asyncpg.Connection, outcomes: Sequence[OutcomeEvent]) -> set[_Key]:
+    """Return which are new."""
+    rows = await connection.fetch(_ADD, *zip(*outcomes, strict=True))
+    return {(row["model_name"], row["event_id"]) for row in rows}
+
+
+async def _lost(connection: asyncpg.Connection, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeEvent]:
+    """Return which are not stored although they are not known: another model's came with the same id meanwhile.
+
+    The statement that adds them did not see it, and met it at its commit. The next one sees it.
+    """
+    if not outcomes:
+        return ()
+    rows = await connection.fetch(_STORED, *list(zip(*outcomes, strict=True))[:2])
+    stored = {(row["model_name"], row["event_id"]) for row in rows}
+    return [outcome for outcome in outcomes if _key(outcome) not in stored]
+
+
+def _results(keys: Sequence[_Key], added: set[_Key]) -> list[OutcomeResult]:
     """Return each event's result; of several with one id in a batch the first is the new one, as in the twin."""
     results = []
-    for event_id in event_ids:
-        results.append(OutcomeResult.NEW if event_id in stored else OutcomeResult.KNOWN)
-        stored.discard(event_id)
+    for key in keys:
+        results.append(OutcomeResult.NEW if key in added else OutcomeResult.KNOWN)
+        added.discard(key)
     return results

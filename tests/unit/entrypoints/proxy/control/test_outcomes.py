@@ -41,7 +41,7 @@ async def test_events_are_stored_once_and_each_is_told_what_became_of_it(up):
         "known": 0,
     }
     assert [row["result"] for row in orjson.loads(again.body)["results"]] == ["known", "new"]
-    assert list(up.outcomes.kept) == ["e1", "e2", "e3"]
+    assert [event_id for _, event_id in up.outcomes.kept] == ["e1", "e2", "e3"]
 
 
 async def test_everything_that_is_wrong_is_named_at_once_and_nothing_is_stored(up):
