@@ -45,6 +45,10 @@ class Behaviour:
     """Whether it knows the question if it is ready, which servers of one's own may leave out."""
     extra_output: bool = False
     rename_output: str | None = None
+    twice: bool = False
+    """Whether each output is there twice."""
+    says_model: tuple[str, str] | None = None
+    """The model and version that an answer names; ``None``: those that were asked for."""
     answer: bytes | None = None
     """Bytes to send instead of an answer."""
     datatype: Any = None
@@ -183,9 +187,11 @@ class ModelServer:
             tensor.name: _oip_array(tensor, request.raw_input_contents[index] if request.raw_input_contents else None)
             for index, tensor in enumerate(request.inputs)
         }
-        response = oip.ModelInferResponse(model_name=request.model_name)
-        for name, values in answer_of(self.last_inputs, self.behaviour).items():
-            self._oip_fill(response, name, values)
+        name, version = self.behaviour.says_model or (request.model_name, request.model_version)
+        response = oip.ModelInferResponse(model_name=name, model_version=version)
+        for output, values in answer_of(self.last_inputs, self.behaviour).items():
+            for _ in range(2 if self.behaviour.twice else 1):
+                self._oip_fill(response, output, values)
         return response.SerializeToString()
 
     def _oip_fill(self, response: oip.ModelInferResponse, name: str, values: NDArray[Any]) -> None:

@@ -21,6 +21,7 @@ import grpc
 import numpy as np
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from rigs.faults.tcp import Behaviour as FaultBehaviour
 from rigs.faults.tcp import Door
@@ -702,6 +703,71 @@ async def test_the_model_and_version_names_at_the_server_are_settings(adapter: s
         name, version = server.last_model
         assert name == "elsewhere"
         assert (version.version.value if adapter == "tfserving" else version) in (7, "7")
+
+
+OF_ANOTHER: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "another name": ({}, ("fraud", "")),
+    "another name, version right": ({"version": "7"}, ("fraud", "7")),
+    "another version": ({"version": "7"}, (MODEL_NAME, "6")),
+    "another label": ({"version": "v1"}, (MODEL_NAME, "v2")),
+    "the name that was asked for, where the server uses another": ({"answers_as": "linear_1"}, (MODEL_NAME, "")),
+    "a version of too many digits": ({"version": "7"}, (MODEL_NAME, "0" * 5_000 + "7")),
+}
+
+
+@pytest.mark.parametrize(("asked", "says"), OF_ANOTHER.values(), ids=OF_ANOTHER)
+async def test_an_answer_that_names_another_model_or_version_is_no_answer(asked: dict[str, Any], says: tuple[str, str]):
+    async with serving("oip", **asked) as (backend, server):
+        server.behaviour.says_model = says
+
+        with capture_logs() as logged, pytest.raises(BadAnswer, match=r"is of another (model|version) than") as refused:
+            await backend.infer([ROW], LOAD_SECONDS)
+        with pytest.raises(BadAnswer):
+            await backend.infer([ROW], LOAD_SECONDS)
+
+    assert "fraud" not in refused.value.detail
+    assert [line["answered"] for line in logged] == [says[not logged[0]["event"].endswith("model")][:64]]
+
+
+OF_THE_SAME: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "no names": ({"version": "7"}, ("", "")),
+    "no version": ({"version": "7"}, (MODEL_NAME, "")),
+    "any version where none was asked for": ({}, (MODEL_NAME, "6")),
+    "the number as Triton writes it": ({"version": "007"}, (MODEL_NAME, "7")),
+    "the latest": ({"version": -1}, (MODEL_NAME, "6")),
+    "the name that the server uses": ({"answers_as": "linear_1"}, ("linear_1", "1")),
+    "any": ({"answers_as": "*", "version": "7"}, ("fraud", "6")),
+}
+
+
+@pytest.mark.parametrize(("asked", "says"), OF_THE_SAME.values(), ids=OF_THE_SAME)
+async def test_an_answer_that_names_what_was_asked_for_or_nothing_is_read(asked: dict[str, Any], says: tuple[str, str]):
+    async with serving("oip", **asked) as (backend, server):
+        server.behaviour.says_model = says
+
+        tensor = await backend.infer([ROW], LOAD_SECONDS)
+
+    assert tensor.values.tolist() == [SCORE]
+
+
+async def test_under_torchserves_path_the_handler_names_the_model_as_it_likes():
+    async with serving("oip-torchserve", version="2.0") as (backend, server):
+        server.behaviour.says_model = ("archive", "1.0")
+
+        assert await backend.infer([ROW], LOAD_SECONDS)
+
+
+@pytest.mark.parametrize("name", [7, "", None, ["a"]])
+def test_a_name_in_answers_that_is_no_text_refuses_the_version(name: Any):
+    with pytest.raises(BackendUnavailable, match="answers_as"):
+        connect(a_version("127.0.0.1:1", answers_as=name))
+
+
+@pytest.mark.parametrize("output", ["p", None])
+async def test_an_answer_with_two_outputs_of_one_name_is_no_answer(output: str | None):
+    async with running(Behaviour(twice=True)) as (server,), connected(a_version(server.endpoint, output=output)) as one:
+        with pytest.raises(BadAnswer, match="several outputs 'p'"):
+            await one.infer([ROW], LOAD_SECONDS)
 
 
 @every_adapter

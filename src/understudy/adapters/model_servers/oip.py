@@ -15,6 +15,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyRequest,
     ModelReadyResponse,
 )
+from understudy.adapters.model_servers.answered_model import asked_model_of
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
 from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
@@ -26,6 +27,8 @@ from understudy.core.schema.tensors import Block, Datatype, Tensor
 from understudy.errors import BadAnswer
 
 _DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
+MAX_NAMED_CHARACTERS = 64
+"""Of an output's name that a server chose, in an error."""
 _CONTENT_FIELDS = {
     Datatype.BOOL: "bool_contents",
     Datatype.INT8: "int_contents",
@@ -42,14 +45,16 @@ _CONTENT_FIELDS = {
 class OipBackend(GrpcBackend):
     """A version behind a server that speaks the Open Inference Protocol.
 
-    ``backend`` settings: ``service_path`` (``inference.GRPCInferenceService``), ``version``, and ``typed_contents``:
-    inputs as typed lists instead of raw bytes. TorchServe ignores raw inputs, so there typed is the default.
+    ``backend`` settings: ``service_path`` (``inference.GRPCInferenceService``), ``version``, ``answers_as``
+    (:func:`asked_model_of`), and ``typed_contents``: inputs as typed lists instead of raw bytes. TorchServe ignores raw
+    inputs, so there typed is the default.
     """
 
     def _api(self, version: ModelVersion) -> ServerApi:
         service_path = str(version.backend.get("service_path", OIP_SERVICE))
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))
+        self._asked = asked_model_of(version, service_path)
         outputs = [ModelInferRequest.InferRequestedOutputTensor(name=self._output)] if self._output else []
         name, number = version.server_model_name, version.server_version or ""
         prefix = ModelInferRequest(model_name=name, model_version=number, outputs=outputs)
@@ -78,6 +83,8 @@ class OipBackend(GrpcBackend):
             response = ModelInferResponse.FromString(answer)
         except DecodeError:
             raise BadAnswer("the answer is not a ModelInferResponse") from None
+        if self._asked is not None:
+            self._asked.require(response.model_name, response.model_version)
         index = _index_of(self._output, [output.name for output in response.outputs])
         output = response.outputs[index]
         datatype = _DATATYPES.get(output.datatype)
@@ -96,11 +103,11 @@ def _index_of(wanted: str | None, names: list[str]) -> int:
     if not names:
         raise BadAnswer("the answer has no outputs")
     if wanted is None:
-        return 0
-    if wanted not in names:
+        wanted = names[0]
+    elif wanted not in names:
         raise BadAnswer(f"the answer has no output {wanted!r}")
     if len(names) > 1 and names.count(wanted) > 1:
-        raise BadAnswer(f"the answer has several outputs {wanted!r}")
+        raise BadAnswer(f"the answer has several outputs {wanted[:MAX_NAMED_CHARACTERS]!r}")
     return names.index(wanted)
 
 
