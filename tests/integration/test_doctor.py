@@ -16,13 +16,13 @@ NUMBERS = {"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}
 CHAMPION = f"{MODEL_NAME} 1 champion"
 
 
-async def serve(database: asyncpg.Connection, *endpoints: str, timeout_ms: int = 20_000) -> None:
+async def serve(database: asyncpg.Connection, *endpoints: str, timeout_ms: int = 20_000, backend: str = "{}") -> None:
     """Make a champion with these model servers."""
     version_id = await database.fetchval(
         "INSERT INTO ModelVersion"
-        " (model_name, version, artifact_path, framework, input_schema, output_schema, timeout_ms)"
-        " VALUES ($1, '1', 's3://models/linear/1', 'sklearn', $2, '{\"tensor\": \"p\"}', $3) RETURNING id",
-        MODEL_NAME, json.dumps(NUMBERS), timeout_ms,
+        " (model_name, version, artifact_path, framework, input_schema, output_schema, timeout_ms, backend)"
+        " VALUES ($1, '1', 's3://models/linear/1', 'sklearn', $2, '{\"tensor\": \"p\"}', $3, $4) RETURNING id",
+        MODEL_NAME, json.dumps(NUMBERS), timeout_ms, backend,
     )  # fmt: skip
     for endpoint in endpoints:
         await database.execute(
@@ -119,3 +119,22 @@ async def test_a_challenger_of_a_later_releases_protocol_is_left_out_by_doctor_a
     told = [finding["what"] for finding in doctor.document["findings"]]
     assert any("this release speaks no protocol 'quic' to model servers" in what for what in told), told
     assert explained.document["assignment"]["role"] == "champion"
+
+
+async def test_a_token_for_any_host_and_one_in_plain_text_are_warnings_without_the_token_itself(
+    database: asyncpg.Connection, understudy: CommandLine
+):
+    secret = {"UNDERSTUDY_BACKEND_TOKEN_A": "t0ken-A", "UNDERSTUDY_BACKEND_TOKEN_B": "t0ken-B"}
+    async with running() as (good,):
+        backend = '{"token_env": "UNDERSTUDY_BACKEND_TOKEN_B"}'
+        await serve(database, good.endpoint, "model-server.invalid:8001", backend=backend)
+        done = await understudy.beside(
+            "doctor", "--json", **secret, UNDERSTUDY_BACKEND_TOKEN_B_HOSTS="127.0.0.1,*.invalid"
+        )
+
+    states = {finding["name"]: finding["state"] for finding in done.document["findings"]}
+    assert done.code == 0
+    assert states["token UNDERSTUDY_BACKEND_TOKEN_A"] == "warning"
+    assert states["token UNDERSTUDY_BACKEND_TOKEN_B"] == "good"
+    assert states[f"{MODEL_NAME} 1 token"] == "warning"
+    assert "t0ken" not in done.out + done.err

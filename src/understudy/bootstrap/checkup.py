@@ -5,6 +5,7 @@ import os
 from datetime import UTC, datetime
 
 from understudy.adapters import migrations
+from understudy.adapters.model_servers.connect import HOSTS_SUFFIX, TOKEN_PREFIX
 from understudy.adapters.model_servers.connect import examine as examine_servers
 from understudy.adapters.postgres.connections.checkup import (
     PostgresCheckup,
@@ -16,7 +17,7 @@ from understudy.adapters.postgres.connections.checkup import (
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import connector_of, policies_of_proxies
 from understudy.bootstrap.session import session_of
-from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.server_findings import (
     NO_MONITOR,
@@ -38,6 +39,7 @@ from understudy.lifecycle.server_findings import (
     judge_servers,
     judge_wire,
 )
+from understudy.lifecycle.token_findings import judge_token_hosts, judge_token_wire
 from understudy.settings import FILE_SUFFIX, Settings
 
 READY_SECONDS = 2.0
@@ -50,7 +52,7 @@ async def examine(settings: Settings) -> list[Finding]:
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
     findings = [_examine_config(settings), await _examine_cache(settings)]
-    findings += [*judge_wire("redis", redis_url), *judge_wire("postgres", database_url)]
+    findings += [*judge_wire("redis", redis_url), *judge_wire("postgres", database_url), *_examine_tokens()]
     try:
         checkup = await examine_postgres(database_url, timeout_seconds=settings.database_timeout_seconds)
     except RegistryUnavailable as problem:
@@ -75,6 +77,10 @@ def _examine_config(settings: Settings) -> Finding:
     bare = ("DATABASE_URL", "REDIS_URL", f"DATABASE_URL{FILE_SUFFIX}", f"REDIS_URL{FILE_SUFFIX}")
     named = [name for name in os.environ if name.startswith("UNDERSTUDY_") or name in bare]
     return judge_config(len(named), settings.host, needs_key=settings.needs_key, is_local=settings.is_local)
+
+
+def _examine_tokens() -> list[Finding]:
+    return judge_token_hosts([name for name in os.environ if name.startswith(TOKEN_PREFIX)], HOSTS_SUFFIX)
 
 
 async def _examine_cache(settings: Settings) -> Finding:
@@ -140,7 +146,17 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     )
     generations = {name: policy.generation for name, policy in snapshot.policies.items()}
     proxies = [judge_proxy(p.instance, p.generations, generations, p.age_seconds) for p in checkup.proxies]
-    return [*rejected, *servers, *(proxies or [NO_PROXY])]
+    return [*rejected, *servers, *_tokens_in_plain_text(snapshot), *(proxies or [NO_PROXY])]
+
+
+def _tokens_in_plain_text(snapshot: PolicySnapshot) -> list[Finding]:
+    versions = {version.id: version for policy in snapshot.policies.values() for _, version in _roles(policy)}
+    return [
+        finding
+        for version in versions.values()
+        if (token := version.backend.get("token_env")) is not None and version.backend.get("tls", False) is False
+        for finding in judge_token_wire(version.model_name, version.version, str(token), version.endpoints)
+    ]
 
 
 def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:

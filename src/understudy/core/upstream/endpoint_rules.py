@@ -132,7 +132,7 @@ def judge_address(host: str, address: Address, rules: EndpointRules) -> str | No
     if forbidden is not None:
         return forbidden
     is_listed = _is_in(address, rules.networks)
-    if address.is_loopback and not is_listed and not _says_loopback(host):
+    if address.is_loopback and not is_listed and not says_loopback(host):
         return "is loopback, though the name is not localhost"
     if rules.is_empty or is_listed or any(fnmatchcase(host, name) for name in rules.names):
         return None
@@ -178,7 +178,8 @@ def _is_in(address: Address, networks: Sequence[Network]) -> bool:
     return any(address.version == network.version and address in network for network in networks)
 
 
-def _says_loopback(host: str) -> bool:
+def says_loopback(host: str) -> bool:
+    """Whether an endpoint's host, as :func:`parse_target` returns it, is this machine by its own name or address."""
     if host in LOOPBACK_NAMES or host.endswith(".localhost"):
         return True
     try:
