@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from understudy.entrypoints.proxy.api.predict_route import (
-    LINGER_AFTER_SECONDS,
-    App,
-    Receive,
-    Scope,
-    Send,
-    read_body,
-    send_reply,
-)
+from understudy.entrypoints.proxy.api.lingering_close import MAX_PAUSE_SECONDS, MAX_SECONDS
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body, send_reply
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_headers, status_of
 from understudy.entrypoints.proxy.messages.reply import Reply
@@ -196,8 +189,64 @@ async def test_a_refused_head_is_answered_at_once_and_what_is_no_http_behind_it_
         writer.close()
 
     assert head.startswith(b"HTTP/1.1 421 ")
-    assert seconds < LINGER_AFTER_SECONDS / 2
+    assert seconds < MAX_PAUSE_SECONDS / 2
     assert b"HTTP/1.1" not in rest
+
+
+BODY = b"x" * 1_000_000
+REFUSED_EARLY = {
+    401: b"POST /v1/models/visits/predict HTTP/1.1\r\nconnection: close\r\n",
+    404: b"POST /v1/no/such/route HTTP/1.1\r\nauthorization: Bearer ops.secret\r\nconnection: close\r\n",
+    413: b"POST /v1/models/visits/predict HTTP/1.1\r\nauthorization: Bearer ops.secret\r\nconnection: close\r\n",
+    429: b"POST /v1/outcomes HTTP/1.0\r\nauthorization: Bearer ops.secret\r\n",
+}
+
+
+def answer_to_a_whole_body(port: int, head: bytes, body: bytes) -> bytes:
+    """Send all of a body as blocking clients do, and read only then; they fail where sending does."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"%bhost: localhost\r\ncontent-length: %d\r\n\r\n" % (head, len(body)))
+        connection.sendall(body)
+        answer = b""
+        while part := connection.recv(10_000):
+            answer += part
+    return answer
+
+
+@pytest.mark.parametrize("status", REFUSED_EARLY)
+async def test_a_caller_that_sends_a_long_body_reads_the_refusal_that_ended_its_connection(start, status):
+    proxy = await start(auth=True, key_calls_per_second=0.001 if status == 429 else None)
+    body = BODY * 2 if status == 413 else BODY
+
+    async with serving(proxy.app) as server:
+        answers = [
+            await asyncio.to_thread(answer_to_a_whole_body, port_of(server), REFUSED_EARLY[status], body)
+            for _ in range(102 if status == 429 else 100)
+        ]
+
+    statuses = Counter(answer[9:12] for answer in answers)
+    assert statuses[b"%d" % status] >= 100, statuses
+    assert {answer[-1:] for answer in answers} == {b"}"}
+
+
+async def test_a_refused_body_that_trickles_holds_its_connection_no_longer_than_a_lingering_close(start):
+    proxy = await start(auth=True)
+
+    async with serving(proxy.app) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        began = time.monotonic()
+        writer.write(REFUSED_EARLY[401] + b"host: localhost\r\ncontent-length: 1000000\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        with suppress(OSError):
+            while not reader.at_eof() and time.monotonic() - began < 3 * MAX_SECONDS:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.1)
+        seconds = time.monotonic() - began
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 401 ")
+    assert MAX_SECONDS * 0.9 < seconds < 2 * MAX_SECONDS
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])

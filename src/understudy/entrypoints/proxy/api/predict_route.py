@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-from understudy.entrypoints.proxy.messages.headers import RawHeaders, content_length
+from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody
@@ -27,9 +27,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LINGER_SECONDS = 0.5
-"""How long a request that is refused before its body was read may go on before the answer."""
-LINGER_AFTER_SECONDS = 1.0
-"""The same behind the answer, which costs a caller that reads it nothing."""
+"""How long a body that found no room may go on before the answer, which ends the connection."""
 _NO_SCOPE: Scope = {"headers": ()}
 _PREFIX = "/v1/models/"
 _PLAIN = ":@!$&'()*+,;="
@@ -99,7 +97,6 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
     headers = scope["headers"]
     for name, value in headers:
         if name == b"content-length" and (content_length(value) or 0) > limit_bytes:
-            await _linger(receive, headers)
             raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
     # The server returns what has arrived, nearly always the whole body: a timer for that would cost 4 µs a call.
     first = await receive()
@@ -114,20 +111,6 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
             return await _read_on(first, receive, limit_bytes, _held_body(scope))
     except TimeoutError:
         raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
-
-
-async def _linger(receive: Receive, headers: RawHeaders) -> None:
-    """Read what is on its way where the connection ends with the answer, and keep none of it.
-
-    A connection that is closed while bytes of it are unread is reset, and its caller may never see the answer. A caller
-    that waits to be told to continue has sent nothing.
-
-    Source:
-        RFC 9112 §9.6.
-    """
-    fields = dict(headers)
-    if b"close" in fields.get(b"connection", b"").lower() and b"expect" not in fields:
-        await _drop_body(receive, LINGER_SECONDS)
 
 
 async def _drop_body(receive: Receive, seconds: float) -> None:
@@ -173,20 +156,6 @@ async def send_reply(send: Send, reply: Reply) -> None:
     """Send an answer."""
     await send({"type": "http.response.start", "status": reply.status, "headers": _with_length(reply)})
     await send({"type": "http.response.body", "body": reply.body})
-
-
-async def send_last_reply(send: Send, reply: Reply, receive: Receive) -> None:
-    """Send an answer behind which the server closes the connection, and read what its caller still sends before that.
-
-    The caller has all of the answer at once; it may take :data:`LINGER_AFTER_SECONDS` until it reads that.
-
-    Source:
-        RFC 9112 §9.6.
-    """
-    await send({"type": "http.response.start", "status": reply.status, "headers": _with_length(reply)})
-    await send({"type": "http.response.body", "body": reply.body, "more_body": True})
-    await _drop_body(receive, LINGER_AFTER_SECONDS)
-    await send({"type": "http.response.body", "body": b""})
 
 
 def _with_length(reply: Reply) -> list[tuple[bytes, bytes]]:

@@ -5,12 +5,13 @@ from http import HTTPStatus
 
 import structlog
 
-from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_last_reply, send_reply
+from understudy.entrypoints.proxy.api.lingering_close import lingering
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
 from understudy.entrypoints.proxy.messages.headers import Identity, identify
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
-from understudy.entrypoints.proxy.server.response_writer import IS_LOST, WRITE_WHOLE, WriteWhole
+from understudy.entrypoints.proxy.server.response_writer import IS_INCOMPLETE, IS_LOST, WRITE_WHOLE, WriteWhole
 from understudy.errors import InternalFault
 from understudy.ports.tracing import Span, within
 
@@ -75,6 +76,8 @@ class RequestIdMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         identity = identify(dict(scope["headers"]), self._new_id, span)
         started = False
+        if IS_INCOMPLETE in scope:
+            send = lingering(send, receive, scope[IS_INCOMPLETE])
 
         def send_identified(message: Scope) -> Awaitable[None]:
             # Not a coroutine: it would cost each message of each answer one more.
@@ -88,8 +91,7 @@ class RequestIdMiddleware:
             scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
             if HEAD_PROBLEM in scope:
-                reply = self._handler().refuse(scope[HEAD_PROBLEM], scope["path"])
-                await send_last_reply(send_identified, reply, receive)
+                await send_reply(send_identified, self._handler().refuse(scope[HEAD_PROBLEM], scope["path"]))
             else:
                 await self._app(scope, receive, send_identified)
         except Exception as defect:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
@@ -100,7 +102,8 @@ class RequestIdMiddleware:
                 await send_reply(send_identified, self._handler().refuse(InternalFault(), scope["path"]))
         finally:
             scope.pop(IS_LOST, None)
-            scope.pop(WRITE_WHOLE, None)  # it refers to the scope: a reference cycle, left to the garbage collector
+            scope.pop(IS_INCOMPLETE, None)
+            scope.pop(WRITE_WHOLE, None)  # both refer to the scope: a reference cycle, left to the garbage collector
 
 
 def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:

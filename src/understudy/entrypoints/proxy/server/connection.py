@@ -13,6 +13,7 @@ from understudy.entrypoints.proxy.server.fast_path_requests import FastPathReque
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules, absolute_target_problem
 from understudy.entrypoints.proxy.server.request_state import State
 from understudy.entrypoints.proxy.server.response_writer import (
+    IS_INCOMPLETE,
     IS_LOST,
     WRITE_WHOLE,
     LastResponse,
@@ -115,6 +116,8 @@ class Connection(HttpToolsProtocol):
         if problem is not None:
             self.scope[HEAD_PROBLEM] = problem  # type: ignore[literal-required]  # an addition
             self.cycle.keep_alive = False
+        if not self.cycle.keep_alive:
+            self.scope[IS_INCOMPLETE] = partial(getattr, self.cycle, "more_body")  # type: ignore[literal-required]  # one more
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""

@@ -13,6 +13,9 @@ WRITE_WHOLE = "understudy.write_whole"
 """Key of :data:`WriteWhole` in a request's ASGI scope, on this server."""
 IS_LOST = "understudy.is_lost"
 """Key of what says, in a request's ASGI scope on this server, whether its connection is closed."""
+IS_INCOMPLETE = "understudy.is_incomplete"
+"""Key of what says, in the ASGI scope of a connection's last request on this server, whether some of its body has not
+come; other requests have none."""
 Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole response (status, headers, body) at once, or returns ``False`` and leaves it to ASGI's ``send``."""

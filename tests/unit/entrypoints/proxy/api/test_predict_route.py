@@ -189,19 +189,6 @@ async def test_a_body_that_is_announced_as_too_long_is_refused_before_any_of_it_
             await read_body(receive, 10, 5, {"headers": [(b"host", b"x"), (b"content-length", length)]})
 
 
-async def test_what_is_on_its_way_is_read_before_a_connection_ends_with_the_refusal():
-    pieces = [{"type": "http.request", "body": b"x" * 6, "more_body": more} for more in (True, False)]
-    left = iter(pieces)
-
-    async def receive() -> dict[str, Any]:
-        return next(left)
-
-    with pytest.raises(BodyTooLarge):
-        await read_body(receive, 10, 5, {"headers": [(b"connection", b"close"), (b"content-length", b"12")]})
-
-    assert list(left) == []
-
-
 async def test_a_caller_who_goes_away_in_the_middle_leaves_no_half_a_body():
     with pytest.raises(MalformedBody, match="after 2 bytes"):
         await body_of({"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"})
