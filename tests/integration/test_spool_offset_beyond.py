@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
@@ -16,6 +17,7 @@ from understudy.ports.prediction_log import PredictionStore
 from understudy.serving.prediction_log.log_shipper import LogShipper
 
 DAYS_100 = 100 * 86_400
+YEARS_70 = 70 * 365 * 86_400
 SECONDS = 10.0
 
 
@@ -144,6 +146,35 @@ async def test_postgres_has_every_row_although_a_session_moved_the_offset_away(d
     logged = [row[0] for row in await database.fetch("SELECT prediction_id::text FROM PredictionLog ORDER BY 1")]
     assert logged == [a_prediction_id(number) for number in range(20)]
     assert telemetry.counts["prediction_log_errors_total", "offset"] == 2
+
+
+async def test_a_clock_that_was_years_ahead_holds_up_no_row_of_a_proxys_own_login(database, database_url, tmp_path):
+    version = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('visits', '1', 's3://models/visits/1', 'sklearn', '{}') RETURNING id"
+    )
+    login, telemetry = f"test_{uuid4().hex[:12]}", MemoryTelemetry()
+    await database.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'secret' IN ROLE understudy_proxy")
+    store = PostgresPredictionStore(
+        f"postgresql://{login}:secret@{database_url.rpartition('@')[2]}", timeout_seconds=10
+    )
+    with a_spool(tmp_path) as spool:
+        # One row as the wrong clock stamped it, in a segment that it numbered; the next begins when it was set right.
+        assert spool.append(a_row(1, version_id=version)._replace(predicted_at=time.time() + YEARS_70))
+        assert spool.append(a_row(2, version_id=version))
+        for path in spool.own.folder.glob("*.log"):
+            path.rename(path.with_name(f"{int(time.time()) + YEARS_70:012d}.log"))
+
+    with a_spool(tmp_path) as spool:
+        assert spool.append(a_row(3, version_id=version))
+        await a_shipper(spool, store, telemetry).drain(SECONDS)
+        unshipped = spool.own.unshipped_bytes
+    await store.close()
+    logged = [row[0] for row in await database.fetch("SELECT prediction_id::text FROM PredictionLog ORDER BY 1")]
+    buried = await database.fetchval("SELECT count(*) FROM PredictionDeadLetter")
+    await database.execute(f"DROP OWNED BY {login}; DROP ROLE {login}")
+
+    assert (logged, buried, unshipped) == ([a_prediction_id(2), a_prediction_id(3)], 1, 0)
 
 
 async def test_a_file_whose_number_fits_no_offset_holds_up_no_row(tmp_path):

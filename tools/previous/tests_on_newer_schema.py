@@ -17,7 +17,12 @@ NEWER = Path(os.environ["UNDERSTUDY_NEWER_TREE"])
 OLDER = Path.cwd()
 SECONDS = 120
 
+_DROPS_NO_TRIGGER = (
+    "drops a constraint and then writes, as a release before it may have, rows that no proxy and no archiver writes; "
+    "triggers now refuse them, which the older test does not drop"
+)
 _KEPT_WARM = "retires the champion before one that was set by hand, which a guard now keeps warm"
+# By the name of a test, or of one of its cases alone.
 # What says which schema there is, or goes down from the older head: on a newer schema it says something else, rightly.
 ABOUT_THE_SCHEMA = {
     "test_the_way_down_takes_the_rights_and_leaves_the_roles": "goes down from the older head",
@@ -41,6 +46,9 @@ ABOUT_THE_SCHEMA = {
         "expects no gauges of the champion before one that was set by hand, which a guard now keeps warm"
     ),
     "test_a_policy_is_changed_by_the_one_who_saw_it": "lists what a change changed, and a guard's id is among it now",
+    "test_a_row_that_is_no_window_is_left_out_and_stops_no_reader": _DROPS_NO_TRIGGER,
+    "test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_monitor_nor_an_operator": _DROPS_NO_TRIGGER,
+    "test_a_key_that_leads_out_of_the_archive_reaches_no_file_and_stops_no_other_month": _DROPS_NO_TRIGGER,
     "test_a_database_may_be_named_by_a_file": "asks the older db check, which rightly says that the schema is newer",
 }
 
@@ -76,6 +84,9 @@ migrations.upgrade = upgrade
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what is about the older schema itself, and say why."""
     for item in items:
-        reason = ABOUT_THE_SCHEMA.get(item.name) or FILES_ABOUT_THE_SCHEMA.get(item.path.name)
+        name = item.name.partition("[")[0]
+        reason = (
+            ABOUT_THE_SCHEMA.get(item.name) or ABOUT_THE_SCHEMA.get(name) or FILES_ABOUT_THE_SCHEMA.get(item.path.name)
+        )
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -82,13 +82,13 @@ BEGIN
     END IF;
     IF has_moved THEN
         NEW.owner := SESSION_USER;
-        -- Segments are numbered from the clock's seconds, and rows of more than a year ahead are not logged.
-        IF NEW.segment > extract(epoch FROM now()) + 366 * 86400 OR NEW.segment < 0
-           OR NEW.byte_offset NOT BETWEEN 0 AND 1099511627776 THEN
+        -- Proxies number a segment from their clock's seconds, and read numbers of at most 15 digits. No bound by the clock
+        -- of the database: after a clock of a proxy was years ahead, its segments go on from that number.
+        IF NEW.segment NOT BETWEEN 0 AND 999999999999999 OR NEW.byte_offset NOT BETWEEN 0 AND 1099511627776 THEN
             PERFORM understudy_refuse(
-                format('no spool has a place %s, %s: segments are numbered from the clock''s seconds', NEW.segment,
+                format('no spool has a place %s, %s: segments have numbers of at most 15 digits', NEW.segment,
                        NEW.byte_offset),
-                'Leave it to the proxies, and check the clock of this one');
+                'Leave it to the proxies');
         END IF;
     END IF;
     RETURN NEW;

@@ -8,7 +8,7 @@ down_revision = "0015"
 
 # What the way down takes with it; after the next way up an offset belongs to the login that moves it next.
 LOSES = (Loss("SpoolOffset", "offsets with the login that may move them", "owner IS NOT NULL"),)
-# The release before writes nothing that these refuse.
+# The release before writes nothing that these refuse, unless the login of a proxy is replaced by another one.
 NARROWS = (
     "trigger logarchivefile_key_below_root on logarchivefile may refuse what was done before",
     "trigger modelversion_guard_new on modelversion may refuse what was done before",
@@ -21,6 +21,12 @@ NARROWS = (
     "trigger rolloutevent_guard_erasure on rolloutevent may refuse what was done before",
     "trigger rolloutevent_sign on rolloutevent may refuse what was done before",
     "trigger spooloffset_guard on spooloffset fires at other times",
+)
+
+# What operators notice of it.
+NOTES = (
+    "the offset of a spool belongs to the database login of the proxy that moves it next",
+    "where a proxy gets another login, its rows wait on its disk until: GRANT old TO new, or DROP ROLE old",
 )
 
 
