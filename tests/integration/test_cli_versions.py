@@ -163,3 +163,31 @@ async def test_a_champion_before_that_was_retired_comes_back_once_it_was_restore
     assert (retired.code, before.code) == (0, 1)
     assert "version 1, the champion before, is retired" in before.said
     assert "previous champion back committed" in after.said
+
+
+async def test_the_base_model_of_a_registered_version_is_shown_and_chooses_the_plan_of_its_rollout(
+    understudy: CommandLine, database, tmp_path
+):
+    await database.execute("""UPDATE ModelVersion SET metrics = '{"base_model": "trees-v2"}' WHERE version = '1'""")
+    described = await database.fetchval(
+        "SELECT jsonb_build_object('artifact_path', artifact_path, 'framework', framework, 'input_schema',"
+        " input_schema, 'base_model', 'replaced by the option')::TEXT FROM ModelVersion WHERE version = '1'"
+    )
+    file = tmp_path / "version.json"
+    file.write_text(described)
+    add = ("version", "register", "visits", "9", "--from", str(file))
+
+    empty = await understudy.beside(*add, "--base-model", "")
+    made = await understudy.beside(*add, "--base-model", "trees-v2", "--family", "forests")
+    shown = await understudy.beside("version", "show", "visits", "9")
+    planned = await understudy.beside("plan", "visits", "9", "--json")
+    await database.execute("UPDATE ModelVersion SET base_model = 'nets-v1' WHERE version = '1'")
+    other = await understudy.beside("plan", "visits", "9", "--json")
+
+    assert (empty.code, "expected 1 to 255 characters, got 0" in empty.said) == (2, True)
+    assert made.code == 0
+    assert re.search(r"base model +trees-v2, family forests", shown.out), shown.out
+    assert planned.document["plan"]["risk"] == "medium"
+    assert planned.document["plan"]["risk_reason"] == "both versions have the base model trees-v2"
+    assert planned.document["plan"]["plan"]["steps"][0]["weight_percent"] == 10
+    assert other.document["plan"]["risk"] == "critical"

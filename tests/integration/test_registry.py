@@ -55,6 +55,8 @@ async def test_a_version_is_registered_with_everything_that_was_said_of_it(regis
         metrics={"auc": 0.8},
         protocol="tfserving",
         artifact_digest="sha256:ab",
+        base_model="llama-70b-v1",
+        family="llama",
         backend={"model_name": "c"},
         deterministic=False,
         cache_ttl_seconds=0,

@@ -5,6 +5,8 @@ from typing import Any
 _TYPES: dict[str, tuple[type, ...]] = {
     "artifact_path": (str,),
     "artifact_digest": (str, type(None)),
+    "base_model": (str, type(None)),
+    "family": (str, type(None)),
     "framework": (str,),
     "input_schema": (dict,),
     "output_schema": (dict,),
@@ -17,6 +19,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "timeout_ms": (int,),
 }
 _NEEDED = ("artifact_path", "framework", "input_schema")
+_NAMES = ("base_model", "family")
+MAX_NAME_CHARACTERS = 255
+"""Of a base model and of a family, as their columns hold."""
 
 
 def problems_of(described: Any) -> list[str]:
@@ -27,6 +32,11 @@ def problems_of(described: Any) -> list[str]:
     return missing + [problem for name, value in described.items() if (problem := _problem_of(name, value))]
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be a base model or a family."""
+    return 0 < len(text) <= MAX_NAME_CHARACTERS
+
+
 def _problem_of(name: str, value: Any) -> str:
     if name not in _TYPES:
         return f"{name} is no field of a version"
@@ -34,5 +44,7 @@ def _problem_of(name: str, value: Any) -> str:
     is_number_from_bool = isinstance(value, bool) and bool not in permitted
     if is_number_from_bool or not isinstance(value, permitted):
         return f"{name} is not {permitted[0].__name__}"
+    if name in _NAMES and isinstance(value, str) and not is_name(value):
+        return f"{name} has {len(value)} characters: 1 to {MAX_NAME_CHARACTERS}"
     is_list_of_text = not isinstance(value, list) or all(isinstance(target, str) for target in value)
     return "" if is_list_of_text else f"{name} is a list of host:port"

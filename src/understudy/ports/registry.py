@@ -24,6 +24,10 @@ class NewVersion(NamedTuple):
     metrics: Mapping[str, Any] | None = None
     protocol: str = "oip"
     artifact_digest: str | None = None
+    base_model: str | None = None
+    """What the version was trained from, such as ``llama-70b-v1``; the risk of a rollout rests on it."""
+    family: str | None = None
+    """Of base models; ``None``: the base model's name up to its first hyphen."""
     backend: Mapping[str, Any] = {}
     deterministic: bool = True
     cache_ttl_seconds: int = 300
@@ -41,6 +45,8 @@ class VersionRecord(NamedTuple):
     status: str
     artifact_path: str
     artifact_digest: str | None
+    base_model: str | None
+    family: str | None
     framework: str
     protocol: str
     endpoints: tuple[str, ...]

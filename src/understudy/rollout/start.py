@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.rollout.forecast import Needs, RolloutForecast, Traffic, forecast
-from understudy.core.rollout.plan import Risk, RolloutPlan, VersionFacts, grade_risk, plan_for
+from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade_risk, plan_for
 from understudy.core.rollout.plan_reader import plan_violations, read_plan
 from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
 
     champion: VersionRecord
     challenger: VersionRecord
-    risk: Risk
+    grade: Grade
     plan: RolloutPlan
     forecast: RolloutForecast
     slow_us: int | None
@@ -88,15 +88,15 @@ async def prepare(
             f"version {version} of {model_name} is its shadow, and cannot be challenger at once",
             hint=f"Take that role away first: understudy model set {quote(model_name)} --shadow none --reason '…'",
         )
-    risk = grade_risk(_facts_of(champion), _facts_of(challenger))
-    plan = plan_for(risk) if plan_source is None else _read(plan_source)
+    grade = grade_risk(_facts_of(champion), _facts_of(challenger))
+    plan = plan_for(grade.risk) if plan_source is None else _read(plan_source)
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)
     outlook = forecast(plan, _traffic_of(seen, now), needs)
     slow_us = slow_us_of(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
-    return Prepared(champion, challenger, risk, plan, outlook, slow_us, policy.generation, inputs)
+    return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs)
 
 
 def require_same_inputs(prepared: Prepared) -> None:
@@ -166,10 +166,19 @@ def _read(source: str | Mapping[str, Any]) -> RolloutPlan:
 
 
 def _facts_of(version: VersionRecord) -> VersionFacts:
-    metrics = version.metrics or {}
     return VersionFacts(
-        version.version, version.artifact_digest, metrics.get("base_model"), metrics.get("family"), version.framework
+        version.version,
+        version.artifact_digest,
+        version.base_model or _noted(version.metrics, "base_model"),
+        version.family or _noted(version.metrics, "family"),
+        version.framework,
     )
+
+
+def _noted(metrics: Any, name: str) -> str | None:
+    """Return what engineers noted in ``ModelVersion.metrics`` before there were columns; it may be any JSON."""
+    value = metrics.get(name) if isinstance(metrics, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _traffic_of(windows: Sequence[Window], now: float) -> Traffic:

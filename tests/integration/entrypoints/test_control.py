@@ -213,7 +213,8 @@ async def test_a_dry_run_tells_the_plan_the_risk_and_the_time_and_writes_nothing
     )
 
     assert planned.status_code == tried.status_code == 200
-    assert planned.json()["plan"]["risk"] == "critical"
+    assert planned.json()["plan"]["risk"] == "high"
+    assert planned.json()["plan"]["risk_reason"].startswith("versions 1 and 2 have no base model recorded")
     assert planned.json()["plan"]["forecast"]["sentence"]
     assert planned.json()["rollout"] is None
     assert tried.json()["policy"]["challenger_weight"] == 7

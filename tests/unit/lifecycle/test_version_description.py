@@ -21,6 +21,16 @@ def test_a_description_of_a_version_is_refused_with_everything_that_is_wrong_wit
     ]
 
 
+@pytest.mark.parametrize("name", ["base_model", "family"])
+def test_a_base_model_and_its_family_are_names_of_a_bounded_length_or_absent(name):
+    described = {"artifact_path": "s3://models/7", "framework": "sklearn", "input_schema": {}}
+
+    assert problems_of({**described, name: None}) == problems_of({**described, name: "x" * 255}) == []
+    assert problems_of({**described, name: ""}) == [f"{name} has 0 characters: 1 to 255"]
+    assert problems_of({**described, name: "x" * 256}) == [f"{name} has 256 characters: 1 to 255"]
+    assert problems_of({**described, name: 7}) == [f"{name} is not str"]
+
+
 @pytest.mark.parametrize("described", [None, [], "text", 7])
 def test_a_description_is_one_object(described):
     assert problems_of(described) == ["it is not one JSON object"]

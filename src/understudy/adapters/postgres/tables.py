@@ -82,6 +82,8 @@ MODEL_VERSION = Table(
     Column("deterministic", Boolean, nullable=False, server_default=_TRUE),
     Column("cache_ttl_seconds", Integer, nullable=False, server_default=text("300")),
     Column("timeout_ms", Integer, nullable=False, server_default=text("500")),
+    Column("base_model", String(255)),
+    Column("family", String(255)),
     UniqueConstraint("model_name", "version", name="modelversion_model_name_version_key"),
     UniqueConstraint("model_name", "id", name="modelversion_model_name_id_key"),
 )

@@ -36,6 +36,14 @@ class Strategy(StrEnum):
     """At once, after the warm-up."""
 
 
+class Grade(NamedTuple):
+    """How risky a change is, and why."""
+
+    risk: Risk
+    reason: str
+    """One sentence without a full stop: what is the same or not, or what is not recorded and how to record it."""
+
+
 class VersionFacts(NamedTuple):
     """What the grade of a change rests on; ``None`` and ``""`` are unknown, and unknown is never "the same"."""
 
@@ -87,27 +95,57 @@ _FIRST_STEPS = {Risk.MEDIUM: (10, 3_600.0), Risk.HIGH: (5, 14_400.0), Risk.CRITI
 """Weight and dwell time. Source: seed 003, ``plan_update``."""
 
 
-def grade_risk(current: VersionFacts, target: VersionFacts) -> Risk:
+def grade_risk(current: VersionFacts, target: VersionFacts) -> Grade:
     """Return how risky it is to replace ``current`` by ``target``.
 
     The same artifact is ``LOW``, the same base model ``MEDIUM`` (``HIGH`` in another framework: its speed and its
-    rounding are another runtime's), the same family ``HIGH``; anything else, and anything unknown, ``CRITICAL``.
+    rounding are another runtime's), the same family ``HIGH``, another family ``CRITICAL``. Where a version has neither
+    base model nor family recorded, the change is ``HIGH``: unknown is not the same, and says nothing of a new family.
 
     Source:
-        Seed 003, ``_assess_risk``; the framework is ours.
+        Seed 003, ``_assess_risk``; the framework and what is not recorded are ours.
     """
     if _is_same(current.artifact_digest, target.artifact_digest):
-        return Risk.LOW
+        return Grade(Risk.LOW, "both versions have the same artifact_digest")
+    unknown = [facts.version for facts in (current, target) if not (facts.base_model or facts.family)]
+    if unknown:
+        return Grade(Risk.HIGH, _unknown_reason(unknown))
     if _is_same(current.base_model, target.base_model):
-        return Risk.MEDIUM if current.framework == target.framework else Risk.HIGH
-    return Risk.HIGH if _is_same(_family(current), _family(target)) else Risk.CRITICAL
+        return _grade_of_same_base(current, target)
+    if _is_same(_family(current), _family(target)):
+        return Grade(
+            Risk.HIGH, f"the base model is another of the family {_family(current)}: {_bases(current, target)}"
+        )
+    return Grade(Risk.CRITICAL, f"the base model is of another family: {_bases(current, target)}")
+
+
+def _grade_of_same_base(current: VersionFacts, target: VersionFacts) -> Grade:
+    if current.framework == target.framework:
+        return Grade(Risk.MEDIUM, f"both versions have the base model {current.base_model}")
+    return Grade(
+        Risk.HIGH,
+        f"the base model {current.base_model} is the same, the framework is not: "
+        f"{current.framework or 'unknown'} → {target.framework or 'unknown'}",
+    )
+
+
+def _unknown_reason(versions: Sequence[str]) -> str:
+    named = f"version {versions[0]} has" if len(versions) == 1 else f"versions {' and '.join(versions)} have"
+    return (
+        f"{named} no base model recorded, so how much is new is unknown; understudy version register --base-model NAME "
+        "records it"
+    )
+
+
+def _bases(current: VersionFacts, target: VersionFacts) -> str:
+    return " → ".join(facts.base_model or facts.family or "unknown" for facts in (current, target))
 
 
 def _is_same(one: str | None, other: str | None) -> bool:
     return bool(one) and one == other
 
 
-def _family(facts: VersionFacts) -> str | None:
+def _family(facts: VersionFacts) -> str:
     return facts.family or (facts.base_model or "").split("-")[0]
 
 

@@ -19,6 +19,8 @@ SETTINGS = (
     "framework",
     "artifact_path",
     "artifact_digest",
+    "base_model",
+    "family",
     "backend",
 )
 """Columns of ``ModelVersion`` that are compared as they are."""

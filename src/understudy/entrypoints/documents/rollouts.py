@@ -83,7 +83,8 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
         "model_name": prepared.champion.model_name,
         "champion": prepared.champion.version,
         "challenger": prepared.challenger.version,
-        "risk": prepared.risk,
+        "risk": prepared.grade.risk,
+        "risk_reason": prepared.grade.reason,
         "plan": plan_to_json(prepared.plan),
         "forecast": {
             "seconds": prepared.forecast.seconds,

@@ -54,17 +54,49 @@ field_names = st.sampled_from([*plan_to_json(NAMED_PLANS["default"]), "weight_pe
         (VersionFacts("7", "sha256:bb", "llama-70b-v2", framework="onnx"), Risk.HIGH),
         (VersionFacts("7", "sha256:bb", "mistral-7b", family="llama", framework="onnx"), Risk.HIGH),
         (VersionFacts("7", "sha256:bb", "mistral-7b", framework="onnx"), Risk.CRITICAL),
-        (VersionFacts("7"), Risk.CRITICAL),
+        (VersionFacts("7", family="mistral", framework="onnx"), Risk.CRITICAL),
+        (VersionFacts("7"), Risk.HIGH),
+        (VersionFacts("7", "sha256:bb", "", "", "onnx"), Risk.HIGH),
     ],
 )
 def test_the_less_is_the_same_the_riskier_is_the_change(target, risk):
-    assert grade_risk(CURRENT, target) is risk
+    assert grade_risk(CURRENT, target).risk is risk
 
 
 @given(facts, facts)
-def test_the_grade_does_not_depend_on_the_direction_and_nothing_known_is_critical(one, other):
-    assert grade_risk(one, other) is grade_risk(other, one)
-    assert grade_risk(one, VersionFacts("1")) is Risk.CRITICAL
+def test_the_grade_does_not_depend_on_the_direction_and_nothing_known_is_high(one, other):
+    assert grade_risk(one, other).risk is grade_risk(other, one).risk
+    assert grade_risk(one, VersionFacts("1")).risk is Risk.HIGH
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (VersionFacts("7", "sha256:aa"), "both versions have the same artifact_digest"),
+        (VersionFacts("7", "", "llama-70b-v1", framework="onnx"), "both versions have the base model llama-70b-v1"),
+        (VersionFacts("7", "", "llama-70b-v1"), "llama-70b-v1 is the same, the framework is not: onnx → unknown"),
+        (VersionFacts("7", "", "llama-8b"), "is another of the family llama: llama-70b-v1 → llama-8b"),
+        (VersionFacts("7", "", None, "mistral"), "is of another family: llama-70b-v1 → mistral"),
+    ],
+)
+def test_a_grade_says_what_is_the_same_and_what_is_not(target, reason):
+    assert reason in grade_risk(CURRENT, target).reason
+
+
+@pytest.mark.parametrize(
+    ("current", "target", "named"),
+    [
+        (CURRENT, VersionFacts("7"), "version 7 has no base model recorded"),
+        (VersionFacts("6"), CURRENT._replace(version="7"), "version 6 has no base model recorded"),
+        (VersionFacts("6"), VersionFacts("7"), "versions 6 and 7 have no base model recorded"),
+    ],
+)
+def test_a_version_without_a_base_model_is_named_with_the_option_that_records_it(current, target, named):
+    grade = grade_risk(current, target)
+
+    assert grade.risk is Risk.HIGH
+    assert grade.reason.startswith(named)
+    assert "understudy version register --base-model NAME" in grade.reason
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def a_row(version: str = "7", features: list[dict[str, Any]] | None = None, **ch
         "framework": "sklearn",
         "artifact_path": "s3://models/churn",
         "artifact_digest": None,
+        "base_model": None,
+        "family": None,
         "backend": {},
         **changes,
     }
@@ -160,6 +162,8 @@ def test_each_model_server_that_only_one_version_has_is_told():
         ("framework", "onnx"),
         ("artifact_path", "s3://models/churn/8"),
         ("artifact_digest", "sha256:ab"),
+        ("base_model", "llama-70b-v1"),
+        ("family", "llama"),
         ("backend", {"model_name": "c"}),
     ],
 )

@@ -48,7 +48,7 @@ def prepared_text(
 ) -> list[RenderableType]:
     """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
     model = prepared.champion.model_name
-    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.risk}"
+    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.grade.risk}"
     columns = [
         Column("step", right=True),
         Column("at least"),
@@ -78,4 +78,5 @@ def prepared_text(
     warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
     if prepared.inputs.breaking and record is None:
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
-    return [head, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
+    because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
+    return [head, because, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]

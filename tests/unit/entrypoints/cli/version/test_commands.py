@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from understudy.core.routing.status_changes import KEY
-from understudy.entrypoints.cli.version.commands import status_facts
+from understudy.entrypoints.cli.version.record_text import status_facts
 from understudy.entrypoints.cli.version.tensors_text import MAX_TENSORS, tensors_text
 from understudy.ports.registry import VersionRecord
 
@@ -42,6 +42,8 @@ def a_record(**changes: Any) -> VersionRecord:
             "status": "staging",
             "artifact_path": "s3://models/churn/7",
             "artifact_digest": None,
+            "base_model": None,
+            "family": None,
             "framework": "sklearn",
             "protocol": "oip",
             "endpoints": (),

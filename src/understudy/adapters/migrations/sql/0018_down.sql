@@ -1,0 +1,1 @@
+ALTER TABLE ModelVersion DROP COLUMN base_model, DROP COLUMN family;

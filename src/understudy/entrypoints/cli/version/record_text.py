@@ -1,0 +1,53 @@
+"""A registered version as JSON, and as lines of text."""
+
+from datetime import datetime
+from typing import Any
+
+from understudy.core.routing.status_changes import status_change_of
+from understudy.entrypoints.cli.shared.rendering import ago, nothing_as
+from understudy.ports.registry import RETIRED, VersionRecord
+
+
+def version_document(record: VersionRecord) -> dict[str, Any]:
+    """Return a version as JSON."""
+    return record._asdict()
+
+
+def version_facts(record: VersionRecord) -> list[tuple[str, str]]:
+    """Return what a version was registered with, each by its name."""
+    features = record.input_schema.get("features", [])
+    names = ", ".join(str(feature.get("name")) for feature in features if isinstance(feature, dict))
+    metrics = ", ".join(
+        f"{name} {value}" for name, value in (record.metrics or {}).items() if not isinstance(value, dict)
+    )
+    caching = f"{record.cache_ttl_seconds} s" if record.deterministic and record.cache_ttl_seconds else "off"
+    return [
+        ("artifact", record.artifact_path),
+        ("digest", nothing_as(record.artifact_digest)),
+        ("base model", _base_model_of(record)),
+        ("framework", record.framework),
+        ("protocol", record.protocol),
+        ("servers", ", ".join(record.endpoints) or "none yet"),
+        ("inputs", f"{len(features)}: {names}"),
+        ("metrics", nothing_as(metrics)),
+        ("cached for", caching),
+        ("time-out", f"{record.timeout_ms} ms"),
+    ]
+
+
+def _base_model_of(record: VersionRecord) -> str:
+    family = f"family {record.family}" if record.family else ""
+    return nothing_as(", ".join(filter(None, (record.base_model, family))))
+
+
+def status_facts(record: VersionRecord) -> list[tuple[str, str]]:
+    """Return who retired a version or brought it back; nothing where its status is another one since."""
+    noted = status_change_of(record.metrics)
+    if noted is None or (noted.status == RETIRED) != (record.status == RETIRED):
+        return []
+    try:
+        when = ago(datetime.fromisoformat(noted.at))
+    except (ValueError, TypeError):  # SQL wrote it
+        return []
+    word = "retired" if noted.status == RETIRED else "restored"
+    return [(word, f"{when} by {noted.by}" + (f": {noted.reason}" if noted.reason else ""))]
