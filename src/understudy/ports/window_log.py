@@ -1,6 +1,7 @@
 """Counted windows of fifteen seconds, by version."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -37,6 +38,9 @@ class LatestWindows(NamedTuple):
 
 class WindowLog(Protocol):
     """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which all calls share a connection, which is cheaper where there are many."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         """Return the windows of a rollout that start in ``[since, until)``, oldest first."""

@@ -1,6 +1,7 @@
 """The in-memory twins of the spool and of ``PredictionLog``: same outcomes, same fencing, no disk and no server."""
 
 from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from math import inf
 from typing import NamedTuple
 from uuid import uuid4
@@ -160,6 +161,10 @@ class MemoryPredictionStore:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Nothing is open."""
+        return nullcontext()
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         return [w for key, w in self._in_order() if key.rollout_id == rollout_id and since <= key.start < until]

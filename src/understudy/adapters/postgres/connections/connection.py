@@ -125,9 +125,46 @@ class SessionPerCall:
     def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
+        self._is_shared = False
+        self._idle: asyncpg.Connection | None = None
+        """The shared connection, between two calls."""
+
+    @asynccontextmanager
+    async def shared_session(self) -> AsyncIterator[None]:
+        """Have the calls inside use one connection, one after the other: connecting takes longer than most of them.
+
+        It is closed at the end, and where a call fails; then the next call opens another.
+        """
+        self._is_shared = True
+        try:
+            yield
+        finally:
+            self._is_shared = False
+            if self._idle is not None:
+                self._idle.terminate()
+            self._idle = None
 
     def _session(self, what: str, application_name: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
+        if self._is_shared:
+            return self._shared(what, application_name)
         return session(self._database_url, what, self._timeout_seconds, application_name)
+
+    @asynccontextmanager
+    async def _shared(self, what: str, application_name: str) -> AsyncIterator[asyncpg.Connection]:
+        async with translated(what, self._timeout_seconds):
+            held, self._idle = self._idle, None
+            if held is None or held.is_closed():
+                seconds = self._timeout_seconds
+                held = await connect(self._database_url, timeout_seconds=seconds, application_name=application_name)
+            try:
+                yield held
+            except BaseException:
+                held.terminate()  # its state is unknown
+                raise
+            if self._is_shared and self._idle is None:
+                self._idle = held
+            else:  # of two calls at the same time, or of one that ends late
+                held.terminate()
 
 
 class KeptConnection:
