@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 import asyncpg
 import numpy as np
 from drift_traffic import HOUR_SECONDS, usual_baseline, weekly_hour, windows_of
 from logged_traffic import SPOOL, StoreAsOf, lead, register
+from rollout_world import PastStore
 from stats.worlds import Traffic
 from stats.worlds import World as TrafficWorld
 
@@ -33,7 +35,7 @@ from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log import SpooledBatch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
-from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
 
 MODELS = 10
@@ -84,11 +86,13 @@ def _of_model(window: Window, ids: tuple[int, int, int], began: int) -> Window:
 
 
 @asynccontextmanager
-async def an_installation(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Installation]:
+async def an_installation(
+    database: asyncpg.Connection, database_url: str, models: int = MODELS
+) -> AsyncIterator[Installation]:
     """Begin the rollouts in an empty database; their windows are shipped by whoever measures."""
     now: float = await database.fetchval("SELECT extract(epoch FROM now())::float8")
     rollouts = PostgresRolloutStore(database_url, timeout_seconds=10)
-    ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(MODELS)]
+    ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(models)]
     world = TrafficWorld("usual", has_scores=True, has_histograms=True)
     windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS, 10.0)
     store = PostgresPredictionStore(database_url, timeout_seconds=60)
@@ -109,16 +113,91 @@ async def _begun(
     return record.id, champion, challenger
 
 
-def an_executor(installation: Installation) -> RolloutExecutor:
+def an_executor(
+    installation: Installation,
+    store: PostgresRolloutStore | None = None,
+    windows: PostgresWindowLog | None = None,
+    *,
+    tick_seconds: float = TICK_SECONDS,
+) -> RolloutExecutor:
     url = installation.database_url
     return RolloutExecutor(
-        PostgresRolloutStore(url, timeout_seconds=30),
-        PostgresWindowLog(url, timeout_seconds=30),
+        store or PostgresRolloutStore(url, timeout_seconds=30),
+        windows or PostgresWindowLog(url, timeout_seconds=30),
         lambda _rollout_id: None,
         WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect, PROTOCOLS),
         MemoryTelemetry(),
         environment="test",
+        guard_seconds=30 * 86_400.0,
+        tick_seconds=tick_seconds,
     )
+
+
+GUARDS = 50
+DAY_WINDOWS = 86_400 // WINDOW_SECONDS
+_USUAL = TrafficWorld("usual", requests_per_minute=333)
+_SPLIT = "UPDATE ServingPolicy SET challenger_version = $2, challenger_weight = 10 WHERE model_name = $1"
+_DATE_BACK = """
+    UPDATE Rollout SET started_at = to_timestamp($2), slow_us = $3,
+           state = state || jsonb_build_object('started_at', $2::float8, 'limit_from', $2::float8)
+    WHERE id = $1
+"""
+_COPY_WINDOWS = """
+    INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper, epoch,
+                                  calls, errors, counts)
+    SELECT CASE role WHEN 'champion' THEN $3::bigint ELSE $4::bigint END, window_start, role, $2, policy_generation,
+           shipper, epoch, calls, errors, counts
+    FROM PredictionWindow WHERE rollout_id = $1 AND window_start >= to_timestamp($5)
+"""
+
+
+class Guards:
+    """Models with shares set by SQL some windows ago, all with the same windows."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        count: int = GUARDS,
+        windows: int = DAY_WINDOWS,
+        world: TrafficWorld = _USUAL,
+    ) -> None:
+        self._installation = installation
+        self._count, self._windows = count, windows
+        self._traffic = Traffic(world, 2)
+        self._written = 0
+        self._ids: list[tuple[int, int, int]] = []
+        self.began = int(installation.now // WINDOW_SECONDS - DAY_WINDOWS) * WINDOW_SECONDS
+
+    @property
+    def now(self) -> float:
+        return float(self.began + self._written * WINDOW_SECONDS)
+
+    async def open(self) -> None:
+        """Set the shares, and ship the windows since."""
+        database = self._installation.database
+        for number in range(self._count):
+            model = f"guarded-{number}"
+            champion, challenger = [await register(database, model, version, BASELINE) for version in ("1", "2")]
+            insert = "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)"
+            await database.execute(insert, model, champion)
+            await database.execute(_SPLIT, model, challenger)
+            guard = await database.fetchval("SELECT rollout_id FROM ServingPolicy WHERE model_name = $1", model)
+            await database.execute(_DATE_BACK, guard, float(self.began), round(self._traffic.slow_us))
+            self._ids.append((guard, champion, challenger))
+        await self.ship(self._windows)
+
+    async def ship(self, count: int) -> None:
+        """Ship the next windows of all guards."""
+        since = self.now
+        windows = await asyncio.to_thread(self._traffic.windows, self._written, count, 10.0, 2)
+        first, *others = self._ids
+        for place in range(0, len(windows), 1_000):
+            await self._installation.write(
+                [_of_model(window, first, self.began) for window in windows[place : place + 1_000]]
+            )
+        self._written += count
+        for ids in others:
+            await self._installation.database.execute(_COPY_WINDOWS, first[0], *ids, since)
 
 
 async def history(installation: Installation) -> None:
@@ -157,6 +236,38 @@ async def rollout_ticks(installation: Installation) -> tuple[float, list[float]]
         await installation.ship(place, 1)
         later += [await cpu_seconds(partial(executor.tick, installation.epoch)) for _ in range(3)]
     return first, later
+
+
+class GuardTicks(NamedTuple):
+    """The processor's seconds of ticks of ten rollouts and fifty guards that are a day old."""
+
+    reading: float
+    """Of the tick that reads all windows, as after a restart of the monitor."""
+    all_analysed: list[float]
+    """Of ticks in which each guard is analysed."""
+    usual: list[float]
+    """Of all the ticks in which each guard has been analysed once more."""
+
+
+async def guard_ticks(installation: Installation) -> GuardTicks:
+    """Measure five minutes of ticks, with new windows every quarter of a minute."""
+    guards = Guards(installation)
+    await guards.open()
+    await installation.ship(0, WINDOWS)
+    store = PastStore(installation.database_url, guards.now)
+    usual, at_each_tick = an_executor(installation, store), an_executor(installation, store, tick_seconds=inf)
+    await usual.tick(installation.epoch)  # in which the guards begin
+    reading = await cpu_seconds(partial(usual.tick, installation.epoch))
+    ticks: list[float] = []
+    for number in range(60):
+        if number % 3 == 0:
+            await guards.ship(1)
+        store.now = guards.now + 6 + 5 * (number % 3)
+        ticks.append(await cpu_seconds(partial(usual.tick, installation.epoch)))
+    del usual
+    await at_each_tick.tick(installation.epoch)
+    all_analysed = [await cpu_seconds(partial(at_each_tick.tick, installation.epoch)) for _ in range(3)]
+    return GuardTicks(reading, all_analysed, ticks)
 
 
 class MetricTicks(NamedTuple):

@@ -5,7 +5,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from statistics import median
+from statistics import mean, median
 
 import asyncpg
 import numpy as np
@@ -20,6 +20,7 @@ from monitor_world import (
     an_executor,
     an_installation,
     cpu_seconds,
+    guard_ticks,
     history,
     metric_ticks,
     rollout_ticks,
@@ -34,6 +35,8 @@ from understudy.monitoring.metrics_job import MetricsJob
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]  # a processor's figures, for a machine that does nothing else
 BAR_SECONDS = 0.2
+GUARDS_BAR_SECONDS = 0.4
+"""Issue 17: ten rollouts and fifty guards."""
 TICKS = 1_000
 INPUTS = 20
 ROWS = 7_000
@@ -58,6 +61,19 @@ async def test_a_tick_of_ten_rollouts_with_300_windows_takes_less_than_a_fifth_o
 
     said(f"rollouts: first tick {first:.3f} s, then median {median(later):.3f} s, most {max(later):.3f} s of processor")
     assert median(later) <= BAR_SECONDS
+
+
+@pytest.mark.timeout(900)  # half a million windows are written and read
+async def test_a_tick_with_fifty_guards_of_a_day_beside_takes_less_than_two_fifths_of_a_second(installation):
+    ticks = await guard_ticks(installation)
+
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    said(
+        f"rollouts and guards: reading tick {ticks.reading:.1f} s, then median {median(ticks.usual):.3f} s, mean"
+        f" {mean(ticks.usual):.3f} s, most {max(ticks.usual):.3f} s; all analysed {median(ticks.all_analysed):.2f} s of"
+        f" processor; {held:,.0f} MB"
+    )
+    assert median(ticks.usual) <= GUARDS_BAR_SECONDS
 
 
 async def test_measuring_a_minute_and_the_turn_of_an_hour_take_less_than_a_fifth_of_a_second_a_tick(installation):

@@ -103,6 +103,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         telemetry,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
+        tick_seconds=settings.monitor_tick_seconds,
     )
     return [
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),

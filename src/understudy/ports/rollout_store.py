@@ -1,6 +1,7 @@
 """Rollouts: plan, state, verdicts, what was done."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
@@ -135,6 +136,9 @@ class RolloutStore(Protocol):
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
     """
 
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which all calls share a connection, which is cheaper where there are many."""
+
     async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         """Give the challenger its role at weight 0 and begin a rollout of it, in one transaction.
 
@@ -149,6 +153,9 @@ class RolloutStore(Protocol):
 
     async def open_ids(self) -> Sequence[int]:
         """Return the rollouts that are not over, or whose end was not announced, oldest first."""
+
+    async def guard_ids(self) -> Sequence[int]:
+        """Return the guards that are not over, oldest first."""
 
     async def latest_id(self, model_name: str) -> int:
         """Return a model's newest rollout.

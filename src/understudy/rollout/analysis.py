@@ -1,9 +1,13 @@
 """What the canary analysis says of a rollout at a moment: the same for the monitor, the command line and a replay."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from understudy.core.canary.analysis import evaluate
+import numpy as np
+
+from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
@@ -11,12 +15,58 @@ from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind
 from understudy.core.statistics.difference import Difference
+from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.window_log import WindowLog
 
 DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)
+
+
+class Analysis(NamedTuple):
+    """What a tick made of a rollout's windows."""
+
+    decision: Decision | None = None
+    after_promotion: Decision | None = None
+    requests: int = 0
+    """Of the challenger in the current step."""
+    strata: Strata | None = None
+    """What the decision rests on, with ``outcome``."""
+    outcome: Difference | None = None
+    is_worse: bool = False
+    """Whether a glance at a guard's last minutes would ask for an analysis."""
+
+
+def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> Analysis:
+    """Return what all windows of a rollout say."""
+    strata = stratify(windows, view.record.id)
+    decision = analyse(view, windows, view.read_at, outcome)
+    return Analysis(decision, None, _requests(view, strata), strata, outcome)
+
+
+def analysis_of_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> Analysis:
+    """Return what all windows of a rollout say, given them side by side."""
+    policy = policy_of(view)
+    decision = judge(strata, policy, stage_of(view), view.read_at, outcome)
+    is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
+    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse)
+
+
+def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:
+    """Return what the windows since a promotion say; see :func:`read_after_promotion`."""
+    after = analyse_after_promotion(view, windows)
+    return Analysis(None, after, _requests(view, stratify(windows, view.record.id)))
+
+
+def glance(view: RolloutView, windows: Sequence[Window]) -> bool:
+    """Return whether the windows of a guard's last minutes look worse."""
+    return looks_worse(stratify(windows, view.record.id), policy_of(view), view.read_at)
+
+
+def _requests(view: RolloutView, strata: Strata) -> int:
+    first = int(np.searchsorted(strata.starts, view.record.state.step_started_at))
+    return int(strata.challenger["calls"][first:].sum())
 
 
 def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:

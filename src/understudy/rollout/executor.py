@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import NamedTuple
 
-import numpy as np
 import structlog
 
-from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
@@ -19,16 +17,26 @@ from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
 from understudy.core.routing.proxy_liveness import is_confirmed_since, stale_words
 from understudy.core.statistics.difference import Difference
-from understudy.core.windows.strata import Strata, stratify
+from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
-from understudy.core.windows.window import Window
+from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
-from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
+from understudy.rollout.analysis import (
+    Analysis,
+    analysis_after_promotion,
+    analysis_of_strata,
+    analysis_of_windows,
+    glance,
+    policy_of,
+    read_after_promotion,
+    stage_of,
+)
+from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.start import TRAFFIC_SECONDS, slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
@@ -42,6 +50,8 @@ DRAIN_SECONDS = 30.0
 WARM_UP_TICK_SECONDS = 10.0
 """Longest warm-up of one tick: while a version hangs, the other rollouts wait this much longer at most."""
 
+TICK_SECONDS = 5.0
+"""Time between two ticks, unless settings say otherwise."""
 WATCH_TICKS = 12
 """The first of so many ticks, a minute of them by default, looks for splits without a guard: the database opens all but
 those of a release before."""
@@ -51,17 +61,6 @@ MAX_STORED_WINDOWS = 5_760
 """A day of windows is stored with a verdict, some megabytes; of more only a digest: callers wait for the rollback."""
 PACK_SECONDS = 5.0
 """Longest time in which a decision waits for what is stored with it."""
-
-
-class _Analysis(NamedTuple):
-    """What a tick made of a rollout's windows."""
-
-    decision: Decision | None = None
-    after_promotion: Decision | None = None
-    requests: int = 0
-    strata: Strata | None = None
-    """What the decision rests on, with ``outcome``."""
-    outcome: Difference | None = None
 
 
 class RoundRobin:
@@ -88,6 +87,7 @@ class RolloutExecutor:
         telemetry: Gets steps, checks, transitions and rollbacks.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
+        tick_seconds: Time between two ticks.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class RolloutExecutor:
         *,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
         self._store = store
         self._windows = windows
@@ -109,6 +110,7 @@ class RolloutExecutor:
         self._environment = environment
         self._guard_seconds = guard_seconds
         self._window_cache = WindowCache(windows)
+        self._calm_guards = CalmGuards(tick_seconds)
         self._order = RoundRobin()
         self._ticks = 0
         self._left_at: dict[int, int] = {}
@@ -117,10 +119,16 @@ class RolloutExecutor:
     async def tick(self, epoch: Epoch) -> None:
         """Take every rollout at most one step further; one that fails, in whatever way, keeps no other from its own.
 
+        Guards that are calm have a turn every few ticks.
+
         Raises:
             LeadershipLost: Another monitor leads; whatever was not written is that one's.
             Exception: The last failure, once all were looked at.
         """
+        async with self._store.shared_session(), self._windows.shared_session():
+            await self._tick(epoch)
+
+    async def _tick(self, epoch: Epoch) -> None:
         if self._ticks % WATCH_TICKS == 0:
             for model_name in await self._store.watch_splits(epoch=epoch):
                 _log.info("guard.opened", model=model_name)
@@ -131,16 +139,17 @@ class RolloutExecutor:
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
         cold: list[tuple[RolloutView, Observation]] = []
-        for rollout_id in self._order.of(rollout_ids):
+        turns = self._calm_guards.turns(rollout_ids, await self._store.guard_ids())
+        for rollout_id in self._order.of(turns):
             with _kept_apart(rollout_id, failures):
-                wants_warm_up = await self._advance(rollout_id, epoch)
+                wants_warm_up = await self._advance(rollout_id, turns[rollout_id], epoch)
                 cold += [] if wants_warm_up is None else [wants_warm_up]
         # Last, and together: a model server that hangs must not hold up a rollback of another model.
         await self._warm_up_all(cold, failures, epoch)
         if failures:
             raise failures[-1]
 
-    async def _advance(self, rollout_id: int, epoch: Epoch) -> tuple[RolloutView, Observation] | None:
+    async def _advance(self, rollout_id: int, turn: Turn, epoch: Epoch) -> tuple[RolloutView, Observation] | None:
         """Take a rollout a step further; return what was seen of one whose challenger is to be warmed up first."""
         view = await self._store.view(rollout_id)
         await self._resolve_others(view, epoch)
@@ -148,18 +157,30 @@ class RolloutExecutor:
             self._metrics.forget(rollout_id)
             await self._announce(view, epoch)
             return None
-        view = await self._window_cache.with_champion_before(view)
-        seen = await self._see(view, epoch)
-        if seen is None:
+        looked = await self._look(view, turn, epoch)
+        if looked is None:
             _log.info("rollout.still_reading", rollout_id=rollout_id)
             return None
-        self._metrics.show(view, seen.decision or seen.after_promotion)
+        view, seen = looked
         observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
             return view, observation
         await self._carry_out(view, transition, seen, epoch)
         return None
+
+    async def _look(self, view: RolloutView, turn: Turn, epoch: Epoch) -> tuple[RolloutView, Analysis] | None:
+        """Analyse a rollout, or glance at it; ``None`` while there are more windows than a tick can read."""
+        if turn is Turn.GLANCE and not await self._looks_worse(view):
+            self._calm_guards.glanced(view.record.id)
+            return view, Analysis()  # what was analysed last stays what the metrics show
+        view = await self._window_cache.with_champion_before(view)
+        seen = await self._see(view, epoch)
+        if seen is None:
+            return None
+        self._calm_guards.analysed(view, seen.decision, is_worse=seen.is_worse)
+        self._metrics.show(view, seen.decision or seen.after_promotion)
+        return view, seen
 
     async def _resolve_others(self, view: RolloutView, epoch: Epoch) -> None:
         """End the incidents that a command ended, in the environment of their alerts, which a command does not know."""
@@ -178,7 +199,7 @@ class RolloutExecutor:
                 if isinstance(result, BaseException):
                     raise result
                 transition = next_step(view.record.state, replace(observation, warm_up=result))
-                await self._carry_out(view, transition, _Analysis(), epoch)
+                await self._carry_out(view, transition, Analysis(), epoch)
 
     async def _warmed_up(self, view: RolloutView) -> WarmUpResult:
         state = view.record.state
@@ -188,11 +209,11 @@ class RolloutExecutor:
         except TimeoutError:
             return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
 
-    async def _carry_out(self, view: RolloutView, transition: Transition, seen: _Analysis, epoch: Epoch) -> None:
+    async def _carry_out(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
-    async def _see(self, view: RolloutView, epoch: Epoch) -> _Analysis | None:
+    async def _see(self, view: RolloutView, epoch: Epoch) -> Analysis | None:
         """Read as many windows as it takes and judge them: a processor's work, so not on the event loop.
 
         ``None`` while there are more than can be read in a tick; what was read is kept.
@@ -204,18 +225,28 @@ class RolloutExecutor:
                 since = view.read_at - TRAFFIC_SECONDS
                 alone = await self._windows.of_versions([record.champion_id], since, view.read_at)
                 await self._learn_threshold(view, alone, epoch)
-            return _Analysis()
+            return Analysis()
         if state.promoted_at is not None:
             since_promotion = await read_after_promotion(self._windows, view)
-            return await asyncio.to_thread(_after_promotion, view, since_promotion)
+            return await asyncio.to_thread(analysis_after_promotion, view, since_promotion)
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            return await asyncio.to_thread(_seen_in_windows, view, windows, self._outcome_of(record.id))
+            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcome_of(record.id))
         strata = await self._window_cache.strata(record.id, view.read_at, seconds=READ_SECONDS)
         if strata is None:
             return None
-        return await asyncio.to_thread(_seen_in_strata, view, strata, self._outcome_of(record.id))
+        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id))
+
+    async def _looks_worse(self, view: RolloutView) -> bool:
+        """Whether a guard that was calm is to be analysed now."""
+        if not self._calm_guards.is_calm(view):
+            return True
+        if view.record.state.has_failed_guard:
+            return False
+        since = view.read_at - GLANCE_SECONDS - WINDOW_SECONDS
+        windows = await self._windows.of_rollout(view.record.id, since)
+        return await asyncio.to_thread(glance, view, windows)
 
     async def _learn_threshold(self, view: RolloutView, windows: Sequence[Window], epoch: Epoch) -> None:
         """Freeze the champion's 95th percentile as soon as it is known."""
@@ -225,7 +256,7 @@ class RolloutExecutor:
         if slow_us is not None:
             await self._store.set_slow_us(view.record.id, slow_us, epoch=epoch)
 
-    async def _apply(self, view: RolloutView, transition: Transition, seen: _Analysis, epoch: Epoch) -> None:
+    async def _apply(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         if seen.decision is not None and seen.strata is not None:
@@ -293,29 +324,7 @@ def _kept_apart(rollout_id: int, failures: list[Exception]) -> Iterator[None]:
         failures.append(problem)
 
 
-def _seen_in_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> _Analysis:
-    strata = stratify(windows, view.record.id)
-    decision = analyse(view, windows, view.read_at, outcome)
-    return _Analysis(decision, None, _requests(view, strata), strata, outcome)
-
-
-def _seen_in_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
-    decision = judge(strata, policy_of(view), stage_of(view), view.read_at, outcome)
-    return _Analysis(decision, None, _requests(view, strata), strata, outcome)
-
-
-def _after_promotion(view: RolloutView, windows: Sequence[Window]) -> _Analysis:
-    after = analyse_after_promotion(view, windows)
-    return _Analysis(None, after, _requests(view, stratify(windows, view.record.id)))
-
-
-def _requests(view: RolloutView, strata: Strata) -> int:
-    """Return the challenger's calls in the current step."""
-    first = int(np.searchsorted(strata.starts, view.record.state.step_started_at))
-    return int(strata.challenger["calls"][first:].sum())
-
-
-def _observation(view: RolloutView, seen: _Analysis) -> Observation:
+def _observation(view: RolloutView, seen: Analysis) -> Observation:
     return Observation(
         now=view.read_at,
         policy=view.policy,

@@ -14,7 +14,7 @@ from understudy.core.rollout.state import CommandKind, GuardMode, Observation, P
 from understudy.core.rollout.transitions import are_ours, earlier_resolved, is_news, moved, resolved
 
 GUARD_SECONDS = 86_400.0
-"""After how long a guard ends and the next one begins, unless settings say otherwise. Every tick judges all of its
+"""After how long a guard ends and the next one begins, unless settings say otherwise. An analysis judges all of its
 windows, and a day of them takes some 42 MB of the monitor's memory (5,760 of 7.3 KB)."""
 
 

@@ -34,6 +34,7 @@ OPEN = """
     SELECT id FROM rollout
     WHERE announced_at IS NULL OR (kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')) ORDER BY id
 """
+GUARDS = "SELECT id FROM rollout WHERE kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING') ORDER BY id"
 LATEST = "SELECT id FROM rollout WHERE model_name = $1 ORDER BY id DESC LIMIT 1"
 EVENTS = """
     SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,

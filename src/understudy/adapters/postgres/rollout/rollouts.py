@@ -15,6 +15,7 @@ from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
     GUARD,
+    GUARDS,
     LATEST,
     LIST,
     LIVENESS,
@@ -158,6 +159,10 @@ class PostgresRolloutStore(SessionPerCall):
     async def open_ids(self) -> Sequence[int]:
         async with self._connection() as connection:
             return [row["id"] for row in await connection.fetch(OPEN)]
+
+    async def guard_ids(self) -> Sequence[int]:
+        async with self._connection() as connection:
+            return [row["id"] for row in await connection.fetch(GUARDS)]
 
     async def latest_id(self, model_name: str) -> int:
         async with self._connection() as connection:

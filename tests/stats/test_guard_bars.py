@@ -1,0 +1,110 @@
+"""Guards of a day: what regular glances and rarer analyses find, and how soon, with the product's own evaluator.
+
+Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from stats.simulated_rollouts import hour_before
+from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, diurnal, plain, wandering_pods
+
+from understudy.core.canary.analysis import judge
+from understudy.core.canary.decision import Verdict
+from understudy.core.canary.glance import GLANCE_SECONDS, looks_worse
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.windows.strata import Strata, join_strata, stratify
+from understudy.core.windows.window import WINDOW_SECONDS
+from understudy.rollout.calm_guards import ANALYSIS_INTERVAL_SECONDS, GLANCE_INTERVAL_SECONDS
+
+RUNS = 40 if os.environ.get("UNDERSTUDY_STATS") == "full" else 1
+VOLUME = 333
+TICK_SECONDS = 5
+ONSET_MINUTE = 24 * 60 + 1
+POLICY = CanaryPolicy(min_entities=1)
+
+pytestmark = pytest.mark.timeout(3_600)
+
+
+def say(bar: str, figure: str) -> None:
+    sys.stdout.write(f"\n{bar}: {figure}")
+
+
+def a_day_and_two_hours(world: World, seed: int) -> tuple[Strata, Stage]:
+    traffic = Traffic(world, seed)
+    hours = [stratify(traffic.windows(60 * PER_MINUTE * hour, 60 * PER_MINUTE, 10.0), ROLLOUT) for hour in range(26)]
+    before = hour_before(world, seed, traffic)
+    stage = Stage(
+        "fraud",
+        "42",
+        ROLLOUT,
+        (0.0,),
+        1,
+        10.0,
+        {1: 10.0},
+        champion_before=before.blocks,
+        tail_steps=before.tail_steps,
+    )
+    return join_strata(hours), stage
+
+
+def minutes_to_rollback(strata: Strata, stage: Stage, *, in_turns: bool) -> float:
+    """Return how long after the onset a guard is taken back that is analysed in each tick, or in the rarest turns."""
+    onset, is_calm = 60 * ONSET_MINUTE, in_turns
+    for passed in range(TICK_SECONDS, 7_200, TICK_SECONDS):
+        now = float(onset + passed)
+        has_analysis = not is_calm or passed % ANALYSIS_INTERVAL_SECONDS == 0
+        has_glance = not has_analysis and passed % GLANCE_INTERVAL_SECONDS == 0
+        recent = strata.between(int(now - GLANCE_SECONDS - WINDOW_SECONDS), int(now) + 1)
+        # Without the window that is open: all that will be in it is there already in these strata.
+        is_worse = looks_worse(recent, POLICY, now - WINDOW_SECONDS)
+        # Between two ends of windows an analysis says the same.
+        if (has_analysis or (has_glance and is_worse)) and (in_turns or passed % WINDOW_SECONDS == TICK_SECONDS):
+            if judge(strata.until(now), POLICY, stage, now).verdict is Verdict.ROLL_BACK:
+                return passed / 60
+            is_calm = in_turns and not is_worse
+    return float("inf")
+
+
+@pytest.mark.parametrize(
+    ("world", "bar"),
+    [
+        (World("every request fails", VOLUME, error_factor=1e6), 5),
+        (World("half of the requests fail", VOLUME, error_factor=100), 15),
+        (World("latency x2", VOLUME, latency_factor=2.0, entities=20_000), 15),
+        (World("latency x10", VOLUME, latency_factor=10.0, entities=20_000), 5),
+        (replace(wandering_pods(VOLUME, 0.2), name="x10, pods +-20 %", latency_factor=10.0, entities=20_000), 10),
+    ],
+    ids=lambda value: value.name if isinstance(value, World) else "",
+)
+def test_a_guard_of_a_day_that_has_its_turns_takes_a_bad_version_back_as_soon_as_promised(world, bar):
+    late = replace(world, onset_minute=ONSET_MINUTE)
+    traffic = [a_day_and_two_hours(late, seed) for seed in range(RUNS)]
+
+    always, in_turns = (
+        [minutes_to_rollback(*one, in_turns=has_turns) for one in traffic] for has_turns in (False, True)
+    )
+
+    say(
+        f"{world.name} after a day (bar {bar} min)",
+        f"median {median(in_turns):.2f}, most {max(in_turns):.2f}; analysed at each tick {median(always):.2f}",
+    )
+    assert median(in_turns) <= bar
+    assert max(one - other for one, other in zip(in_turns, always, strict=True)) <= ANALYSIS_INTERVAL_SECONDS / 60
+
+
+@pytest.mark.parametrize(
+    "world", [plain(VOLUME), diurnal(VOLUME), wandering_pods(VOLUME), wandering_pods(VOLUME, 0.2)], ids=lambda w: w.name
+)
+def test_glances_at_equal_versions_hardly_ever_ask_for_an_analysis(world):
+    strata = [a_day_and_two_hours(world, seed)[0] for seed in range(RUNS)]
+
+    glances = [
+        looks_worse(one, POLICY, float(now)) for one in strata for now in range(1_800, 86_400, 2 * WINDOW_SECONDS)
+    ]
+
+    say(f"{world.name}: glances that ask for an analysis (bar 5 %)", f"{100 * sum(glances) / len(glances):.2f} %")
+    assert sum(glances) <= 0.05 * len(glances)
