@@ -2,15 +2,21 @@
 
 import asyncio
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import uvloop
+from redis.asyncio import Redis
 
 from understudy.adapters.redis.cache import RedisCache
 from understudy.adapters.redis.features import RedisFeatureStore
+from understudy.core.schema.cache_mac import CacheMac, Rejected
 from understudy.errors import FeaturesUnavailable
+
+LONG_BYTES = 16_000_000
+"""Of a value that no proxy wrote."""
 
 
 def on_uvloop(work: Callable[[], Awaitable[None]]) -> None:
@@ -64,3 +70,56 @@ def test_a_cache_whose_connection_just_broke_has_no_answer_and_counts_an_error(v
         await cache.close()
 
     on_uvloop(work)
+
+
+async def peak_bytes_of(reading: Awaitable[Any]) -> int:
+    """Return the most memory that Python allocated beside what it had."""
+    tracemalloc.start()
+    try:
+        await reading
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("protocol", ["2", "3"])
+async def test_a_long_value_at_a_key_of_the_cache_is_not_read_into_memory(valkey_url: str, protocol: str):
+    rejected: list[Rejected] = []
+    cache = RedisCache(
+        f"{valkey_url}?protocol={protocol}",
+        timeout_seconds=5,
+        now=time.monotonic,
+        on_error=lambda: None,
+        on_rejected=rejected.append,
+    )
+    cache.use_secret(bytes(32))
+    async with Redis.from_url(valkey_url) as admin:
+        await cache.get("another")  # the connection is there
+        await admin.setrange("long" + CacheMac(bytes(32)).suffix, LONG_BYTES, b"x")
+
+        peak = await peak_bytes_of(cache.get("long"))
+
+        assert peak < LONG_BYTES / 4
+        assert rejected == [Rejected.INVALID_MAC]
+        assert await cache.get("another") is None  # by a connection of its own
+        await admin.delete("long" + CacheMac(bytes(32)).suffix)
+    await cache.close()
+
+
+async def test_a_long_value_among_features_is_refused_and_the_store_goes_on(valkey_url: str):
+    store = RedisFeatureStore(valkey_url, timeout_seconds=5)
+    async with Redis.from_url(valkey_url) as admin:
+        await admin.hset("features:visits:long", "age", b"1" * LONG_BYTES)
+        await admin.hset("features:visits:short", "age", "1")
+
+        async def refused() -> None:
+            with pytest.raises(FeaturesUnavailable):
+                await store.fetch("visits", "long", ["age"], 5)
+
+        assert await store.fetch("visits", "short", ["age"], 5) == {"age": 1}
+        assert await peak_bytes_of(refused()) < LONG_BYTES / 4
+        for _ in range(6):  # one entity's value opens no circuit breaker
+            await refused()
+        assert await store.fetch("visits", "short", ["age"], 5) == {"age": 1}
+        await admin.delete("features:visits:long", "features:visits:short")
+    await store.close()

@@ -14,8 +14,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from understudy.adapters.redis.connection import LOST, redis_client
-from understudy.core.schema.cache_mac import CacheMac, Rejected
+from understudy.adapters.redis.connection import LOST, ValueTooLong, redis_client
+from understudy.core.schema.cache_mac import MAX_SEALED_BYTES, CacheMac, Rejected
 from understudy.core.upstream.circuit_breaker import CLOSED
 
 CONNECTIONS = 8
@@ -46,7 +46,11 @@ class RedisCache:
         unix: Callable[[], float] = time.time,
     ) -> None:
         self._redis = redis_client(
-            url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=timeout_seconds
+            url,
+            connections=CONNECTIONS,
+            turn_seconds=timeout_seconds,
+            answer_seconds=timeout_seconds,
+            max_value_bytes=MAX_SEALED_BYTES,
         )
         self._timeout_seconds = timeout_seconds
         self._now = now
@@ -124,6 +128,9 @@ class RedisCache:
                 sealed: Any = await self._redis.mget([key + mac.suffix for key in waiting])
             found = self._opened(list(waiting), sealed, mac)
             self._breaker = self._breaker.after_success()
+        except ValueTooLong:  # it stands at a key of ours, and another connection has to be opened
+            self._on_rejected(Rejected.INVALID_MAC)
+            self._failed()
         except (*LOST, TypeError, ValueError):  # the last two: an answer of another shape, which no Redis gives to MGET
             self._failed()
         finally:

@@ -11,6 +11,8 @@ from understudy.adapters.feature_reads import PATIENCE_SECONDS, FeatureReads
 from understudy.adapters.redis.connection import LOST, redis_client
 
 CONNECTIONS = 32
+MAX_VALUE_BYTES = 4_194_304
+"""Of one stored feature: as long as all features of a call may be that its caller sends (a rank call's body)."""
 
 
 class RedisFeatureStore:
@@ -24,7 +26,11 @@ class RedisFeatureStore:
 
     def __init__(self, url: str, *, timeout_seconds: float) -> None:
         self._redis = redis_client(
-            url, connections=CONNECTIONS, turn_seconds=timeout_seconds, answer_seconds=PATIENCE_SECONDS
+            url,
+            connections=CONNECTIONS,
+            turn_seconds=timeout_seconds,
+            answer_seconds=PATIENCE_SECONDS,
+            max_value_bytes=MAX_VALUE_BYTES,
         )
         self._reads = FeatureReads(timeout_seconds, failures=LOST, refusals=(ResponseError,))
 

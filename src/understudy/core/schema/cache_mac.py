@@ -11,7 +11,7 @@ TAG_BYTES = 16
 """128 bits: with a forged tag every microsecond, one passes in 10^25 years."""
 EXPIRY_BYTES = 8
 _HEAD_BYTES = TAG_BYTES + EXPIRY_BYTES
-_MAX_SEALED_BYTES = _HEAD_BYTES + MAX_CACHED_BYTES
+MAX_SEALED_BYTES = _HEAD_BYTES + MAX_CACHED_BYTES
 _KEY_BYTES = 32
 _KEY_ID_BYTES = 4
 
@@ -56,7 +56,7 @@ class CacheMac:
 
         Whatever is stored there, it raises nothing, and one of more than ``MAX_CACHED_BYTES`` is not even hashed.
         """
-        if not _HEAD_BYTES <= len(sealed) <= _MAX_SEALED_BYTES:
+        if not _HEAD_BYTES <= len(sealed) <= MAX_SEALED_BYTES:
             return Rejected.INVALID_MAC
         if not compare_digest(self._tag_of(name, sealed[TAG_BYTES:]), sealed[:TAG_BYTES]):
             return Rejected.INVALID_MAC
