@@ -32,7 +32,7 @@ def early_failure(inputs: CheckInput, errors: RateCheck, log_needed: float, now:
     """
     rates = errors.rates.cut(inputs.firsts[0])
     failing = float(rates.bad_challenger.sum())
-    buckets = int(np.count_nonzero(errors.buckets.value_challenger[inputs.firsts[0] :].any(axis=0)))
+    buckets = int(np.count_nonzero(errors.buckets().value_challenger[inputs.firsts[0] :].any(axis=0)))
     has_lasted = now - inputs.stage.starts[0] >= MIN_SECONDS
     if not has_lasted or buckets < MIN_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
         return None

@@ -18,7 +18,7 @@ def error_rate(inputs: CheckInput) -> RateCheck:
     return RateCheck(
         ERROR_RATE,
         Rates(champion["error_entities"], champion["entities"], challenger["error_entities"], challenger["entities"]),
-        BucketSums(
+        lambda: BucketSums(
             *(side.bucket(c) for side in (champion, challenger) for c in (BucketColumn.ERRORS, BucketColumn.CALLS))
         ),
         inputs.processes(),

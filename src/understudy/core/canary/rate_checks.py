@@ -1,5 +1,6 @@
 """What the checks of rates have in common: evidence that a share of bad events is higher than tolerated."""
 
+from collections.abc import Callable
 from math import inf, log
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ class RateCheck(NamedTuple):
 
     check: Check
     rates: Rates
-    buckets: BucketSums
+    buckets: Callable[[], BucketSums]
+    """Counts the same by analysis bucket, which takes longer and is not always asked for."""
     processes: Processes
     tolerated_ratio: float
     alpha_share: float = 1.0
@@ -111,8 +113,9 @@ def _across_entities(inputs: CheckInput, compared: RateCheck) -> float:
     stage, each of which has a small share of alpha, are the mean of both.
     """
     processes = compared.processes
-    expected = expected_rates(compared.buckets, compared.tolerated_ratio)
-    scores = cluster_z(compared.buckets, expected, processes.firsts)
+    buckets = compared.buckets()
+    expected = expected_rates(buckets, compared.tolerated_ratio)
+    scores = cluster_z(buckets, expected, processes.firsts)
     windows = np.maximum(len(inputs.strata.starts) - processes.firsts, 1).astype(np.float64)
     evidence = half_normal_log_evidence(scores, windows, inputs.policy.across_entities_alpha)
     is_recent = processes.firsts >= max(inputs.firsts[-1], _first_of_split(inputs))
@@ -137,7 +140,7 @@ def by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
     one, which only lowers the evidence. The split has to be the same in all windows since.
     """
     is_compared = ((compared.rates.champion > 0) & (compared.rates.challenger > 0))[:, None]
-    failing = np.count_nonzero(sums_since(compared.buckets.value_challenger * is_compared, firsts), axis=1)
+    failing = np.count_nonzero(sums_since(compared.buckets().value_challenger * is_compared, firsts), axis=1)
     since = Rates(*sums_since(np.column_stack(compared.rates) * is_compared, firsts).T)
     return log_mean_exp(
         rate_gains(since._replace(bad_challenger=failing.astype(np.float64)), compared.tolerated_ratio, inf).T

@@ -46,8 +46,9 @@ def _regression(compared: RateCheck, first: int) -> RecentRegression | None:
     evidence = log_rate_evidence(rate_gains(rates, compared.tolerated_ratio, inf))
     if evidence < log(EVIDENCE_NEEDED):
         return None
-    expected = expected_rates(compared.buckets, compared.tolerated_ratio)
-    if cluster_z(compared.buckets, expected, np.array([first]))[0] < MIN_Z:
+    buckets = compared.buckets()
+    expected = expected_rates(buckets, compared.tolerated_ratio)
+    if cluster_z(buckets, expected, np.array([first]))[0] < MIN_Z:
         return None
     bad_champion, champion, bad_challenger, challenger = (float(column.sum()) for column in rates)
     return RecentRegression(compared.check, bad_champion / champion, bad_challenger / challenger)

@@ -38,14 +38,15 @@ def _judged(inputs: CheckInput, check: Check, place: int, log_needed: float) -> 
     if step is None:
         return evidence_row(inputs, check, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
     champion, challenger = inputs.strata.champion, inputs.strata.challenger
-    slow_champion, slow_challenger = champion.beyond(step), challenger.beyond(step + 1)
-    bad_champion = slow_champion.sum(axis=1)
+    bad_champion = champion.count_beyond(step)
     # Of the champion, how many are beyond the challenger's threshold says how steep the tail is there.
-    slope = tail_slope(float(bad_champion.sum()), float(champion.beyond(step + 1).sum()))
+    slope = tail_slope(float(bad_champion.sum()), float(champion.count_beyond(step + 1).sum()))
     compared = RateCheck(
         check,
-        Rates(bad_champion, champion.answered, slow_challenger.sum(axis=1), challenger.answered),
-        BucketSums(slow_champion, champion.bucket_answered, slow_challenger, challenger.bucket_answered),
+        Rates(bad_champion, champion.answered, challenger.count_beyond(step + 1), challenger.answered),
+        lambda: BucketSums(
+            champion.beyond(step), champion.bucket_answered, challenger.beyond(step + 1), challenger.bucket_answered
+        ),
         inputs.processes_of_stages().after(inputs.warm),
         limit,
         explained=None if inputs.latency_shift is None else explained_by_shift(inputs.latency_shift, slope),

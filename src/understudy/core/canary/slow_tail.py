@@ -21,7 +21,7 @@ def slow_tail(inputs: CheckInput) -> RateCheck:
     return RateCheck(
         SLOW_TAIL,
         Rates(champion["slow_low"], champion.answered, challenger["slow_high"], challenger.answered),
-        BucketSums(
+        lambda: BucketSums(
             champion.bucket(BucketColumn.SLOW_LOW),
             champion.bucket_answered,
             challenger.bucket(BucketColumn.SLOW_HIGH),

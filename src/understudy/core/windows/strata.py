@@ -6,6 +6,7 @@ while the traffic changes, two equal versions differ (statistics page, §1: 100 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
-from understudy.core.windows.tail import beyond_step, tail_entries
+from understudy.core.windows.tail import beyond_step, counts_beyond_step, tail_entries
 from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO, WINDOW_SECONDS, BucketColumn, Window
 
 FloatArray = NDArray[np.float64]
@@ -44,7 +45,7 @@ def no_tails() -> NDArray[np.int64]:
     return np.zeros((0, 3), np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Side:
     """One role's windows: ``sums`` has shape (windows, columns), ``buckets`` (bucket columns, windows, 64)."""
 
@@ -69,9 +70,9 @@ class Side:
         found: FloatArray = self.buckets[column]
         return found
 
-    @property
+    @cached_property
     def bucket_answered(self) -> FloatArray:
-        """Judged calls that were no error, shape (windows, 64)."""
+        """Judged calls that were no error, shape (windows, 64); several checks ask for them."""
         return self.bucket(BucketColumn.CALLS) - self.bucket(BucketColumn.ERRORS)
 
     def cut(self, first: int, end: int) -> "Side":
@@ -83,6 +84,10 @@ class Side:
     def beyond(self, step: int) -> FloatArray:
         """Return how many answers are beyond a step of the tail, shape (windows, 64)."""
         return beyond_step(self.tails, step, len(self.sums))
+
+    def count_beyond(self, step: int) -> FloatArray:
+        """Return how many answers are beyond a step of the tail in all buckets together, shape (windows,)."""
+        return counts_beyond_step(self.tails, step, len(self.sums))
 
     def without_slow(self, chosen: NDArray[np.bool_]) -> "Side":
         """Return the same, as if in the chosen windows (shape (windows,)) no answer had been slow."""

@@ -39,6 +39,12 @@ def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
+def counts_beyond_step(entries: NDArray[np.int64], step: int, windows: int) -> NDArray[np.float64]:
+    """Return the sums over the buckets of what :func:`beyond_step` returns, shape (windows,), sooner."""
+    places, _, counts = entries[entries[:, 1] % STEPS >= step - 1].T
+    return np.bincount(places, counts, windows).astype(np.float64)
+
+
 def beyond_step(entries: NDArray[np.int64], step: int, windows: int) -> NDArray[np.float64]:
     """Return how many answers are beyond a step, shape (windows, 64)."""
     places, cells, counts = entries[entries[:, 1] % STEPS >= step - 1].T

@@ -92,3 +92,13 @@ def test_strata_are_stored_with_their_tails_and_those_of_releases_before_have_no
 def test_windows_without_slow_answers_have_no_entries():
     assert tail_entries([a_window(), a_window(15)]).shape == (0, 3)
     assert tail_entries([a_window(), a_window(15, {17: 2})]).tolist() == [[1, 17, 2]]
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(0, 64 * STEPS - 1), st.integers(1, 50), max_size=5), max_size=8),
+    st.integers(1, STEPS),
+)
+def test_what_is_beyond_a_step_in_all_buckets_together_is_the_sum_over_the_buckets(tails, step):
+    side = stratify([a_window(15 * place, own) for place, own in enumerate(tails)], 7).challenger
+
+    assert side.count_beyond(step).tolist() == side.beyond(step).sum(axis=1).tolist()
