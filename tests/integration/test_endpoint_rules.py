@@ -18,7 +18,7 @@ from understudy.adapters.model_servers.addresses import PLAIN_WIRE
 from understudy.adapters.model_servers.connect import connect, replicas_of
 from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.replica_set import ReplicaSet
-from understudy.core.upstream.endpoint_rules import judge_address, parse_rules, parse_target
+from understudy.core.upstream.endpoint_rules import FORBIDDEN, NO_RULES, judge_address, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
 from understudy.ports.model_backend import ModelBackend
 from understudy.settings import Settings
@@ -36,6 +36,12 @@ NEVER = [
     "[64:ff9b:1:a9fe:a9:fe00::]:80",
     "[2002:6464:64c8::]:80",
     "[fd00:ec2::254]:80",
+    "[fd00:ec2::23]:80",
+    "[fd20:ce::254]:80",
+    "[fd00:c1::a9fe:a9fe]:80",
+    "[fd00:42::42]:80",
+    "[fec0::1]:80",
+    "[2001:0:4136:e378::1]:80",
     "100.100.100.200:80",
     "168.63.129.16:80",
     "0.0.0.0:80",
@@ -226,3 +232,21 @@ async def test_a_name_on_the_list_is_connected_to(model_port):
 async def test_a_list_that_cannot_be_read_says_which_entry():
     with pytest.raises(ValidationError, match=r"10\.0\.0\.0/33"):
         Settings(endpoint_allow="10.0.0.0/8, 10.0.0.0/33")
+
+
+async def test_database_and_proxy_have_one_list_of_forbidden_networks(database):
+    ends = [end for networks in FORBIDDEN.values() for network in networks for end in (network[0], network[-1])]
+    around = [
+        type(end)(int(end) + step) for end in ends for step in (-1, 0, 1) if 0 <= int(end) + step < 2**end.max_prefixlen
+    ]
+    written = {address: f"[{address}]:80" if address.version == 6 else f"{address}:80" for address in around}
+
+    by_database = {
+        address: await database.fetchval("SELECT understudy_host_problem($1)", target)
+        for address, target in written.items()
+    }
+
+    by_proxy = {address: judge_address(str(address), address, NO_RULES) for address in written}
+    assert {address for address, why in by_database.items() if why} == {
+        address for address, why in by_proxy.items() if why
+    }

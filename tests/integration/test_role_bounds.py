@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters import migrations
+from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
 
 PROXY, MONITOR, ENGINEER, RETENTION, READER = migrations.ROLES
 Session = Callable[..., Awaitable[asyncpg.Connection]]
@@ -262,3 +263,56 @@ async def test_a_readers_lock_holds_up_no_new_partition(database, session):
             await reader.execute("LOCK TABLE PredictionLog IN SHARE UPDATE EXCLUSIVE MODE")
 
     assert made == 2
+
+
+async def test_no_role_writes_a_text_or_a_document_without_a_bound(database):
+    unbounded = await database.fetch(
+        r"""SELECT DISTINCT relname || '.' || attname AS name
+           FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+           JOIN pg_roles ON rolname = ANY ($1::text[])
+           WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+             AND atttypid IN ('text'::regtype, 'jsonb'::regtype, 'bytea'::regtype)
+             AND (has_column_privilege(pg_roles.oid, pg_class.oid, attnum, 'INSERT')
+                  OR has_column_privilege(pg_roles.oid, pg_class.oid, attnum, 'UPDATE'))
+             AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND
+                  lower(pg_get_triggerdef(pg_trigger.oid)) ~ ('(length|size)[(]new[.]"?' || attname || '\M'))
+             AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'modelversion_guard_size'
+                             AND pg_get_triggerdef(pg_trigger.oid) ~ ('new[.]' || attname))
+           ORDER BY 1""",
+        list(migrations.ROLES),
+    )
+
+    # The log's rows go through the spool, whose frames have 4 MiB; signers cut what is too long; a month has a pattern.
+    decided = {"predictionlog.defaulted", "predictionlog.inputs", "predictionlog.prediction"}
+    # What the monitor alone writes, as sums.
+    decided |= {"drifthour.sums", "rollout.reason", "rollout.started_by", "rolloutevent.actor", "spooloffset.owner"}
+    assert {row["name"] for row in unbounded} == decided | {"logarchive.partition_name"}
+
+
+async def test_a_policys_author_is_cut_and_a_path_of_kilobytes_is_refused(database, session):
+    version = await database.fetchval(ADD_VERSION, "1")
+    engineer = await session(ENGINEER)
+    # The owner's session, as one with the role understudy_trusted, says for whom it acts.
+    await database.execute("SELECT set_config('understudy.actor', repeat('x', 5000000), FALSE)")
+
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", version)
+    first = await database.fetchval("SELECT length(updated_by) FROM ServingPolicy")
+    await database.execute("UPDATE ServingPolicy SET salt = 'another'")
+    async with refused("a row of modelversion is too large: artifact_path has at most 4096 bytes"):
+        await engineer.execute(ADD_VERSION.replace("'file:///m'", "repeat('x', 5000)"), "2")
+
+    assert (first, await database.fetchval("SELECT length(updated_by) FROM ServingPolicy")) == (255, 255)
+
+
+async def test_a_readers_lock_holds_up_no_archive_run(database_url, session):
+    reader, retention = await session(READER), await session(RETENTION)
+    await reader.execute("SELECT pg_advisory_lock(hashtextextended('understudy.archive', 0))")
+    async with refused("permission denied", asyncpg.InsufficientPrivilegeError), reader.transaction():
+        await reader.execute("LOCK TABLE ArchiveStatus IN SHARE UPDATE EXCLUSIVE MODE")
+    login = await retention.fetchval("SELECT current_user")
+    url = f"postgresql://{login}:secret@{database_url.rpartition('@')[2]}"
+
+    async with open_ledger(url, timeout_seconds=10) as ledger, ledger.alone():
+        await ledger.succeeded()
+
+    assert await reader.fetchval("SELECT count(*) FROM ArchiveStatus") == 1

@@ -52,6 +52,14 @@ MONITOR = Dashboard(
             alerts=("ArchiveLate",),
         ),
         stat(
+            "Archived months to be dropped",
+            Query("max(archive_months_awaiting_drop)"),
+            "Their rows are in files, and still in a table of Postgres.",
+            decimals=0,
+            steps=((None, GREEN), (1.0, YELLOW)),
+            alerts=("LogMonthToBeDropped",),
+        ),
+        stat(
             "Open rollouts", Query(f"count(rollout_stage_ratio {LEADING}) or vector(0)"), "Of all models.", decimals=0
         ),
         stat(

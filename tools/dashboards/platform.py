@@ -132,8 +132,8 @@ PLATFORM = Dashboard(
         Panel(
             "Failed attempts to ship rows",
             (Query(rate("prediction_log_errors_total", "kind"), "{{kind}}"),),
-            "E510: Postgres does not answer. Rows stay on disk meanwhile. Empty: none.",
-            alerts=("PredictionLogBehind",),
+            "E510: Postgres does not answer. Rows stay on disk meanwhile. Offset: a session moved one. Empty: none.",
+            alerts=("PredictionLogBehind", "SpoolOffsetMoved"),
         ),
         Panel(
             "Failures of the disk under the log",

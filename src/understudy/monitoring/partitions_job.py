@@ -16,5 +16,6 @@ class PartitionsJob:
         """Make what is missing. Without a fencing token: making a month is idempotent."""
         seen = await self._keeper.ensure()
         self._telemetry.set("partitions_ahead", seen.months_ahead)
+        self._telemetry.set("archive_months_awaiting_drop", seen.awaiting_drop)
         if seen.archived_at is not None:
             self._telemetry.set("archive_last_success_timestamp_seconds", seen.archived_at)

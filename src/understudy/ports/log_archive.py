@@ -157,7 +157,13 @@ class ArchiveLedger(Protocol):
         """
 
     async def drop(self, archive: Archive) -> Archive:
-        """Drop the table that the month became, and say so, in one transaction. Waits as :meth:`detach`."""
+        """Let the table go that the month became, and say so, in one transaction. Waits as :meth:`detach`.
+
+        The table is dropped at once under a login that owns the log, and otherwise by :meth:`drop_due` days later.
+        """
+
+    async def drop_due(self) -> int:
+        """Drop the tables of earlier months whose time has come, and return how many."""
 
     async def succeeded(self) -> None:
         """Note that a run came to its end."""

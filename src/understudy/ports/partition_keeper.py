@@ -10,6 +10,8 @@ class PartitionsSeen(NamedTuple):
     """Partitions after this month's, without a gap; -1 when this month has none."""
     archived_at: float | None
     """When archiving last came to its end, in seconds since the epoch; ``None``: never."""
+    awaiting_drop: int
+    """Archived months whose table is still there, and will be dropped."""
 
 
 class PartitionKeeper(Protocol):

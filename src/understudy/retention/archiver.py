@@ -139,6 +139,7 @@ class Archiver:
         moved: list[Moved] = []
         differing: list[str] = []
         async with self._ledger.alone():
+            await self._ledger.drop_due()
             for month in await self._open_and_due(now, ages):
                 if isinstance(month, Archive):
                     archive = month

@@ -19,6 +19,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    Interval,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -274,6 +275,7 @@ INSTALLATION = Table(
     METADATA,
     Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
     Column("loopback_endpoints", Boolean, nullable=False, server_default=text("false")),
+    Column("archive_grace", Interval, nullable=False, server_default=text("'3 days'")),
 )
 
 PROXY_INSTANCE = Table(
@@ -440,6 +442,8 @@ LOG_ARCHIVE = Table(
     Column("detached_as", Text),
     Column("began_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("drop_after", _MOMENT),
+    Column("dropped_by", Text),
     Index("logarchive_one_open", "partition_name", unique=True, postgresql_where=text("state <> 'archived'")),
 )
 

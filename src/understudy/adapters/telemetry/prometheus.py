@@ -98,6 +98,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
     "partitions_ahead": ("Months after this one that the log has partitions for.", ()),
+    "archive_months_awaiting_drop": ("Archived months of the log whose table is still there, and will be dropped.", ()),
     "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),
     "monitor_leader": ("1 while this monitor leads.", ()),
     "monitor_last_success_timestamp_seconds": (

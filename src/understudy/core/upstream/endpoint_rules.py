@@ -15,7 +15,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 MAX_PORT = 65_535
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
-_FORBIDDEN: Mapping[str, Sequence[Network]] = {
+FORBIDDEN: Mapping[str, Sequence[Network]] = {
     "is link-local": (ip_network("169.254.0.0/16"), ip_network("fe80::/10")),
     # Those that are not link-local: AWS by IPv6 (EKS Pod Identity, too), Alibaba, Azure's host, Oracle by both, Google
     # and Scaleway by IPv6.
@@ -36,8 +36,8 @@ _FORBIDDEN: Mapping[str, Sequence[Network]] = {
     "is the unspecified address": (ip_network("0.0.0.0/8"), ip_network("::/128")),
     "is no single machine": (ip_network("224.0.0.0/3"), ip_network("ff00::/8")),
 }
-"""Forbidden even when an operator's list has them. The database refuses them at registration, but for what was added
-since migration 0014: the site-local and Teredo networks, and most metadata services by IPv6."""
+"""Why, and which networks: forbidden even when an operator's list has them. The database refuses the same ones at
+registration (migration 0017); a test compares both lists."""
 _NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*\.?")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
@@ -128,7 +128,7 @@ def judge_address(host: str, address: Address, rules: EndpointRules) -> str | No
         if why is not None:
             return f"leads to {hidden}, which {why}"
     address = plain_address(address)
-    forbidden = next((why for why, networks in _FORBIDDEN.items() if _is_in(address, networks)), None)
+    forbidden = next((why for why, networks in FORBIDDEN.items() if _is_in(address, networks)), None)
     if forbidden is not None:
         return forbidden
     is_listed = _is_in(address, rules.networks)

@@ -1,16 +1,17 @@
-"""``ArchiveLedger`` in Postgres: ``LogArchive``, and the functions that detach and drop a month (migration 0010)."""
+"""``ArchiveLedger`` in Postgres: ``LogArchive``, and the functions that detach and drop a month (0010, 0017)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import date
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint, LogPartition
-from understudy.errors import ArchiveBusy, PolicyRefused, UnderstudyError
+from understudy.errors import ArchiveBusy, PolicyRefused
 from understudy.ports.log_archive import Archive, ArchivedFile, FileName
 
 T = TypeVar("T")
@@ -23,8 +24,15 @@ SCAN_SECONDS = 600.0
 _PAUSE_SECONDS = 0.5
 _LOCKED = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
-_TAKE_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('understudy.archive', 0))"
-_RELEASE_LOCK = "SELECT pg_advisory_unlock(hashtextextended('understudy.archive', 0))"
+# A table's lock and no advisory one, which any login may take and keep. It needs no snapshot and no transaction id, so
+# vacuum does not wait for it.
+_LOCK = f"""
+    SET LOCAL idle_in_transaction_session_timeout = 0;
+    SET LOCAL lock_timeout = '{ALONE_SECONDS:.0f}s';
+    LOCK TABLE archivestatus IN SHARE UPDATE EXCLUSIVE MODE
+"""
+# A run of the release before waits for this one. This run does not wait for it: the attempt fences it off.
+_TELL_RELEASE_BEFORE = "SELECT pg_try_advisory_lock(hashtextextended('understudy.archive', 0))"
 # The bounds as Postgres prints them: FOR VALUES FROM ('2026-08-01 00:00:00+00') TO ('2026-09-01 00:00:00+00').
 _PARTITIONS = """
     SELECT name, extract(epoch FROM first)::float8 AS first, extract(epoch FROM beyond)::float8 AS beyond,
@@ -87,7 +95,7 @@ _SUCCEEDED = """
 async def open_ledger(
     database_url: str, *, timeout_seconds: float, lock_patience_seconds: float = LOCK_PATIENCE_SECONDS
 ) -> AsyncIterator["PostgresArchiveLedger"]:
-    """Open a connection for the ledger; its session's advisory lock keeps a second run out, so not through a pooler.
+    """Open a connection for the ledger; a second one holds the lock that keeps other runs out: not through a pooler.
 
     Args:
         database_url: With the role ``understudy_retention``.
@@ -101,31 +109,46 @@ async def open_ledger(
         database_url, timeout_seconds=timeout_seconds, application_name="understudy-archive-ledger"
     )
     try:
-        yield PostgresArchiveLedger(connection, lock_patience_seconds=lock_patience_seconds)
+        open_another = partial(
+            connect, database_url, timeout_seconds=timeout_seconds, application_name="understudy-archive-lock"
+        )
+        yield PostgresArchiveLedger(connection, open_another, lock_patience_seconds=lock_patience_seconds)
     finally:
-        # The server releases the lock when it sees the connection end.
         connection.terminate()
 
 
 class PostgresArchiveLedger:
-    """Writes over the one connection that holds the lock: without the connection there is no lock and no write."""
+    """Writes over one connection; another one holds the lock, and where it was lost nothing is written."""
 
-    def __init__(self, connection: asyncpg.Connection, *, lock_patience_seconds: float) -> None:
+    def __init__(
+        self,
+        connection: asyncpg.Connection,
+        open_another: Callable[[], Awaitable[asyncpg.Connection]],
+        *,
+        lock_patience_seconds: float,
+    ) -> None:
         self._connection = connection
+        self._open_another = open_another
+        self._lock: asyncpg.Connection | None = None
         self._lock_patience_seconds = lock_patience_seconds
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        deadline = asyncio.get_running_loop().time() + ALONE_SECONDS
-        while not await self._value(_TAKE_LOCK):
-            if asyncio.get_running_loop().time() >= deadline:
-                raise ArchiveBusy("another run of understudy db archive is under way in this database")
-            await asyncio.sleep(_PAUSE_SECONDS)
+        lock = await self._open_another()
         try:
+            async with translated("the archive's lock cannot be taken"):
+                await lock.execute("BEGIN")
+                try:
+                    await lock.execute(_LOCK, timeout=2 * ALONE_SECONDS)
+                except _LOCKED:
+                    raise ArchiveBusy("another run of understudy db archive is under way in this database") from None
+            await self._value(_TELL_RELEASE_BEFORE)
+            self._lock = lock
             yield
         finally:
-            with suppress(UnderstudyError):  # then it is released when the server sees the connection end
-                await self._value(_RELEASE_LOCK)
+            self._lock = None
+            # The server releases the lock when it sees the connection end.
+            lock.terminate()
 
     async def partitions(self) -> Sequence[LogPartition]:
         return [LogPartition(*row) for row in await self._rows(_PARTITIONS)]
@@ -176,6 +199,10 @@ class PostgresArchiveLedger:
         await self._past_locks("SELECT understudy_drop_archived($1)", archive)
         return await self._asking(lambda: self._changed(_GET, archive))
 
+    async def drop_due(self) -> int:
+        dropped: int = await self._value("SELECT understudy_drop_due()", seconds=SCAN_SECONDS)
+        return dropped
+
     async def succeeded(self) -> None:
         await self._asking(lambda: self._connection.execute(_SUCCEEDED))
 
@@ -211,6 +238,8 @@ class PostgresArchiveLedger:
         return await self._asking(lambda: self._connection.fetchval(statement, *arguments, timeout=seconds))
 
     async def _asking(self, ask: Callable[[], Awaitable[T]]) -> T:
+        if self._lock is not None and self._lock.is_closed():
+            raise ArchiveBusy("the connection that keeps other runs of understudy db archive out was lost")
         async with translated("the archive's state cannot be read or changed"):
             try:
                 return await ask()

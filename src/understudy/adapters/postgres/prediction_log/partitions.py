@@ -14,13 +14,14 @@ _SEEN = """
             SELECT FROM pg_inherits JOIN pg_class ON oid = inhrelid
             WHERE inhparent = 'predictionlog'::regclass AND relname = 'predictionlog_' || to_char(
                 date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => ahead + 1), 'YYYY_MM')))
-    SELECT max(ahead) AS ahead, (SELECT extract(epoch FROM succeeded_at)::float8 FROM archivestatus) AS archived_at
+    SELECT max(ahead) AS ahead, (SELECT extract(epoch FROM succeeded_at)::float8 FROM archivestatus) AS archived_at,
+           (SELECT count(*) FROM logarchive WHERE drop_after < 'infinity') AS awaiting_drop
     FROM months
 """
 
 
 class PostgresPartitionKeeper(SessionPerCall):
-    """Implements ``ports.PartitionKeeper``; may call ``understudy_ensure_partitions`` and read ``ArchiveStatus``."""
+    """Implements ``ports.PartitionKeeper``; may call ``understudy_ensure_partitions`` and read how archiving goes."""
 
     async def ensure(self) -> PartitionsSeen:
         async with self._session("the months of the log cannot be made", "understudy-partitions") as connection:
