@@ -3,9 +3,12 @@
 import asyncio
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from understudy.entrypoints.proxy.server.body_budget import LATE_SECONDS
 
 STATM = Path("/proc/self/statm")
 MEMORY_BYTES = 80_000_000
@@ -70,6 +73,21 @@ async def state_of(port: int) -> tuple[int, int, int]:
     return int(resident), int(held), int(refused)
 
 
+async def hold(port: int, address: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Begin a body of this size from an address of the loopback network, and let it trickle from then on."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    writer.write(HEAD % (size + 1_000) + b" " * size)
+    await writer.drain()
+    return reader, writer
+
+
+async def trickle(writers: Sequence[asyncio.StreamWriter], seconds: float) -> None:
+    for _ in range(int(seconds / 0.2)):
+        for writer in writers:
+            writer.write(b" ")
+        await asyncio.sleep(0.2)
+
+
 async def begin_body(port: int) -> tuple[bytes, asyncio.StreamWriter]:
     """Send a body but for its last bytes; return the answer's head, which is empty if none came in 2 s."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -113,3 +131,35 @@ async def test_bodies_that_never_end_hold_their_budget_and_the_others_are_refuse
         assert b"retry-after: 1\r\n" in head
         assert b"connection: close\r\n" in head
     assert whole.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.timed
+async def test_a_caller_is_answered_though_four_addresses_hold_the_budget_with_bodies_that_trickle():
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER % MEMORY_BYTES, stdout=PIPE)
+    try:
+        assert child.stdout is not None
+        port = int(await asyncio.wait_for(child.stdout.readline(), 60))
+        size = MEMORY_BYTES // 4 // 8 - 20_000
+        slow = [await hold(port, f"127.0.0.{2 + number % 4}", size) for number in range(8)]
+        async with asyncio.timeout(10):
+            while (await state_of(port))[1] < 8 * size:  # noqa: ASYNC110 - the server is another process
+                await asyncio.sleep(0.05)
+        await trickle([writer for _, writer in slow], LATE_SECONDS + 0.2)
+
+        heads = []
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0))
+            writer.write(HEAD % len(PIECE) + PIECE)
+            heads.append(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10))
+            writer.close()
+        assert {head.partition(b"\r\n")[0] for head in heads} == {b"HTTP/1.1 200 OK"}
+        ended = await asyncio.wait_for(slow[0][0].readuntil(b"\r\n\r\n"), 10)
+        for _, writer in slow:
+            writer.close()
+    finally:
+        child.kill()
+        await child.wait()
+
+    assert ended.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 1\r\n" in ended
+    assert b"connection: close\r\n" in ended

@@ -15,10 +15,10 @@ from urllib.parse import quote, unquote
 from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody, no_room
 from understudy.entrypoints.proxy.server.overload import address_of
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
-from understudy.errors import BodyTooLarge, MalformedBody, Overloaded, RequestTimedOut
+from understudy.errors import BodyTooLarge, MalformedBody, Overloaded, RequestTimedOut, UnderstudyError
 from understudy.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -91,7 +91,7 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
     Raises:
         RequestTimedOut: It was not complete after ``seconds``: a stalled caller, or a slow-loris attack.
         BodyTooLarge: The headers announce more than ``limit_bytes`` (then none of it is awaited), or more arrived.
-        Overloaded: The body budget has no room for it.
+        Overloaded: The body budget has no room for it, or had none for another body while this one was late.
         MalformedBody: The caller closed the connection first, and will not read the answer.
     """
     headers = scope["headers"]
@@ -106,11 +106,25 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
         if len(body) > SMALL_BYTES:
             _held_body(scope).count(len(body))
         return body
+    held = _held_body(scope)
     try:
-        async with asyncio.timeout(seconds):
-            return await _read_on(first, receive, limit_bytes, _held_body(scope))
+        async with asyncio.timeout(seconds) as timer:
+            held.begin(partial(_expire, timer))
+            return await _read_on(first, receive, limit_bytes, held)
     except TimeoutError:
-        raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
+        held.release()
+        if not held.is_evicted:
+            raise RequestTimedOut(f"the body was not complete after {seconds:g} s") from None
+        await _drop_body(receive, LINGER_SECONDS)  # as below
+        raise no_room("bodies") from None
+    except UnderstudyError:
+        held.release()  # now: the answer may have to wait for its caller
+        raise
+
+
+def _expire(timer: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # its time is over already
+        timer.reschedule(0)
 
 
 async def _drop_body(receive: Receive, seconds: float) -> None:
@@ -142,7 +156,7 @@ async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_by
                 await _drop_body(receive, LINGER_SECONDS)  # else the caller might lose the answer
             raise
         if is_last:
-            return bytes(held.data)
+            return held.whole()
         message = await receive()
     raise MalformedBody(f"the connection closed after {len(held.data)} bytes of the body")
 

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, HeldBody
 from understudy.entrypoints.proxy.server.descriptors import connection_limits, descriptor_limit
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import Overloaded
@@ -46,7 +46,7 @@ async def test_a_refused_body_is_an_overload_that_names_its_address(start):
     running = await start(max_memory_bytes=800_000_000)
 
     with capture_logs() as logged, pytest.raises(Overloaded):
-        running.state[BODY_BUDGET].add("10.0.0.1", 100_000_001)
+        HeldBody(running.state[BODY_BUDGET], "10.0.0.1").count(100_000_001)
 
     assert [(entry["event"], entry["trigger"], entry["address"], entry["limit"]) for entry in logged] == [
         ("overload.began", "bodies", "10.0.0.1", 100_000_000)
