@@ -88,6 +88,12 @@ PLATFORM = Dashboard(
             alerts=("ProxyOverloaded",),
         ),
         Panel(
+            "Requests that are no HTTP, or come too slowly",
+            (Query(rate("http_requests_invalid_total", "reason", OF_PROXY), "{{reason}}"),),
+            "Each a second, refused before a key is asked for: scanners, slow-loris, a wrong protocol.",
+            decimals=1,
+        ),
+        Panel(
             "Calls at model servers",
             (Query(f"sum by (model, version) (upstream_in_flight{{{OF_PROXY}}})", "{{model}} v{{version}}"),),
             "At UNDERSTUDY_BACKEND_CALLS for each worker rows wait, and are refused after 0.2 s.",

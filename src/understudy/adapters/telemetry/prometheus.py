@@ -59,6 +59,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rollout_transitions_total": ("Changes of rollouts, by the phase they led to and why.", ("model", "to", "reason")),
     "rollbacks_total": ("Rollouts that were taken back, by whom and for what.", ("model", "trigger", "reason")),
     "http_requests_refused_total": ("Requests answered with a problem before a route was known.", ("code",)),
+    "http_requests_invalid_total": ("Requests that their connection refused, before any route.", ("reason",)),
     "connections_refused_total": ("Connections of callers that overload refused, by trigger.", ("trigger",)),
     "idle_connections_closed_total": ("Connections without a request that overload closed.", ("trigger",)),
     "tls_handshake_failures_total": ("TLS handshakes of callers that did not come to their end.", ("outcome",)),

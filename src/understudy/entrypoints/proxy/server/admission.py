@@ -27,12 +27,19 @@ class CountedConnection(Connection):
 
     Args:
         on_lost: Called once, when it is over.
+        overload: Counts invalid requests, if there is one.
         arguments: Of :class:`Connection`.
     """
 
-    def __init__(self, *, on_lost: Callable[[], None], **arguments: Any) -> None:
+    def __init__(self, *, on_lost: Callable[[], None], overload: OverloadManager | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._on_lost = on_lost
+        self._overload = overload
+
+    def note_invalid(self, reason: str) -> None:
+        """Count it."""
+        if self._overload is not None:
+            self._overload.telemetry.count("http_requests_invalid_total", reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Say so."""
@@ -119,7 +126,9 @@ class Admission(asyncio.Protocol):
     # -- what it becomes -----------------------------------------------------------------------------------------------
 
     def _serve(self) -> asyncio.Protocol:
-        connection = CountedConnection(receive_seconds=self._receive_seconds, on_lost=self._release, **self._arguments)
+        connection = CountedConnection(
+            receive_seconds=self._receive_seconds, on_lost=self._release, overload=self._overload, **self._arguments
+        )
         self._connection = connection
         return connection
 

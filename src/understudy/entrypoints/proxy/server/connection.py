@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
         self.flow = self._backlog = Backlog(self.transport, self.loop, self.pipeline)
         self._last.is_draining = DRAINING in self.app_state  # not before: what was accepted is made in a later turn
         self._slow_reader = SlowReaderGuard(self.transport, self.loop, self._receive_seconds)
-        self._read_timeout = ReadTimeout(self.loop, self._receive_seconds, self._slow_reader.close)
+        self._read_timeout = ReadTimeout(self.loop, self._receive_seconds, self._end_late)
         self._keep_alive = KeepAliveTimeout(self.loop, self.timeout_keep_alive, self._slow_reader.close)
         self._keep_alive.begin()
 
@@ -220,7 +220,13 @@ class Connection(HttpToolsProtocol):
                 return False
         return True
 
+    def _end_late(self) -> None:
+        if self._state is _HEAD:
+            self.note_invalid("head_timeout")
+        self._slow_reader.close()
+
     def _refuse_head(self) -> None:
+        self.note_invalid("head_too_long")
         self._read_timeout.stop()
         if is_free(self):  # an answer under way would be cut in two
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -229,11 +235,15 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP; behind an answer that has begun, only close the connection."""
+        self.note_invalid("not_http")
         if not is_answered(self) and self.cycle.response_started:
             self._slow_reader.close()
             return
         super().send_400_response(msg)
         self._slow_reader.begin()
+
+    def note_invalid(self, reason: str) -> None:
+        """Count a request that none of the routes sees, by one of ``INVALID``; here nothing is counted."""
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

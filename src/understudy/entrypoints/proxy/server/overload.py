@@ -22,6 +22,8 @@ _log = structlog.get_logger(__name__)
 
 OVERLOAD = "understudy.overload"
 """Key of the :class:`OverloadManager` in the server's state, once the lifespan has begun."""
+INVALID = ("not_http", "head_too_long", "head_timeout")
+"""Why a request is refused by its connection, before any route: reasons in ``http_requests_invalid_total``."""
 TRIGGERS = ("connections", "address", "memory", "lag", "bodies")
 CALM_SECONDS = 10.0
 """How long a trigger must have been silent before its overload is over: an overload is one log event, not thousands."""
@@ -80,6 +82,8 @@ class OverloadManager:
             self.telemetry.set("overload_active", 0, trigger)
         for outcome in ("timeout", "failed"):
             self.telemetry.count("tls_handshake_failures_total", outcome, by=0)
+        for reason in INVALID:
+            self.telemetry.count("http_requests_invalid_total", reason, by=0)
         self.telemetry.set("connections_limit", self.limits.connections)
 
     def admit(self, held: Held, address: str) -> str | None:

@@ -261,6 +261,27 @@ async def test_what_is_lost_leaves_its_place_and_nothing_of_its_address(sockets)
     )
 
 
+INVALID_REQUESTS = {
+    "not_http": b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+    "head_too_long": b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000,
+    "head_timeout": b"GET / HTTP/1.1\r\nx: a",
+}
+
+
+@pytest.mark.parametrize("reason", INVALID_REQUESTS)
+@in_virtual_time
+async def test_a_request_that_its_connection_refuses_is_counted_by_the_reason(reason, sockets):
+    door = Door(sockets)
+    before = door.count("http_requests_invalid_total")
+
+    transport = door.connect(sent=INVALID_REQUESTS[reason])
+    await asyncio.sleep(101)  # the read timeout is 100 s
+
+    assert before == dict.fromkeys(INVALID_REQUESTS, 0)
+    assert door.count("http_requests_invalid_total") == {**before, reason: 1}
+    assert not transport.is_open
+
+
 def lagging(door: Door) -> None:
     for _ in range(LAG_TICKS):
         door.manager.tick(1.0)
