@@ -34,6 +34,8 @@ _OBEYED = re.compile(
 )
 """Control characters but for the line's end, those that turn the direction of what follows or end a line, and those
 that cannot be seen (zero width, tags), by which two names could look the same."""
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a file of text keeps none of: a terminal that shows the file obeys these. Tabs and ends of lines are text."""
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 """How a cell begins that a spreadsheet would calculate. Source: OWASP, "CSV Injection"."""
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
@@ -95,16 +97,17 @@ def csv_cell(cell: Any, *, is_shown: bool) -> Any:
 
     Args:
         cell: Any value; all but texts stay as they are.
-        is_shown: Whether a terminal shows it, which gets a mark in place of each character that it would obey.
+        is_shown: Whether a terminal shows it, which gets a mark in place of each character that it would obey. A file
+            gets control characters escaped as in JSON.
     """
     if not isinstance(cell, str):
         return cell
-    text = _OBEYED.sub(SHOWN, cell) if is_shown else cell
+    text = _OBEYED.sub(SHOWN, cell) if is_shown else _CONTROL.sub(_escaped, cell)
     return f"'{text}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else text
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found.group())[1:-1]
+    return json.dumps(found.group())[1:-1].replace("\x7f", "\\u007f")  # ASCII, so json leaves it as it is
 
 
 def advise(*lines: str) -> None:

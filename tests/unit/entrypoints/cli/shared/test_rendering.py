@@ -140,9 +140,21 @@ def test_a_text_that_a_spreadsheet_would_calculate_begins_with_a_quote_in_csv(te
     assert csv_cell(text, is_shown=False) == "'" + text
 
 
-@pytest.mark.parametrize("cell", ["customer-42", "-1.5", "+3e7", "a=b", "", None, -1.5, True, "é\x9b"])
+@pytest.mark.parametrize(
+    "cell", ["customer-42", "-1.5", "+3e7", "a=b", "", None, -1.5, True, "é", "two\nlines\tand a tab"]
+)
 def test_every_other_value_is_itself_in_csv(cell):
     assert csv_cell(cell, is_shown=False) == cell
+
+
+@pytest.mark.parametrize("code", [*range(9), 0x0B, 0x0C, 0x1B, *range(0x7F, 0xA0)])
+def test_a_file_of_csv_has_control_characters_escaped_as_json_has_them(code):
+    cell = csv_cell(f"customer{chr(code)}2J", is_shown=False)
+
+    assert cell == f"customer\\u{code:04x}2J" or (
+        cell.isascii() and json.loads(f'"{cell}"') == f"customer{chr(code)}2J"
+    )
+    assert cell.isprintable()
 
 
 def test_a_terminal_gets_marks_in_csv_too():
