@@ -169,7 +169,8 @@ async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database,
     await database.execute(add, version, BEGAN, "challenger", "evil", counts)
     await database.execute(add, version, BEGAN, "boss", "evil", "{}")
     await database.execute(add, version, BEGAN, "challenger", "good", '{"volume": 3, "calls": 3}')
-    log = PostgresWindowLog(database_url, timeout_seconds=5)
+    left_out: list[tuple[str, int]] = []
+    log = PostgresWindowLog(database_url, timeout_seconds=5, on_unusable=lambda *told: left_out.append(told))
 
     of_rollout = await log.of_rollout(7)
     of_versions = await log.of_versions([version], 0, 2 * BEGAN)
@@ -177,3 +178,4 @@ async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database,
 
     for windows in (of_rollout, of_versions, latest.windows):
         assert [(window.key.shipper, window.volume) for window in windows] == [("good", 3)]
+    assert left_out == [("PredictionWindow", 2)] * 3

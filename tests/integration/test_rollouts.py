@@ -379,13 +379,16 @@ async def test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_mo
         add.replace(seen_at, "now()"), "good", orjson.dumps({"churn": generation}).decode(), '{"7": 2}'
     )
 
-    view = await world.store.view(view.record.id)
-    reach = await world.store.reach("churn")
+    left_out: list[tuple[str, int]] = []
+    store = PostgresRolloutStore(database_url, timeout_seconds=5, on_unusable=lambda *told: left_out.append(told))
+    view = await store.view(view.record.id)
+    reach = await store.reach("churn")
     proxies = (await examine_postgres(database_url)).proxies
 
     assert (view.proxies, view.proxies_on_generation, view.in_flight) == (1, 1, {7: 2})
     assert (reach.proxies, reach.proxies_on_generation, reach.in_flight) == (1, 1, {7: 2})
     assert {proxy.instance for proxy in proxies} >= {"good"}
+    assert left_out == [("ProxyInstance", 1)] * 2
 
 
 async def turned_stale(world: World, instance: str, generation: int, seconds_ago: float) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -93,11 +93,12 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
     stack.push_async_callback(policies.close)
-    store = PostgresRolloutStore(database_url, timeout_seconds=seconds)
+    count_unusable = _unusable_rows(telemetry)
+    store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     executor = RolloutExecutor(
         store,
-        PostgresWindowLog(database_url, timeout_seconds=seconds),
+        PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
         outcomes.latest,
         warm_up_probe(settings, policies),
         telemetry,
@@ -109,6 +110,12 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
     ]
+
+
+def _unusable_rows(telemetry: PrometheusTelemetry) -> Callable[[str, int], None]:
+    for table in ("PredictionWindow", "ProxyInstance"):
+        telemetry.count("unusable_rows_total", table, by=0)
+    return lambda table, rows: telemetry.count("unusable_rows_total", table, by=rows)
 
 
 def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[Job]:

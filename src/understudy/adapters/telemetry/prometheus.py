@@ -64,6 +64,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "idle_connections_closed_total": ("Connections without a request that overload closed.", ("trigger",)),
     "tls_handshake_failures_total": ("TLS handshakes of callers that did not come to their end.", ("outcome",)),
     "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
+    "unusable_rows_total": ("Rows of proxies that the monitor read and left out: no proxy wrote them so.", ("table",)),
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
 }

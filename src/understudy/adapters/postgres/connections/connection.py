@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -120,14 +120,22 @@ class SessionPerCall:
     Args:
         database_url: Of the registry, with a role that may read and write what the store does.
         timeout_seconds: Longest time of one call, connecting included.
+        on_unusable: Called with a table and the number of its rows that were read, could not be used and were left out.
     """
 
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, database_url: str, *, timeout_seconds: float, on_unusable: Callable[[str, int], None] | None = None
+    ) -> None:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
+        self._on_unusable = on_unusable
         self._is_shared = False
         self._idle: asyncpg.Connection | None = None
         """The shared connection, between two calls."""
+
+    def _left_out(self, table: str, rows: int) -> None:
+        if rows and self._on_unusable is not None:
+            self._on_unusable(table, rows)
 
     @asynccontextmanager
     async def shared_session(self) -> AsyncIterator[None]:

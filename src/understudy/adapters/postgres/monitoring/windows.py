@@ -76,7 +76,7 @@ class PostgresWindowLog(SessionPerCall):
             marks = await _marks(connection, rollout_id, since, settled)
             if marks.until == settled:
                 rows = await connection.fetch(_OF_ROLLOUT, rollout_id, float(settled), inf)
-        return LatestWindows(await asyncio.to_thread(_windows, rows), marks)
+        return LatestWindows(await self._usable(rows), marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         return await self._fetch(_OF_VERSIONS, list(version_ids), since, until)
@@ -89,7 +89,12 @@ class PostgresWindowLog(SessionPerCall):
     async def _fetch(self, query: str, *arguments: object) -> list[Window]:
         async with self._connection("windows cannot be read") as connection:
             rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
-        return await asyncio.to_thread(_windows, rows)
+        return await self._usable(rows)
+
+    async def _usable(self, rows: Sequence[asyncpg.Record]) -> list[Window]:
+        windows = await asyncio.to_thread(_windows, rows)
+        self._left_out("PredictionWindow", len(rows) - len(windows))
+        return windows
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[asyncpg.Connection]:

@@ -186,6 +186,7 @@ class PostgresRolloutStore(SessionPerCall):
             is_guard = record.state.kind is Kind.GUARD
             guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
         assert liveness is not None
+        self._left_out("ProxyInstance", liveness["unusable"])
         return RolloutView(
             record,
             policy_seen(policy),
@@ -280,6 +281,7 @@ class PostgresRolloutStore(SessionPerCall):
             row = await connection.fetchrow(REACH, model_name, generation)
         if row is None:
             raise NotRegistered(f"{model_name} has no serving policy")
+        self._left_out("ProxyInstance", row["unusable"])
         return reach_of(row)
 
     def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
