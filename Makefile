@@ -48,22 +48,24 @@ lint: $(VENV)/.dev
 	@# Without what an earlier run kept two workers halve its time; with it they only cost.
 	@$(BIN)/mypy $(if $(wildcard .mypy_cache),,--num-workers 2)
 
+# Nightly pipelines draw at random, and more often.
+EXAMPLES := $(if $(UNDERSTUDY_TEST_RANDOM),,--hypothesis-profile few_examples)
+
 # A plug-in that these do not need takes half a second of each process.
 PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 
 .PHONY: check
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" \
-		--hypothesis-profile few_examples $(PURE)
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" $(EXAMPLES) $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes each worker some seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests/unit tests/contract tests/integration tests/faults)
 
 .PHONY: test
 test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(PURE)
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(EXAMPLES) $(PURE)
 	@# Two workers more than cores: the longest tests wait for rollouts.
-	@$(BIN)/pytest -q -n 4 --dist worksteal -m "not slow and not timed and not alone" tests/e2e tests/contract tests/integration tests/migrations
+	@$(BIN)/pytest -q -n 4 --dist worksteal -m "not slow and not timed and not alone" $(EXAMPLES) tests/e2e tests/contract tests/integration tests/migrations
 	@# What waits for time-outs waits together; what judges latency runs alone.
 	@$(BIN)/pytest -q -n 4 --dist worksteal -m "timed and not slow and not alone" $(call MARKED,timed)
 	@$(BIN)/pytest -q -m "alone and not slow" $(call MARKED,alone)

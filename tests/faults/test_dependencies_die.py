@@ -151,7 +151,7 @@ def with_a_stored_feature() -> str:
     return orjson.dumps({**schema, "features": features}).decode()
 
 
-@pytest.mark.alone
+@pytest.mark.slow  # its rows FS-01 and FS-02 run in `make faults`
 async def test_a_frozen_feature_store_costs_a_moment_and_no_answer(tmp_path, database_url):
     rows = [(row.entity_id, dict(row.inputs)) for row in example_rows()]
     stored = {entity: inputs.pop(STORED) for entity, inputs in rows}
@@ -205,7 +205,7 @@ SHADOW_SECONDS = 0.5
 """What a shadow has for its answer by default."""
 
 
-@pytest.mark.alone
+@pytest.mark.slow  # its row SH-01 runs in `make faults`
 async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_timeout(tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         await serve_visits(stack, database_url, cache_ttl_seconds=0)
