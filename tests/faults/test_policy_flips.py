@@ -53,12 +53,15 @@ async def test_flips_reach_every_worker_within_100_ms_and_fail_no_call(tmp_path,
 
 
 def assert_no_answer_of_the_other_version(load: Load) -> None:
-    """One input has one score a version, whoever answered from which cache."""
+    """One input has one score a version, whoever answered from which cache, but for how calls shared a batch.
+
+    A model rounds the last digit of a float32 otherwise in a batch of another size; the versions differ in the second.
+    """
     scores: dict[tuple[bytes, str], set[float]] = {}
     for answer in load.answers:
         body = answer.json
         key = (body_of(answer.number), body["version"])
-        scores.setdefault(key, set()).add(body["prediction"]["score"])
+        scores.setdefault(key, set()).add(round(body["prediction"]["score"], 4))
     assert all(len(values) == 1 for values in scores.values())
 
 

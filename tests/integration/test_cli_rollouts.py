@@ -55,6 +55,26 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     assert (ended.code, ended.json["rollout"]["phase"]) == (3, "FAILED")
 
 
+def test_freeze_windows_are_added_to_the_plan_kept_with_it_and_what_is_none_is_refused(understudy, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"steps": [5, 100], "freezes": ["18:00 - 08:00"]}')
+    weekend, all_day = "Fri 18:00 - Mon 08:00 Europe/Berlin", "00:00 - 23:59"
+    start = ("rollout", "start", "visits", "2", "--plan", f"@{plan}", "--reason", "retrain", "--yes", "--json")
+
+    planned = understudy("plan", "visits", "2", "--freeze", weekend)
+    refused = understudy("plan", "visits", "2", "--freeze", "weekends")
+    begun = understudy(*start, "--freeze", weekend)
+    understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+    frozen = understudy("plan", "visits", "2", "--plan", f"@{plan}", "--freeze", all_day, "--freeze", "23:00 - 01:00")
+
+    assert f"No step is taken in {weekend}" in planned.out
+    assert f"--freeze '{weekend}'" in " ".join(planned.out.split())
+    assert refused.code == 7
+    assert "/freezes/0: expected such as Fri 18:00" in " ".join(refused.said.split())
+    assert begun.json["rollout"]["plan"]["freezes"] == ["18:00 - 08:00", weekend]
+    assert "/freezes: expected windows that leave a time for steps" in " ".join(frozen.said.split())
+
+
 def test_a_plans_own_salt_is_used_unless_another_is_named(understudy, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"steps": [5, 100], "salt": "spring"}')

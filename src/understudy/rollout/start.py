@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.rollout.forecast import Needs, RolloutForecast, Traffic, forecast
-from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade_risk, plan_for
+from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade_risk, plan_for, plan_to_json
 from understudy.core.rollout.plan_reader import plan_violations, read_plan
 from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
@@ -59,10 +59,12 @@ async def prepare(
     plan_source: str | Mapping[str, Any] | None,
     *,
     now: float,
+    freezes: Sequence[str] = (),
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
     ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
+    ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them.
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
@@ -90,6 +92,9 @@ async def prepare(
         )
     grade = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(grade.risk) if plan_source is None else _read(plan_source)
+    if freezes:
+        source = plan_to_json(plan)
+        plan = _read({**source, "freezes": [*source.get("freezes", ()), *freezes]})
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)

@@ -58,7 +58,8 @@ def forecast(plan: RolloutPlan, traffic: Traffic, needs: Needs = NO_NEEDS) -> Ro
     begins = "At once after the warm-up"
     if steps:
         rate = f"{traffic.requests_per_second:.3g} requests/s"
-        begins = f"About {duration_words(total)} until the challenger is champion at {rate}"
+        frozen = ", freeze windows not counted" if plan.freezes else ""
+        begins = f"About {duration_words(total)} until the challenger is champion at {rate}{frozen}"
     late = [f"{step.weight_percent} %" for step in steps if (step.seconds or 0) > plan.maximum_seconds]
     asks = f" It would ask for a person at {', '.join(late)}: {_limit(plan)}." if late else ""
     return RolloutForecast(steps, total, f"{begins}; {warm}.{asks}")

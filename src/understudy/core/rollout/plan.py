@@ -6,6 +6,8 @@ from enum import StrEnum
 from math import ceil
 from typing import Any, NamedTuple
 
+from understudy.core.rollout.freeze import FreezeWindow
+
 MAXIMUM_SECONDS = 86_400.0
 """Longest time of a step before an operator is asked, unless the plan says otherwise or its dwell times are longer."""
 KEEP_WARM_SECONDS = 1_800.0
@@ -79,6 +81,8 @@ class RolloutPlan:
     """As the analysis named by ``canary_policy`` reads them; not looked at here."""
     salt: str | None = None
     """What is hashed in the place of the model's name; ``None``: the model's name."""
+    freezes: tuple[FreezeWindow, ...] = ()
+    """Times of the calendar in which it takes no step forward."""
 
 
 LADDER = (
@@ -184,7 +188,10 @@ NAMED_PLANS: Mapping[str, RolloutPlan] = {
 def plan_to_json(plan: RolloutPlan) -> dict[str, Any]:
     """Return the plan as :func:`~understudy.core.rollout.plan_reader.read_plan` reads it."""
     document = {attribute.name: getattr(plan, attribute.name) for attribute in fields(plan)}
-    return {**document, "steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
+    document |= {"steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
+    # A release before these windows refuses a plan that names them, so it is shown none that has none.
+    freezes = {"freezes": [window.text for window in plan.freezes]} if plan.freezes else {}
+    return {name: value for name, value in document.items() if name != "freezes"} | freezes
 
 
 def usual_step(weight_percent: int, strategy: Strategy) -> Step:

@@ -3,7 +3,8 @@
 As JSON; everything may be left out, and a step may be only its weight::
 
     {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
-     "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null}
+     "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null,
+     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"]}
 
 As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
 """
@@ -13,6 +14,7 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
+from understudy.core.rollout.freeze import FreezeWindow, read_freeze, unfrozen_seconds
 from understudy.core.rollout.plan import (
     KEEP_WARM_SECONDS,
     NAMED_PLANS,
@@ -27,12 +29,15 @@ from understudy.core.rollout.plan import (
 from understudy.errors import Violation
 
 MAX_STEPS = 20
+MAX_FREEZES = 20
 MAX_DWELL_SECONDS = 30 * 86_400.0
 MAX_WARM_SECONDS = 7 * 86_400.0
 
 _MAX_REQUESTS = 1_000_000_000
 _MAX_CHARACTERS = 255
 _MAX_DIGITS = 9
+_TWO_WEEKS = (0.0, 14 * 86_400.0)
+"""Any two weeks: what leaves no time in them leaves none in any, unless it names dates."""
 
 
 def read_plan(source: str | Mapping[str, Any]) -> RolloutPlan:
@@ -97,6 +102,7 @@ class _Reader:
             canary_policy=self._text(document, "canary_policy", "default") or "default",
             canary_limits=self._limits(document.get("canary_limits", {})),
             salt=self._text(document, "salt", None),
+            freezes=self._freezes(document.get("freezes", ())),
         )
 
     def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
@@ -178,6 +184,20 @@ class _Reader:
             return value
         self._refuse("/canary_limits", "expected an object")
         return {}
+
+    def _freezes(self, value: Any) -> tuple[FreezeWindow, ...]:
+        if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > MAX_FREEZES:
+            self._refuse("/freezes", f"expected a list of at most {MAX_FREEZES} windows")
+            return ()
+        read = []
+        for index, text in enumerate(value):
+            try:
+                read.append(read_freeze(text if isinstance(text, str) else ""))
+            except ValueError as problem:
+                self._refuse(f"/freezes/{index}", str(problem))
+        if read and not unfrozen_seconds(read, *_TWO_WEEKS):
+            self._refuse("/freezes", "expected windows that leave a time for steps")
+        return tuple(read)
 
     def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
         for name in document:

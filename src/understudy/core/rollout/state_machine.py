@@ -18,6 +18,7 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout import guard
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
 from understudy.core.rollout.plan import Strategy
 from understudy.core.rollout.state import (
     CommandKind,
@@ -190,10 +191,13 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     result, seen = observation.warm_up, observation.policy
     if state.step_starts or seen is None:
         return None
+    frozen = freeze_words(state.plan.freezes, observation.now)
+    if frozen:
+        return Transition(state, (), f"waits with its first step: {frozen}")
     if result is not None and result.passed:
         return entered(state, seen, observation.now, "the warm-up passed")
     said = f": {result.detail}" if result is not None and result.detail else ""
-    if observation.now - state.limit_from >= WARM_UP_SECONDS:
+    if _elapsed_seconds(state, observation) >= WARM_UP_SECONDS:
         reason = f"version {state.challenger} fails its warm-up for {duration_words(WARM_UP_SECONDS)}{said}"
         return waiting(state, WaitingFor.WARM_UP, reason)
     return Transition(state, (WarmUp(state.challenger),), f"warms version {state.challenger} up{said}")
@@ -230,7 +234,7 @@ def _advanced(state: RolloutState, observation: Observation) -> Transition | Non
 
 def _out_of_time(state: RolloutState, observation: Observation) -> Transition | None:
     limit_seconds = state.plan.maximum_seconds
-    if observation.now - state.limit_from < limit_seconds:
+    if _elapsed_seconds(state, observation) < limit_seconds or freeze_words(state.plan.freezes, observation.now):
         return None
     missing = "; ".join(_missing(state, observation))
     reason = f"undecided at {state.weight_percent} % after {duration_words(limit_seconds)}: {missing}"
@@ -241,10 +245,16 @@ def _held(state: RolloutState, observation: Observation) -> Transition | None:
     return Transition(state, (), f"holds at {state.weight_percent} %: {'; '.join(_missing(state, observation))}")
 
 
+def _elapsed_seconds(state: RolloutState, observation: Observation) -> float:
+    """Return how much of the step's longest time is over: none of a freeze window counts."""
+    return unfrozen_seconds(state.plan.freezes, state.limit_from, observation.now)
+
+
 def _missing(state: RolloutState, observation: Observation) -> list[str]:
     """Return, in words, everything that the next step still needs."""
     step = state.plan.steps[state.step]
-    missing = []
+    frozen = freeze_words(state.plan.freezes, observation.now)
+    missing = [frozen] if frozen else []
     elapsed_seconds = max(observation.now - state.step_started_at, 0.0)
     if elapsed_seconds < step.dwell_seconds:
         missing.append(f"{duration_words(elapsed_seconds)} of {duration_words(step.dwell_seconds)}")

@@ -7,7 +7,13 @@ import typer
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.rollout_plan import PlanSource, VersionName, plan_source_of, prepared_text
+from understudy.entrypoints.cli.shared.rollout_plan import (
+    Freezes,
+    PlanSource,
+    VersionName,
+    plan_source_of,
+    prepared_text,
+)
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
 from understudy.rollout.start import Prepared, prepare
@@ -16,12 +22,22 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def plan(*, model: ModelName, version: VersionName, plan: PlanSource = None, as_json: AsJson = False) -> None:
+def plan(
+    *,
+    model: ModelName,
+    version: VersionName,
+    plan: PlanSource = None,
+    freeze: Freezes = None,
+    as_json: AsJson = False,
+) -> None:
     """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
-    source = plan_source_of(plan)
+    source, freezes = plan_source_of(plan), freeze or ()
 
     async def look(session: Session) -> Prepared:
-        return await prepare(session.registry, session.windows, model, version, source, now=time.time())
+        return await prepare(
+            session.registry, session.windows, model, version, source, now=time.time(), freezes=freezes
+        )
 
     prepared = with_session(look)
-    show({"plan": prepared_document(prepared)}, *prepared_text(prepared, asked_plan=plan), as_json=as_json)
+    text = prepared_text(prepared, asked_plan=plan, freezes=freezes)
+    show({"plan": prepared_document(prepared)}, *text, as_json=as_json)

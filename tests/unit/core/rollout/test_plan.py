@@ -138,6 +138,14 @@ def test_a_plan_written_as_json_is_read_as_the_same_plan(plan):
     assert read_plan(document) == plan
 
 
+def test_a_plan_without_freeze_windows_is_written_as_releases_before_them_read_it():
+    frozen = read_plan({"freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"]})
+
+    assert "freezes" not in plan_to_json(NAMED_PLANS["default"])
+    assert plan_to_json(frozen)["freezes"] == ["Fri 18:00 - Mon 08:00 Europe/Berlin"]
+    assert read_plan(plan_to_json(frozen)) == frozen
+
+
 @pytest.mark.parametrize("name", NAMED_PLANS)
 def test_every_named_plan_keeps_the_rules(name):
     assert read_plan(name) is NAMED_PLANS[name]
@@ -206,6 +214,11 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place():
         ({"steps": [5, {"weight_percent": 100, "dwell_seconds": 60}]}, "/steps/1"),
         ({"steps": [5, 100], "strategy": "blue_green"}, "/steps"),
         ({"maximum_seconds": 7_199}, "/maximum_seconds"),
+        ({"freezes": "18:00 - 08:00"}, "/freezes"),
+        ({"freezes": ["18:00 - 08:00", "weekends"]}, "/freezes/1"),
+        ({"freezes": [7]}, "/freezes/0"),
+        ({"freezes": ["18:00 - 08:00", "07:00 - 19:00"]}, "/freezes"),
+        ({"freezes": ["18:00 - 08:00"] * 21}, "/freezes"),
     ],
 )
 def test_a_plan_that_skips_goes_back_or_never_ends_is_refused_at_that_place(source, pointer):

@@ -21,6 +21,7 @@ from understudy.core.rollout.actions import (
     SetWeight,
     WarmUp,
 )
+from understudy.core.rollout.freeze import read_freeze
 from understudy.core.rollout.plan import LADDER, NAMED_PLANS, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
@@ -166,6 +167,57 @@ def test_a_challenger_that_never_warms_up_asks_for_a_person_and_resuming_tries_a
     assert kinds_of(waiting, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
     assert kinds_of(resumed, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
     assert again.actions == (WarmUp("2"),)
+
+
+# START is a Monday, 13:46:40 UTC
+AFTERNOON = replace(PLAN, freezes=(read_freeze("14:00 - 17:00"),))
+UNTIL_FIVE = "frozen until Mon 1970-01-12 17:00 UTC (14:00 - 17:00)"
+
+
+def test_no_step_is_taken_in_a_freeze_window_and_the_step_ends_with_it():
+    world = World(AFTERNOON)
+    world.tick()
+
+    held = [world.tick(1_000, decision=FINE), *(world.tick(600, decision=FINE) for _ in range(17))]
+    advanced = world.tick(600, decision=FINE)
+
+    assert [policy_actions(one) for one in held] == [[]] * len(held)
+    assert {one.event for one in held} == {f"holds at 2 %: {UNTIL_FIVE}"}
+    assert policy_actions(advanced) == [SetWeight(10, 41)]
+
+
+def test_a_rollout_that_begins_in_a_freeze_window_warms_up_when_it_is_over_and_has_its_full_time_for_that():
+    world = World(replace(PLAN, freezes=(read_freeze("13:00 - 17:00"),)))
+
+    frozen = world.tick(1_000, warm_up=None)
+    over = world.tick(10_600, warm_up=None)
+    failing = world.tick(60, warm_up=WarmUpResult(passed=False, detail="timeout"))
+
+    assert (frozen.actions, frozen.event) == ((), f"waits with its first step: {UNTIL_FIVE.replace('14', '13')}")
+    assert over.actions == failing.actions == (WarmUp("2"),)
+
+
+def test_a_freeze_window_does_not_count_towards_the_longest_time_of_a_step():
+    world = World(AFTERNOON)
+    world.tick()
+
+    last_in_it = world.tick(11_500, decision=EARLY)
+    not_yet = world.tick(200, decision=EARLY)
+    stalled = world.tick(300, decision=EARLY)
+
+    assert [one.state.waiting_for for one in (last_in_it, not_yet, stalled)] == [None, None, WaitingFor.TIME]
+
+
+def test_in_a_freeze_window_evidence_rolls_back_and_an_operator_promotes():
+    worse, wanted = World(AFTERNOON), World(AFTERNOON)
+    for world in (worse, wanted):
+        world.tick()
+
+    rolled_back = worse.tick(1_000, decision=BAD)
+    promoted_by_hand = wanted.tick(1_000, command=Command(CommandKind.PROMOTE, "dana"))
+
+    assert [type(action) for action in policy_actions(rolled_back)] == [RollBack]
+    assert policy_actions(promoted_by_hand) == [SetWeight(10, 41)]
 
 
 def test_a_new_rollout_ends_the_incidents_of_the_one_before_when_its_first_weight_is_set():

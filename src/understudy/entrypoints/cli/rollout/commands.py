@@ -36,7 +36,13 @@ from understudy.entrypoints.cli.shared.options import (
 )
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
-from understudy.entrypoints.cli.shared.rollout_plan import PlanSource, VersionName, plan_source_of, prepared_text
+from understudy.entrypoints.cli.shared.rollout_plan import (
+    Freezes,
+    PlanSource,
+    VersionName,
+    plan_source_of,
+    prepared_text,
+)
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
@@ -72,6 +78,7 @@ def start(
     model: ModelName,
     version: VersionName,
     plan: PlanSource = None,
+    freeze: Freezes = None,
     salt: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +96,15 @@ def start(
     settings = settings_with_demo()
 
     async def begin(session: Session) -> tuple[Prepared, RolloutRecord | None]:
-        prepared = await _prepared(session, model, version, plan)
+        prepared = await prepare(
+            session.registry,
+            session.windows,
+            model,
+            version,
+            plan_source_of(plan),
+            now=time.time(),
+            freezes=freeze or (),
+        )
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
@@ -101,7 +116,8 @@ def start(
         return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)
 
     prepared, record = with_session(begin, settings)
-    show(start_document(prepared, record), *prepared_text(prepared, record, asked_plan=plan), as_json=as_json)
+    text = prepared_text(prepared, record, asked_plan=plan, freezes=freeze or ())
+    show(start_document(prepared, record), *text, as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
 
@@ -270,10 +286,6 @@ def _command(model: str, kind: CommandKind, reason: str | None, *, as_json: bool
     if kind is CommandKind.ABORT and result.view.stale.count:
         lines.append(f"! {stale_words(result.view.stale)}")
     show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
-
-
-async def _prepared(session: Session, model: str, version: str, plan: str | None) -> Prepared:
-    return await prepare(session.registry, session.windows, model, version, plan_source_of(plan), now=time.time())
 
 
 def _exit_code(view: RolloutView) -> ExitCode:

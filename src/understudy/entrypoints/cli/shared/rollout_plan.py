@@ -1,6 +1,7 @@
 """The plan of a rollout: the option that names it, and what it comes to at today's traffic."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -21,6 +22,12 @@ VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challen
 PlanSource = Annotated[
     str | None,
     typer.Option("--plan", metavar="PLAN", help="default, fast, rolling, blue_green, 2,10,50,100 or @file.json."),
+]
+Freezes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--freeze", metavar="WINDOW", help="No step then: 'Fri 18:00 - Mon 08:00 Europe/Berlin'. May be repeated."
+    ),
 ]
 
 
@@ -44,7 +51,11 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
 
 
 def prepared_text(
-    prepared: Prepared, record: RolloutRecord | None = None, *, asked_plan: str | None = None
+    prepared: Prepared,
+    record: RolloutRecord | None = None,
+    *,
+    asked_plan: str | None = None,
+    freezes: Sequence[str] = (),
 ) -> list[RenderableType]:
     """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
     model = prepared.champion.model_name
@@ -69,6 +80,8 @@ def prepared_text(
     start = ["understudy", "rollout", "start", model, prepared.challenger.version]
     if asked_plan is not None:
         start += ["--plan", asked_plan]
+    for window in freezes:
+        start += ["--freeze", window]
     begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
     if record is not None:
         begun = [
@@ -79,4 +92,5 @@ def prepared_text(
     if prepared.inputs.breaking and record is None:
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
-    return [head, because, *warnings, prepared.forecast.sentence, "", a_table(columns, rows), "", *begun]
+    frozen = [f"No step is taken in {window.text} ({window.zone})." for window in prepared.plan.freezes]
+    return [head, because, *warnings, prepared.forecast.sentence, *frozen, "", a_table(columns, rows), "", *begun]
