@@ -49,7 +49,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/mypy $(if $(wildcard .mypy_cache),,--num-workers 2)
 
 # Nightly pipelines draw at random, and more often.
-EXAMPLES := $(if $(UNDERSTUDY_TEST_RANDOM),,--hypothesis-profile few_examples)
+EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile few_examples)
 
 # A plug-in that these do not need takes half a second of each process.
 PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
@@ -58,17 +58,16 @@ PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed and not deep" $(EXAMPLES) $(PURE)
 
-# Only these files, because collecting all tests to leave out nearly all takes each worker some seconds.
-MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests/unit tests/contract tests/integration tests/faults)
+# Only these files, because collecting all tests to leave out nearly all takes some seconds.
+ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration tests/faults)
 
 .PHONY: test
 test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(EXAMPLES) $(PURE)
-	@# Two workers more than cores: the longest tests wait for rollouts.
-	@$(BIN)/pytest -q -n 4 --dist worksteal -m "not slow and not timed and not alone" $(EXAMPLES) tests/e2e tests/contract tests/integration tests/migrations
-	@# What waits for time-outs waits together; what judges latency runs alone.
-	@$(BIN)/pytest -q -n 4 --dist worksteal -m "timed and not slow and not alone" $(call MARKED,timed)
-	@$(BIN)/pytest -q -m "alone and not slow" $(call MARKED,alone)
+	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
+	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) \
+		tests/e2e tests/contract tests/integration tests/migrations tests/faults
+	@$(BIN)/pytest -q -m "alone and not slow" $(ALONE)
 
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)

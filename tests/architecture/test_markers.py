@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults"
 RUN = frozenset(("timed", "alone", "slow"))
-"""``make test`` runs the first two (MARKED in the Makefile), ``make faults`` all of them."""
+"""``make test`` runs the first two, ``make faults`` all of them."""
 
 
 def unmarked(source: str) -> list[str]:

@@ -49,7 +49,7 @@ async def ship(
     assert view.policy is not None
     calls = replace(world, requests_per_minute=world.requests_per_minute / pods)
     for drawn in (window for window in Traffic(calls, 3).windows(0, 1, percent) if window.volume):
-        window = replace(drawn, new_entities=0)  # the split of one window, 20,000 times, would be no split by chance
+        window = replace(drawn, new_entities=0)  # the split of one window, so many times, would be no split by chance
         is_challenger = window.key.role is Role.CHALLENGER
         version_id = view.record.challenger_id if is_challenger else view.record.champion_id
         first = began // WINDOW_SECONDS * WINDOW_SECONDS + WINDOW_SECONDS
@@ -96,7 +96,7 @@ async def test_a_rollback_after_days_is_not_held_up_by_what_is_stored_of_it(data
     rollout = PastRollout(database, database_url, TWINS, 600_000)
     await under_way(rollout)
     # Without calls of the challenger: after days in which it served well, a minute of failing would be no proof yet.
-    await ship(database, rollout, TWINS, starts=20_000, percent=0)
+    await ship(database, rollout, TWINS, starts=8_000, percent=0)
     for _ in range(TICKS):
         await tick(rollout)
     before = await rollout.store.view(rollout.id)

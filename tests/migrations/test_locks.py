@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 from catalogue import Catalogue, catalogue_of, differences
+from chance import IS_RANDOM
 from migration_rows import columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
@@ -15,6 +16,7 @@ from understudy.adapters.migrations.bounds import Patience
 from understudy.errors import MigrationBlocked, RegistryUnavailable
 
 REVISIONS = migrations.revisions()
+"""One that has landed stays as it is, so only nightly runs try all of them."""
 IMPATIENT = Patience(lock_seconds=1)
 IN_NOBODYS_WAY = ("0010", "0011", "0013", "0014")
 """Revisions that need no lock on what was there."""
@@ -42,7 +44,7 @@ async def write_lock_everything(connection: asyncpg.Connection) -> None:
         await connection.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
 
 
-@pytest.mark.parametrize("revision", REVISIONS[1:])
+@pytest.mark.parametrize("revision", REVISIONS[1:] if IS_RANDOM else REVISIONS[-3:])
 async def test_a_migration_gives_up_in_time_before_an_open_transaction_and_works_afterwards(
     empty_database_url, steps: Mapping[str, Catalogue], revision
 ):

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 import asyncpg
 import pytest
 from catalogue import Catalogue, catalogue_of, differences
+from chance import IS_RANDOM
 from migration_rows import columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
 from understudy.errors import DataWouldBeLost
 
 REVISIONS = migrations.revisions()
+STARTS = REVISIONS if IS_RANDOM else (REVISIONS[0], "0007", *REVISIONS[-3:])
+"""Nightly runs begin at each one: of those that have landed only the way on is new, which the first one goes whole."""
 ALEMBICS_OWN = ("alembic_version", "schema")
 
 
@@ -25,7 +28,7 @@ def above(revision: str) -> list[str]:
     return [one for one in REVISIONS if one > revision]
 
 
-@pytest.mark.parametrize("start", REVISIONS)
+@pytest.mark.parametrize("start", STARTS)
 async def test_rows_of_a_revision_outlive_every_later_one_and_the_way_back(
     empty_database_url, connection, steps: Mapping[str, Catalogue], start
 ):
