@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.local_cache import MemoryCache
@@ -16,13 +17,11 @@ from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeSto
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.randomness import RandomBytes
-from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
 from understudy.bootstrap.prediction_log import open_log, open_shipper, open_spool
-from understudy.bootstrap.shared_cache import SharedCache
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
@@ -39,6 +38,9 @@ from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference
 from understudy.serving.upstream.champion_health import ChampionGauges, ChampionWatch
 from understudy.settings import Settings
+
+if TYPE_CHECKING:
+    from understudy.bootstrap.shared_cache import SharedCache
 
 GAUGE_SECONDS = 1.0
 """Also what a worker that is killed loses of its counters at most."""
@@ -93,7 +95,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         log = open_log(settings, spool, telemetry, stack)
         backends = BackendPool(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(backends.close)
-        shared_cache = SharedCache.open(settings, telemetry, stack)
+        shared_cache = _open_shared_cache(settings, telemetry, stack)
         feed = await _open_feed(settings, telemetry, backends, shared_cache, stack)
         open_shipper(settings, spool, feed, telemetry, stack)
         features = _open_features(settings, stack)
@@ -149,7 +151,7 @@ async def _open_feed(
     settings: Settings,
     telemetry: PrometheusTelemetry,
     backends: BackendPool,
-    shared_cache: SharedCache | None,
+    shared_cache: "SharedCache | None",
     stack: AsyncExitStack,
 ) -> PolicyFeed:
     def act_on(snapshot: PolicySnapshot) -> None:
@@ -182,9 +184,22 @@ async def _open_feed(
     return feed
 
 
+def _open_shared_cache(
+    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> "SharedCache | None":
+    if settings.redis_url is None:
+        return None
+    # Late: the client takes a tenth of the start, and most proxies of one process have no Redis.
+    from understudy.bootstrap.shared_cache import SharedCache  # noqa: PLC0415
+
+    return SharedCache.open(settings.redis_url, settings, telemetry, stack)
+
+
 def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | None:
     store: FeatureStore
     if settings.feature_redis_url is not None:
+        from understudy.adapters.redis.features import RedisFeatureStore  # noqa: PLC0415  # as above
+
         store = RedisFeatureStore(
             settings.feature_redis_url.get_secret_value(), timeout_seconds=settings.feature_timeout_seconds
         )
@@ -221,7 +236,7 @@ def _open_shadows(
 
 
 def _inference_of(
-    settings: Settings, backends: BackendPool, shared_cache: SharedCache | None, telemetry: PrometheusTelemetry
+    settings: Settings, backends: BackendPool, shared_cache: "SharedCache | None", telemetry: PrometheusTelemetry
 ) -> CachedInference:
     return CachedInference(
         backends,

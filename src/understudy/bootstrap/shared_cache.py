@@ -7,6 +7,7 @@ from functools import partial
 from typing import Self
 
 import structlog
+from pydantic import SecretStr
 
 from understudy.adapters.redis.cache import RedisCache
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
@@ -32,12 +33,10 @@ class SharedCache:
     is_off: bool = False
 
     @classmethod
-    def open(cls, settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Self | None:
-        """Return the cache behind ``REDIS_URL``, which ``stack`` closes; ``None`` without that setting."""
-        if settings.redis_url is None:
-            return None
+    def open(cls, url: SecretStr, settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Self:
+        """Return the cache behind ``url``, which ``stack`` closes."""
         cache = RedisCache(
-            settings.redis_url.get_secret_value(),
+            url.get_secret_value(),
             timeout_seconds=settings.redis_timeout_seconds,
             now=time.monotonic,
             on_error=partial(telemetry.count, "cache_errors_total"),
