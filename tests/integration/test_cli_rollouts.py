@@ -67,7 +67,7 @@ def test_freeze_windows_are_added_to_the_plan_kept_with_it_and_what_is_none_is_r
     understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
     frozen = understudy("plan", "visits", "2", "--plan", f"@{plan}", "--freeze", all_day, "--freeze", "23:00 - 01:00")
 
-    assert f"No step is taken in {weekend}" in planned.out
+    assert f"No step is taken: {weekend}." in planned.out
     assert f"--freeze '{weekend}'" in " ".join(planned.out.split())
     assert refused.code == 7
     assert "/freezes/0: expected such as Fri 18:00" in " ".join(refused.said.split())

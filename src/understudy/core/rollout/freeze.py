@@ -35,6 +35,10 @@ class FreezeWindow(NamedTuple):
     ends: time
     zone: str = "UTC"
 
+    def words(self) -> str:
+        """Return it as the operator wrote it, with its zone also where that is not written."""
+        return self.text if self.text.endswith(self.zone) else f"{self.text} {self.zone}"
+
     def spans(self, since: float, until: float) -> Iterator[tuple[float, float]]:
         """Return when each of its windows begins and ends that may lie between two times, in seconds since the epoch.
 
@@ -70,14 +74,17 @@ def read_freeze(text: str) -> FreezeWindow:
     found = _WINDOW.fullmatch(text.strip())
     if found is None:
         raise ValueError(EXPECTED)
-    window = FreezeWindow(
-        text=text.strip(),
-        first_day=_day(found["begins_day"]),
-        begins=time.fromisoformat(found["begins"]),
-        last_day=_day(found["ends_day"]),
-        ends=time.fromisoformat(found["ends"]),
-        zone=found["zone"] or "UTC",
-    )
+    try:
+        window = FreezeWindow(
+            text=text.strip(),
+            first_day=_day(found["begins_day"]),
+            begins=time.fromisoformat(found["begins"]),
+            last_day=_day(found["ends_day"]),
+            ends=time.fromisoformat(found["ends"]),
+            zone=found["zone"] or "UTC",
+        )
+    except ValueError as problem:  # such as 25:00 or 30 February
+        raise ValueError(f"{problem}; {EXPECTED}") from None
     if type(window.first_day) is not type(window.last_day):
         raise ValueError(f"expected both ends with a weekday, both with a date, or both with neither; {EXPECTED}")
     if isinstance(window.first_day, date) and isinstance(window.last_day, date):

@@ -92,5 +92,5 @@ def prepared_text(
     if prepared.inputs.breaking and record is None:
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
-    frozen = [f"No step is taken in {window.text} ({window.zone})." for window in prepared.plan.freezes]
+    frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
     return [head, because, *warnings, prepared.forecast.sentence, *frozen, "", a_table(columns, rows), "", *begun]
