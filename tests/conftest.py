@@ -23,7 +23,7 @@ from e2e.stack import shared_models
 from pytest_rerunfailures import StatusDB
 from server_folder import server_folder
 from server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements, server_statements
-from standstill import MachineStoodStill, Standstills
+from standstill import MAX_SECONDS, MAX_SECONDS_ALONE, MachineStoodStill, Standstills
 
 from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
@@ -111,13 +111,14 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, object, object]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Say of a failure that the machine stood still meanwhile: pytest runs only those again (see pyproject.toml)."""
     began = time.monotonic()
+    is_alone = pyfuncitem.get_closest_marker("alone") is not None
     try:
         return (yield)
     except Exception as failure:
-        seconds = STANDSTILLS.longest_since(began)
+        seconds = STANDSTILLS.longest_since(began, MAX_SECONDS_ALONE if is_alone else MAX_SECONDS)
         if seconds == 0:
             raise
         raise MachineStoodStill(f"for {seconds:.1f} s during this test") from failure
