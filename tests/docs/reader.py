@@ -19,7 +19,7 @@ from understudy.adapters.embedded.loopback_ports import free_port
 BLOCK_SECONDS = 300.0
 """Longest time of one block, and of waiting for what another terminal shows."""
 STOP_SECONDS = 40.0
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
 REPEAT_SECONDS = 1.0
 MARK = "UNDERSTUDY_TEST_READER"
 _OF_A_CLONE = (
@@ -101,8 +101,9 @@ class Terminal:
 class Reader:
     """Follows pages. ``folder`` is where they are read: a clone, whose own state nobody touches."""
 
-    def __init__(self, clone: Path, home: Path) -> None:
+    def __init__(self, clone: Path, home: Path, repeat_seconds: float = REPEAT_SECONDS) -> None:
         self._home = home
+        self._repeat_seconds = repeat_seconds
         self.folder = home / "understudy"
         self.folder.mkdir()
         for name in _OF_A_CLONE:
@@ -170,7 +171,7 @@ class Reader:
                 return
             if time.monotonic() > give_up:
                 pytest.fail(f"line {step.block.line}: {wrong}\n{step.block.content}\n{terminal.said()}", pytrace=False)
-            time.sleep(REPEAT_SECONDS)
+            time.sleep(self._repeat_seconds)
 
     def _wrong(self, step: Type, code: int | None, said: str) -> str | None:
         expected = int(step.block.marks.get("ends with", "0"))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    reader = Reader(ROOT, tmp_path)
+    reader = Reader(ROOT, tmp_path, repeat_seconds=0.05)
     yield reader
     assert reader.leave() == []
 

@@ -100,6 +100,7 @@ async def test_no_more_calls_than_wanted_are_in_flight():
     assert max(seen) <= 3
 
 
+@pytest.mark.deep
 async def test_when_the_time_is_over_the_others_are_not_sent_and_not_called_failed():
     backend = MemoryBackend(mean, delay_seconds=0.2)
 

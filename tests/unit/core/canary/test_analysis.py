@@ -112,6 +112,7 @@ def after_an_incident(count: int, healthy: int, error_factor: float, stage: Stag
     return [judge(strata, POLICY, stage, moment * WINDOW_SECONDS + 5.0).verdict for moment in moments]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("error_factor", [60.0, 1e6], ids=["30 %", "100 %"])
 @pytest.mark.parametrize("healthy", [10, 80])
 def test_an_incident_of_two_minutes_takes_no_traffic_back_and_one_of_five_does(error_factor, healthy):

@@ -70,6 +70,7 @@ def test_values_that_are_all_alike_say_nothing():
     assert found.log_evidence <= 0
 
 
+@pytest.mark.deep
 def test_the_chances_of_all_moments_and_spans_add_up_to_one():
     past = np.arange(MIN_PAST, 10_000_000)
 

@@ -395,6 +395,7 @@ def test_more_windows_than_may_be_open_close_the_oldest():
     assert window.key.epoch == 1
 
 
+@pytest.mark.deep
 def test_the_windows_that_calls_come_to_now_stay_open_however_many_they_are():
     builder = WindowBuilder("shipper-1")
     generations = range(MAX_OPEN_WINDOWS + 44)

@@ -255,6 +255,7 @@ async def test_while_full_batches_wait_the_rest_of_each_segment_costs_no_pause()
     assert ids_in(store.rows) == all_ids(60)[: len(store.rows)]
 
 
+@pytest.mark.deep
 async def test_under_steady_load_rows_gather_for_the_interval_and_leave_together():
     spool, telemetry = a_spool(1), Recorded()
     store = Meanwhile(MemoryPredictionStore(), spool, 1)

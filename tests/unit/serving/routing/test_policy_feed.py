@@ -206,6 +206,7 @@ async def test_a_database_restored_to_an_older_state_is_what_proxies_act_on(tmp_
         assert generation(feed.snapshot) == 3
 
 
+@pytest.mark.deep
 async def test_a_change_arrives_although_loading_it_went_wrong_unexpectedly(tmp_path):
     source, telemetry = FailsOnce({"models": {"visits": policy_rows()}, "keys": []}), MemoryTelemetry()
     async with a_feed(source, tmp_path, telemetry=telemetry) as feed:
@@ -452,6 +453,7 @@ async def test_gauges_that_are_as_they_were_are_not_set_again(tmp_path):
     assert {work for work, _ in turns.done} == {"compiled", "policy_generation"}
 
 
+@pytest.mark.deep
 async def test_after_a_start_the_first_subscription_asks_what_changed_and_a_later_one_reads_everything(tmp_path):
     source = NotedSource({"models": {"visits": policy_rows()}, "keys": []}, Turns())
     async with a_feed(source, tmp_path, poll_seconds=0.5) as feed:

@@ -318,6 +318,7 @@ async def test_a_body_that_never_ends_is_given_up_and_its_connection_with_it(sta
     assert proxy.spool.rows == []
 
 
+@pytest.mark.deep
 async def test_the_caller_s_deadline_counts_from_when_the_request_arrived(start):
     proxy = await start()
     proxy.backends["1"].delay_seconds = 0.4

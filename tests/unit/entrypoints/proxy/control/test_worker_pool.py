@@ -49,6 +49,7 @@ async def test_a_call_works_with_parts_of_its_own_and_leaves_nothing_open(a_pool
     assert (opened.now, opened.ever) == (0, 2)
 
 
+@pytest.mark.deep
 async def test_the_event_loop_turns_while_a_call_computes(a_pool):
     ticks = 0
 

@@ -5,6 +5,8 @@ import threading
 import weakref
 from threading import Event
 
+import pytest
+
 from understudy.entrypoints.proxy.server.heap import SHRINK_SECONDS, HeapShrinker, malloc_trim
 
 
@@ -33,6 +35,7 @@ class Node:
         self.me = self
 
 
+@pytest.mark.deep
 def test_while_the_pressure_lasts_the_heap_is_shrunk_every_ten_seconds():
     now, trims = [0.0], Trims()
     heap = HeapShrinker(lambda: now[0], trims)
@@ -45,6 +48,7 @@ def test_while_the_pressure_lasts_the_heap_is_shrunk_every_ten_seconds():
     assert trims.count == 2
 
 
+@pytest.mark.deep
 def test_an_attempt_that_takes_long_is_not_followed_by_another_one_beside_it():
     now, trims = [0.0], Trims()
     heap = HeapShrinker(lambda: now[0], trims)
@@ -58,6 +62,7 @@ def test_an_attempt_that_takes_long_is_not_followed_by_another_one_beside_it():
     assert trims.count == 1
 
 
+@pytest.mark.deep
 def test_what_only_the_garbage_collector_frees_is_freed():
     gc.disable()
     try:
