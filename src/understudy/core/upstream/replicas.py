@@ -1,8 +1,8 @@
 """Load balancing over replicas (power of two choices), outlier ejection, and the retry budget.
 
 A replica is *ejected* after failures in a row, after calls in a row that a hedge overtook, or after refusals in a row
-while the others answer, and is *due* for a probe when its ejection is over. A good probe makes it *half-open*: one more
-failure or refusal ejects it again, for longer; one answer forgets everything.
+while the others answer, and is *due* for a probe when its ejection is over. A good probe makes it *half-open*: it
+gets one call at a time, and one more failure or refusal ejects it again, for longer; one answer forgets everything.
 
 A replica that is late call after call and may not be ejected, as too few others would be left, is *suspect*: a good
 probe makes it half-open.
@@ -82,6 +82,11 @@ class Health(NamedTuple):
         return self.ejected_until is not None
 
     @property
+    def is_half_open(self) -> bool:
+        """Whether the replica is back from an ejection and has not answered since."""
+        return self.ejections > 0 and self.ejected_until is None
+
+    @property
     def is_suspect(self) -> bool:
         """Whether it must pass a probe before it gets another call."""
         return self.late >= LATE_TO_SUSPECT
@@ -111,6 +116,9 @@ AnyReplica = TypeVar("AnyReplica", bound=ReplicaState)
 def choose_replica(replicas: Sequence[AnyReplica], draw: float, avoid: AnyReplica | None = None) -> AnyReplica | None:
     """Return the less busy of two random replicas that get calls, or ``None`` when there is none.
 
+    One that is half-open and has a call already leaves this one to the other: idle as it is it would be the less busy
+    one for each call that comes before its first one has failed.
+
     Args:
         replicas: All of the version.
         draw: A random number, 0 inclusive to 1 exclusive; each pair of replicas is equally likely.
@@ -121,7 +129,8 @@ def choose_replica(replicas: Sequence[AnyReplica], draw: float, avoid: AnyReplic
         return open_ones[0] if open_ones else None
     first, second = _pair(len(open_ones), draw)
     one, other = open_ones[first], open_ones[second]
-    return one if one.in_flight <= other.in_flight else other
+    less_busy, busier = (one, other) if one.in_flight <= other.in_flight else (other, one)
+    return busier if less_busy.in_flight and less_busy.health.is_half_open else less_busy
 
 
 def choose_unsuspected(replicas: Sequence[AnyReplica], avoid: AnyReplica | None = None) -> AnyReplica | None:

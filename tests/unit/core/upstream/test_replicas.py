@@ -207,6 +207,16 @@ def test_after_a_good_probe_one_failure_ejects_again_for_twice_as_long(result):
     assert again[0].ejected_until == 1.0 + 2 * FIRST_EJECTION_SECONDS
 
 
+@given(draws, st.integers(1, 50))
+def test_a_half_open_replica_gets_one_call_at_a_time_however_busy_the_others_are(draw, in_flight):
+    half_open = health_after_probe(EJECTED, ready=True, now=1.0)
+    idle, busy = (replicas_of([half_open, HEALTHY], [calls, in_flight + 1]) for calls in (0, in_flight))
+
+    assert choose_replica(idle, draw) is idle[0]
+    assert choose_replica(busy, draw) is busy[1]
+    assert choose_replica(busy, draw, avoid=busy[1]) is busy[0]
+
+
 def test_after_a_good_probe_one_answer_forgets_everything():
     half_open = health_after_probe(EJECTED, ready=True, now=1.0)
 
