@@ -6,13 +6,18 @@ from loadtests.checkouts import Checkout, Sides
 from loadtests.pairs import Pairs
 from loadtests.result import say
 from loadtests.rounds import Contender, Ledger, details, on_both, take_turns
-from loadtests.scene import PROMPT, Scene
+from loadtests.scene import PROMPT, Proxy, Scene
 from loadtests.section import Compared, Effort, Findings, Section, Target
 from loadtests.steady import percentiles_of, steady_load
 from loadtests.wrk import FULL, Answered
 
 FEW, MANY = 16, 512
 PER_SECOND = 200
+PROCESSES = 4
+"""Processes of each side for the low rate in a comparison. Where its memory happens to lie makes one process of a
+source 4 % slower than another one of the same source, so that pairs of two processes compare these and not the sources.
+"""
+_WARM_UP_PER_SECOND = 1_000
 
 
 def run(scene: Scene, effort: Effort) -> Findings:
@@ -76,24 +81,26 @@ def queue_ms(run: Answered, connections: int) -> float:
 
 def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
     """Measure both checkouts' proxies with few and with many connections, and at a low rate."""
-    proxies = checkouts.map(lambda one: scene.proxy(checkout=one))
+    names = ["proxy", *(f"steady{number}" for number in range(1, PROCESSES))]
+    pairs = [_both(scene, checkouts, name) for name in names]
+    proxies = [proxy for pair in pairs for proxy in pair]
     ledger = Ledger(scene, proxies)
     few, many = (
-        on_both(f"{count} connections", proxies, what=FULL._replace(connections=count)) for count in (FEW, MANY)
+        on_both(f"{count} connections", pairs[0], what=FULL._replace(connections=count)) for count in (FEW, MANY)
     )
     contenders = [*few, *many]
     take_turns(scene, contenders, effort)
 
-    say(f"  {PER_SECOND} requests a second, in turns")
+    say(f"  {PER_SECOND} requests a second, in turns, {PROCESSES} processes each")
     p50_ms: Sides[list[float]] = Sides([], [])
-    answers = failed = 0
-    for _ in range(effort.rounds):
-        for proxy, rounds in zip(proxies, p50_ms, strict=True):
-            load = steady_load(proxy.port, PROMPT, PER_SECOND, effort.seconds)
-            answers, failed = answers + len(load.answers), failed + len(load.failed)
-            rounds.append(percentiles_of(load).p50_ms)
+    loads = [steady_load(proxy.port, PROMPT, _WARM_UP_PER_SECOND, effort.seconds) for proxy in proxies]
+    for number in range(effort.rounds):
+        for proxy, rounds in zip(pairs[number % PROCESSES], p50_ms, strict=True):
+            loads.append(steady_load(proxy.port, PROMPT, PER_SECOND, effort.seconds))
+            rounds.append(percentiles_of(loads[-1]).p50_ms)
     for proxy in proxies:
         proxy.await_log()
+    answers, failed = sum(len(load.answers) for load in loads), sum(len(load.failed) for load in loads)
     p99_ms = many.map(lambda one: [turn.answered.p99_ms for turn in one.rounds])
     return Compared(
         [
@@ -106,6 +113,10 @@ def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compare
         ],
         ledger.checks(contenders, answers, failed),
     )
+
+
+def _both(scene: Scene, checkouts: Sides[Checkout], name: str) -> Sides[Proxy]:
+    return checkouts.map(lambda one: scene.proxy(name, checkout=one))
 
 
 def _wall_us(contender: Contender) -> list[float]:
