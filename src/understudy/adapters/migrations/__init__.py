@@ -1,4 +1,4 @@
-"""Brings a database's schema to the one that this code needs.
+"""Brings a database's schema to the one that this code needs: revisions in `versions/rNNNN_name.py`, scripts in `sql/`.
 
 The scripts lie inside the package, so that an installed wheel finds them as a checkout does; ``migrations/`` at the top
 of the repository is a link to this folder, and ``alembic.ini`` names it for ``alembic revision``. Every call

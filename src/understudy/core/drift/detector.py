@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from understudy.core.drift.baseline import Baseline, FloatArray, NumericBaseline
-from understudy.core.drift.evidence import Measure, Spans, log_evidence, over, spans_of_lags
+from understudy.core.drift.evidence import Measure, Spans, log_evidence, spans_of_lags
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
 from understudy.core.drift.measures import deviation_of, normalised
+from understudy.core.drift.prefix_sums import sums_over
 from understudy.core.drift.report import (
     Drift,
     DriftState,
@@ -206,12 +207,12 @@ def _present(sums: NumericSums | CategoricalSums, baseline: Baseline, now: Spans
 
 
 def _mean_of(sums: FloatArray, rows: FloatArray, span: Spans) -> float:
-    return float(over(sums, span).sum() / max(over(rows, span).sum(), 1.0))
+    return float(sums_over(sums, span).sum() / max(sums_over(rows, span).sum(), 1.0))
 
 
 def _textbook_tests(sums: NumericSums | CategoricalSums, now: Spans) -> TextbookTests | None:
     """Return the chi-squared test over PSI's bins or the categories, and the Kolmogorov-Smirnov test over the grid."""
-    rows = float(over(sums.rows, now).sum())
+    rows = float(sums_over(sums.rows, now).sum())
     if rows == 0:
         return None
     shares = sums.shares(now)[0]

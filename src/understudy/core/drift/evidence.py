@@ -88,16 +88,6 @@ def spans_of_lags(windows: int) -> Spans:
     return Spans(np.where(starts < 0, ends, starts), ends)
 
 
-def running(values: FloatArray) -> FloatArray:
-    """Return the sums over the first 0, 1, 2 … windows; windows are the first axis."""
-    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
-
-
-def over(sums: FloatArray, spans: Spans) -> FloatArray:
-    """Return the sums over spans from running sums; the spans' axes come first."""
-    return np.take(sums, spans.ends, axis=0) - np.take(sums, spans.starts, axis=0)
-
-
 def clustered(rows: FloatArray, sums: FloatArray) -> Clustered:
     """Return means of clustered rows, from rows and sums by bucket on the last axis.
 

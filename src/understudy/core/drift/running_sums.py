@@ -1,4 +1,4 @@
-"""Running (prefix) sums of a subject's windows, so that any span of them costs one subtraction.
+"""What windows of a subject add up to over any span of them, as prefix sums.
 
 Before that the windows are deseasonalised by the hour of the week (:mod:`understudy.core.drift.seasonality`).
 """
@@ -17,8 +17,6 @@ from understudy.core.drift.evidence import (
     Spans,
     clustered,
     design_effect,
-    over,
-    running,
 )
 from understudy.core.drift.measures import (
     Grid,
@@ -30,6 +28,7 @@ from understudy.core.drift.measures import (
     psi_effect,
     wasserstein_effect,
 )
+from understudy.core.drift.prefix_sums import prefix_sums, sums_over
 from understudy.core.drift.seasonality import seasons_of
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO
@@ -62,16 +61,16 @@ class NullSums:
         total = rows.sum(axis=1)
         seasons = seasons_of(_starts(windows), total, _shares(nulls.sum(axis=1, keepdims=True), total))
         return cls(
-            rows=running(rows[first:]),
-            nulls=running((nulls - rows * seasons.offsets)[first:]),
-            inflated_rows=running((total * seasons.inflation)[first:]),
+            rows=prefix_sums(rows[first:]),
+            nulls=prefix_sums((nulls - rows * seasons.offsets)[first:]),
+            inflated_rows=prefix_sums((total * seasons.inflation)[first:]),
             expected_ratio=baseline.null_ratio,
             own=_own(baseline),
         )
 
     def effects(self, spans: Spans, rules: Rules) -> Effects:
         """Return the difference of the null shares."""
-        found = clustered(over(self.rows, spans), over(self.nulls, spans))
+        found = clustered(sums_over(self.rows, spans), sums_over(self.nulls, spans))
         inflation = _inflation(self.inflated_rows, spans, found.rows)
         return {Measure.NULLS: nulls_effect(found, self.expected_ratio, inflation, self.own, rules)}
 
@@ -106,12 +105,12 @@ class NumericSums:
         statistics = np.column_stack([sums.sum(axis=1), counts])
         seasons = seasons_of(_starts(windows), total, _shares(statistics, total))
         return cls(
-            rows=running(rows[first:]),
-            sums=running((sums - rows * seasons.offsets[:, :1])[first:]),
-            plain_sums=running(sums.sum(axis=1)[first:]),
-            squares=running(squares[first:]),
-            counts=running((counts - total[:, None] * seasons.offsets[:, 1:])[first:]),
-            inflated_rows=running((total * seasons.inflation)[first:]),
+            rows=prefix_sums(rows[first:]),
+            sums=prefix_sums((sums - rows * seasons.offsets[:, :1])[first:]),
+            plain_sums=prefix_sums(sums.sum(axis=1)[first:]),
+            squares=prefix_sums(squares[first:]),
+            counts=prefix_sums((counts - total[:, None] * seasons.offsets[:, 1:])[first:]),
+            inflated_rows=prefix_sums((total * seasons.inflation)[first:]),
             grid=grid,
             own=_own(baseline),
             nulls=NullSums.of(windows, baseline, first),
@@ -119,7 +118,7 @@ class NumericSums:
 
     def effects(self, spans: Spans, rules: Rules) -> Effects:
         """Return all measures that the baseline allows."""
-        found = clustered(over(self.rows, spans), over(self.sums, spans))
+        found = clustered(sums_over(self.rows, spans), sums_over(self.sums, spans))
         inflation = _inflation(self.inflated_rows, spans, found.rows)
         # A single value has variance 1 in the baseline's unit; rows that happen to be alike must not hide that.
         variance = np.maximum(found.variance, _mean(1.0, found.rows)) * inflation + self.own
@@ -136,11 +135,11 @@ class NumericSums:
 
     def shares(self, spans: Spans) -> FloatArray:
         """Return the share of each bin of the grid."""
-        return normalised(over(self.counts, spans))
+        return normalised(sums_over(self.counts, spans))
 
     def _value_variance(self, spans: Spans, rows: FloatArray) -> FloatArray:
-        mean = _mean(over(self.plain_sums, spans), rows)
-        return np.maximum(_mean(over(self.squares, spans), rows) - mean * mean, 0.0)
+        mean = _mean(sums_over(self.plain_sums, spans), rows)
+        return np.maximum(_mean(sums_over(self.squares, spans), rows) - mean * mean, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +170,10 @@ class CategoricalSums:
         shares = [baseline.shares[name] for name in names]
         return cls(
             names=names,
-            rows=running(rows[first:]),
-            by_bucket=tuple(running(category[first:]) for category in categories),
-            counts=running((counts - total[:, None] * seasons.offsets)[first:]),
-            inflated_rows=running((total * seasons.inflation)[first:]),
+            rows=prefix_sums(rows[first:]),
+            by_bucket=tuple(prefix_sums(category[first:]) for category in categories),
+            counts=prefix_sums((counts - total[:, None] * seasons.offsets)[first:]),
+            inflated_rows=prefix_sums((total * seasons.inflation)[first:]),
             expected=np.array([*shares, max(0.0, 1 - sum(shares))]),
             own=_own(baseline),
             nulls=NullSums.of(windows, baseline, first),
@@ -190,7 +189,7 @@ class CategoricalSums:
 
     def shares(self, spans: Spans) -> FloatArray:
         """Return the share of each category."""
-        return normalised(over(self.counts, spans))
+        return normalised(sums_over(self.counts, spans))
 
     def _clustered(self, spans: Spans) -> tuple[Clustered, FloatArray]:
         """Return rows and buckets, and the design effect of all categories together.
@@ -199,8 +198,8 @@ class CategoricalSums:
             Rao and Scott, "The analysis of categorical data from complex sample surveys", JASA 76 (1981): the
             first-order correction divides by the mean of the categories' design effects.
         """
-        rows = over(self.rows, spans)
-        each = [clustered(rows, over(category, spans)) for category in self.by_bucket]
+        rows = sums_over(self.rows, spans)
+        each = [clustered(rows, sums_over(category, spans)) for category in self.by_bucket]
         together = each[0]._replace(variance=np.sum([one.variance for one in each], axis=0))
         return together, design_effect(together, np.sum([one.mean * (1 - one.mean) for one in each], axis=0))
 
@@ -237,7 +236,7 @@ def _centred_squares(window: SubjectWindow, mean: float) -> float:
 
 def _inflation(inflated_rows: FloatArray, spans: Spans, rows: FloatArray) -> FloatArray:
     """Return what comparing with earlier weeks costs, as a factor of the variance; at least 1."""
-    return np.maximum(_mean(over(inflated_rows, spans), rows), 1.0)
+    return np.maximum(_mean(sums_over(inflated_rows, spans), rows), 1.0)
 
 
 def _shares(counts: FloatArray, total: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.drift.baseline import FloatArray
-from understudy.core.drift.evidence import running
+from understudy.core.drift.prefix_sums import prefix_sums
 from understudy.core.drift.subject_window import IntArray
 
 WEEK_SECONDS = 7 * 86_400.0
@@ -37,7 +37,7 @@ def seasons_of(starts_seconds: FloatArray, rows: FloatArray, means: FloatArray) 
         rows: Shape ``(windows,)``.
         means: Statistics that are means over rows, shape ``(windows, statistics)``.
     """
-    sums, totals = running(means * rows[:, None]), running(rows)
+    sums, totals = prefix_sums(means * rows[:, None]), prefix_sums(rows)
     deviations = np.full((MAX_WEEKS, *means.shape), np.nan)
     for number in range(MAX_WEEKS):
         centres = starts_seconds - (number + 1) * WEEK_SECONDS

@@ -1,4 +1,4 @@
-"""A predict request, read from its JSON body."""
+"""A predict request, or a batch of them, read from its JSON body."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet

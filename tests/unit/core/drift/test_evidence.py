@@ -7,12 +7,9 @@ from scipy import integrate, stats
 from understudy.core.drift.evidence import (
     LAGS,
     Effect,
-    Spans,
     clustered,
     design_effect,
     log_evidence,
-    over,
-    running,
     spans_of_lags,
 )
 
@@ -69,14 +66,6 @@ def test_two_directions_share_the_evidence():
 
 def test_what_cannot_be_told_is_no_evidence():
     assert log_evidence(an_effect(9.0, is_usable=np.array([False])))[0] == -np.inf
-
-
-def test_a_span_costs_one_subtraction_and_is_the_sum_of_its_windows():
-    values = np.arange(30.0).reshape(10, 3)
-
-    found = over(running(values), Spans(np.array([2, 0, 5]), np.array([4, 10, 5])))
-
-    assert found.tolist() == [(values[2] + values[3]).tolist(), values.sum(axis=0).tolist(), [0, 0, 0]]
 
 
 def test_spans_that_would_begin_before_the_first_window_are_empty():
