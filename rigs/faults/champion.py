@@ -252,7 +252,7 @@ ROWS = (
         (*at_most(rss_growth_mb=32, recover_s=1), *at_least(status_502=1)),
         showing(past_links=True, big=True),
     ),
-    Row("CH-08", "GOAWAY each second", "nobody notices", NOTHING_LOST, goodbyes),
+    Row("CH-08", "GOAWAY each second", "no caller notices", NOTHING_LOST, goodbyes),
     Row("CH-09", "one of two killed", "the other one takes it", NOTHING_LOST, one_killed),
     Row(
         "CH-10",
@@ -261,7 +261,7 @@ ROWS = (
         at_most(failed=3, p99_ms=100, rows_lost=0, rows_dup=0),
         one_frozen,
     ),
-    Row("CH-11", "both restarted, one after the other", "nobody notices", NOTHING_LOST, both_restarted),
+    Row("CH-11", "both restarted, one after the other", "no caller notices", NOTHING_LOST, both_restarted),
     Row("CH-12", "one of two answers errors only", "ejected", at_most(failed_rate=0.005, rows_lost=0), one_fails),
     Row(
         "CH-13",
