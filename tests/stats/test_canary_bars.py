@@ -50,7 +50,7 @@ UNEQUAL_ENTITIES = (
     World("300 tenants with their own error level", zipf=0.8, entities=300, own_errors=1.0, error_rate=0.01),
 )
 
-pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
+pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 300)
 
 
 def runs(short: int, full: int = 300) -> range:
@@ -119,7 +119,9 @@ def test_entities_that_are_unlike_each_other_do_not_roll_an_equal_challenger_bac
     ids=lambda value: value.name if isinstance(value, World) else "",
 )
 def test_a_worse_challenger_is_rolled_back_within_so_many_requests(world, bar, look_seconds, volume):
-    outcomes = [roll_out(at(world, volume), seed, look_seconds=look_seconds) for seed in runs(short=11)]
+    # Errors come one by one: the median of 11 runs has a standard error of a sixth, that of 101 runs of a twentieth.
+    seeds = runs(short=101 if "errors" in world.name else 11)
+    outcomes = [roll_out(at(world, volume), seed, look_seconds=look_seconds) for seed in seeds]
 
     requests = [outcome.challenger_requests if outcome.rolled_back else float("inf") for outcome in outcomes]
     minutes = median(outcome.minute for outcome in outcomes)
