@@ -371,6 +371,105 @@ async def test_a_named_arm_is_compared_with_the_champion_by_its_own_share_in_eac
     assert found.state is AbState.UNDECIDED
 
 
+async def test_all_arms_are_counted_and_compared_together_corrected_over_them(parts):
+    found_arms = await three_arms(parts.world)
+    versions = parts.world.versions
+    question = a_question(found_arms.began + 6 * DAY, since=found_arms.began)
+
+    of_7, of_8 = [await report(parts, question._replace(version_id=versions[label])) for label in ("7", "8")]
+
+    assert of_7.arms.version_ids == (versions["6"], versions["7"], versions["8"])
+    counts = [sum(version == label for version, _ in found_arms.owners.values()) for label in ("6", "7", "8")]
+    assert of_7.arms.ratio.entities == tuple(counts)
+    assert of_7.arms.ratio.expected == pytest.approx((3_000 * 0.55, 3_000 * 0.3, 3_000 * 0.15))
+    assert not of_7.arms.ratio.is_mismatch
+    # The same figures, whichever arm was asked for, and each arm's own difference.
+    assert of_7.arms.comparisons == 2
+    for result, alone in zip(of_7.arms.results, (of_7, of_8), strict=True):
+        assert tuple(result.difference) == pytest.approx(tuple(alone.difference))
+    assert [result.comparison.adjusted_p_value for result in of_8.arms.results] == pytest.approx(
+        [result.comparison.adjusted_p_value for result in of_7.arms.results]
+    )
+    for result in of_7.arms.results:
+        alone = of_7 if result.version_id == versions["7"] else of_8
+        assert result.comparison.low < alone.interval.low
+        assert result.comparison.high > alone.interval.high
+
+
+async def test_arms_that_ended_before_a_report_begins_are_no_part_of_it(parts):
+    world = parts.world
+    await world.set_policy("6", "7", 30, arms={"8": (90, 99)})
+    generation = await world.set_policy("6", "7", 30)
+    began = time.time() + 1
+    calls = [
+        Call(f"cust-{n}", began + n, arm_by_bucket(world.versions, f"cust-{n}", 30, ("6", "7")), generation)
+        for n in range(300)
+    ]
+    await world.call(calls)
+    await world.tell([Told(call.at + 1, call.entity_id) for call in calls[::3]])
+
+    found = await report(parts, a_question(began + 3 * DAY, since=began))
+
+    assert found.b.entered > 0
+    assert found.arms is None
+
+
+async def test_a_loss_in_another_arm_leaves_no_verdict_for_any(parts):
+    found_arms = await three_arms(parts.world)
+    lost = "DELETE FROM PredictionLog WHERE model_version_id = $1 AND bucket BETWEEN 90 AND 94"
+    await parts.world.database.execute(lost, parts.world.versions["8"])
+
+    found = await report(
+        parts, a_question(found_arms.began + 6 * DAY, since=found_arms.began, version_id=parts.world.versions["7"])
+    )
+
+    assert not found.ratio.is_mismatch
+    assert found.state is AbState.INVALID
+    assert "the 3 arms have" in found.sentence
+    assert found.arms.results == ()
+
+
+async def test_tests_of_two_arms_share_alpha_and_the_second_has_all_of_it_when_the_first_has_won(parts):
+    world = parts.world
+    generation = await world.set_policy("6", "7", 30, arms={"8": (70, 99)})
+    began = time.time() + 1
+    calls, told = [], []
+    for number in range(3_000):
+        entity = f"cust-{number}"
+        bucket = bucket_of(MODEL, entity)
+        label = "7" if bucket < 30 else "8" if bucket >= 70 else "6"
+        calls.append(Call(entity, began + number, world.versions[label], generation, role="challenger"))
+        if number % {"6": 5, "7": 2, "8": 5}[label] == 0:
+            told.append(Told(began + number + HOUR, entity))
+    await world.call(calls)
+    await world.tell(told)
+    question = a_question(began + 4 * DAY, since=began, wanted=Wanted(0.5))
+    declared = {}
+    for label in ("8", "7"):
+        asked = question._replace(version_id=world.versions[label])
+        found = await find_test(parts.log, parts.store, MODEL, "converted", world.versions[label])
+        after = await declare_test(parts.log, parts.store, found, asked, looks=2, created_by="dana")
+        assert after.test is not None
+        declared[label] = after.test
+
+    winner = await report(parts, question._replace(version_id=world.versions["7"]))
+    after = await report(parts, question._replace(version_id=world.versions["8"]))
+
+    assert declared["8"].plan.beside == (world.versions["7"],)
+    assert (winner.state, winner.alpha) == (AbState.B_BETTER, 0.025)
+    assert "97.5 % interval" in winner.sentence
+    assert (after.state, after.alpha) == (AbState.NO_DIFFERENCE, 0.05)
+    assert "95 % interval" in after.sentence
+
+
+async def test_a_report_of_two_arms_has_no_figures_of_others_and_the_whole_alpha(parts):
+    ramp = await a_ramp(parts.world)
+
+    found = await report(parts, a_question(ramp.began + 7 * DAY, since=ramp.began))
+
+    assert (found.arms, found.alpha) == (None, 0.05)
+
+
 async def test_an_arm_that_lost_entities_has_no_verdict(parts):
     found_arms = await three_arms(parts.world)
     lost = "DELETE FROM PredictionLog WHERE model_version_id = $1 AND bucket BETWEEN 90 AND 94"

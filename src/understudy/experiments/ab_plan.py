@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from understudy.core.statistics.difference import compare
 from understudy.core.statistics.sample_size import (
+    ALPHA,
     Effect,
     ReferenceSampleSize,
     entities_per_arm,
@@ -14,7 +15,7 @@ from understudy.core.statistics.sample_size import (
     when_known,
 )
 from understudy.errors import NotRegistered
-from understudy.experiments.attribution import Period, arms_of
+from understudy.experiments.attribution import Period, arms_of, shares_of
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, fractions_of
 from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
@@ -73,6 +74,8 @@ class AbSizes(NamedTuple):
     """The same at today's weight; ``None`` also when that is 0 or 100."""
     seed: ReferenceSampleSize | None
     """What seed 003 says, for a relative change."""
+    beside: tuple[int, ...] = ()
+    """Other versions that share the calls with the champion, and so alpha with this test."""
 
 
 async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
@@ -86,19 +89,21 @@ async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
     allocations = await log.allocations(question.model_name)
     baseline = await _baseline(log, question, allocations)
     effect = effect_of(question.wanted, baseline)
-    one_look = entities_per_arm(effect)
-    inflation = sample_inflation_ratio(fractions_of(question.looks))
+    beside = versions_beside(allocations, question.version_id)
+    one_look = entities_per_arm(effect, alpha=ALPHA / (1 + len(beside)))
+    inflation = inflation_of(effect, question.looks, 1 + len(beside))
     shares = baseline.share_a, baseline.share_b
     return AbSizes(
         baseline=baseline,
         wanted=question.wanted,
         difference=effect.difference,
         one_look=one_look,
-        with_looks=_inflated(one_look, question.looks),
+        with_looks=_inflated(one_look, question.looks, 1 + len(beside)),
         looks=question.looks,
         days_even=_days(effect, baseline, (0.5, 0.5), inflation),
         days_today=_days(effect, baseline, shares, inflation) if all(shares) else None,
         seed=reference_sample_size(question.wanted.amount) if question.wanted.is_relative else None,
+        beside=beside,
     )
 
 
@@ -118,6 +123,7 @@ async def plan_to_declare(log: ExperimentLog, question: PlanQuestion) -> Plan:
         sizes.difference,
         sizes.with_looks,
         question.looks,
+        beside=sizes.beside,
     )
 
 
@@ -134,8 +140,26 @@ def effect_of(wanted: Wanted, baseline: Baseline) -> Effect:
     return Effect(wanted.difference(baseline.value), baseline.variance, baseline.variance)
 
 
-def _inflated(one_look: int, looks: int) -> int:
-    return one_look if looks == 1 else round(one_look * sample_inflation_ratio(fractions_of(looks)))
+def versions_beside(allocations: Sequence[Allocation], version_id: int | None) -> tuple[int, ...]:
+    """Return the other versions that share the calls with the champion now; ``None`` stands for the challenger."""
+    if not allocations:
+        return ()
+    latest = allocations[-1]
+    compared = latest.challenger_id if version_id is None else version_id
+    return tuple(other for other in sorted(shares_of(latest)) if other not in (latest.champion_id, compared))
+
+
+def inflation_of(effect: Effect, looks: int, comparisons: int) -> float:
+    """Return by how much more entities a test needs than one with a single look and the whole alpha."""
+    alpha = ALPHA / comparisons
+    smaller_alpha = entities_per_arm(effect, alpha=alpha) / entities_per_arm(effect) if comparisons > 1 else 1.0
+    return smaller_alpha * sample_inflation_ratio(fractions_of(looks), alpha)
+
+
+def _inflated(one_look: int, looks: int, comparisons: int) -> int:
+    if looks == 1:
+        return one_look
+    return round(one_look * sample_inflation_ratio(fractions_of(looks), ALPHA / comparisons))
 
 
 def _days(effect: Effect, baseline: Baseline, shares: tuple[float, float], inflation: float) -> int | None:

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict, Interval, Metric, judge
 from understudy.core.statistics.difference import Difference, compare
 from understudy.core.statistics.rank_tests import RankComparison, compare_ranks
 from understudy.core.statistics.sample_ratio import SampleRatio, sample_ratio
 from understudy.core.statistics.sample_size import (
+    ALPHA,
     Effect,
     Forecast,
     always_valid_boundary,
     entities_per_arm,
-    sample_inflation_ratio,
     when_known,
 )
 from understudy.errors import RegistryUnavailable
-from understudy.experiments.ab_plan import no_outcomes
+from understudy.experiments.ab_arms import Arms, compare_arms, count_arms, rejected_beside, split_of
+from understudy.experiments.ab_plan import inflation_of, no_outcomes
+from understudy.experiments.ab_scores import ScoreComparison, compare_scores
 from understudy.experiments.attribution import (
     ArmCounts,
     Period,
@@ -36,7 +36,6 @@ from understudy.experiments.declared_tests import (
     DeclaredTest,
     MetricChoice,
     Wanted,
-    fractions_of,
     result_of,
     with_interim_analysis,
 )
@@ -46,7 +45,6 @@ from understudy.ports.experiment_store import ExperimentStore
 
 SLICES = 24
 """Points of the interval over time."""
-SCORE_CELLS = 20
 _ATTEMPTS = 3
 _ANY_SIZE = 1_000
 """Of a plan that is only asked what is missing before anything can be said."""
@@ -72,15 +70,6 @@ class IntervalAt(NamedTuple):
     difference: float
     low: float
     high: float
-
-
-class ScoreComparison(NamedTuple):
-    """The scores of both versions, one mean for each of a sample of entities."""
-
-    ranks: RankComparison | None
-    edges: tuple[float, ...]
-    a_cells: tuple[int, ...]
-    b_cells: tuple[int, ...]
 
 
 class AbReport(NamedTuple):
@@ -110,6 +99,10 @@ class AbReport(NamedTuple):
     timeline: Sequence[IntervalAt] = ()
     sampled_ratio: float = 1.0
     """Share of the entities that was looked at."""
+    alpha: float = ALPHA
+    """Chance that ``interval`` is wrong: less than the whole where a declared test shares it with others."""
+    arms: Arms | None = None
+    """All arms of the split, corrected over them; ``None`` with one version beside the champion."""
 
 
 async def report_ab(
@@ -123,8 +116,9 @@ async def report_ab(
     """
     for _ in range(_ATTEMPTS):
         found = await find_test(log, store, question.model_name, question.metric, question.version_id)
-        report, verdict = await _report(log, found, question, with_timeline=with_timeline)
         test = found.test
+        rejected = await rejected_beside(store, test) if test is not None else 0
+        report, verdict = await _report(log, found, question, rejected, with_timeline=with_timeline)
         if test is None or not test.is_open or verdict is None or not verdict.is_look:
             return report
         after = with_interim_analysis(test, verdict, question.now)
@@ -141,10 +135,16 @@ class _Data(NamedTuple):
     split: Sequence[Period]
     query: EntityQuery
     test: DeclaredTest | None
+    rejected: int
+    """Tests beside this one that found a difference, and left their share of alpha."""
+
+    def plan_for(self, difference: Difference | None, wanted: Wanted) -> AbPlan:
+        """Return the declared plan, else the one that an interval is drawn for."""
+        return self.test.plan.judged(self.rejected) if self.test is not None else _usual_plan(difference, wanted)
 
 
 async def _report(
-    log: ExperimentLog, found: Found, question: AbQuestion, *, with_timeline: bool
+    log: ExperimentLog, found: Found, question: AbQuestion, rejected: int, *, with_timeline: bool
 ) -> tuple[AbReport, AbVerdict | None]:
     test = _test_that_counts(found)
     choice, wanted = (test.plan.choice, test.plan.wanted) if test is not None else (question.choice, question.wanted)
@@ -183,13 +183,17 @@ async def _report(
         split=split,
         sampled_ratio=entities.entities / entities.total,
     )
+    all_arms = split_of(found, split)
+    if all_arms is not None:
+        report = report._replace(arms=await count_arms(log, query, all_arms))
     if not facts.events:
         return report, None
-    data = _Data(entities.groups, split, query, test)
+    data = _Data(entities.groups, split, query, test, rejected)
     report, verdict = _judged(report, data)
     report = report._replace(
+        arms=await _compared_arms(log, report, data),
         ranks=_ranks(data),
-        scores=await _scores(log, data),
+        scores=await compare_scores(log, query, fullest_epoch(entry_epochs(data.groups, split))),
         timeline=_timeline(report, data) if with_timeline else (),
     )
     return report, verdict
@@ -205,10 +209,12 @@ def _judged(report: AbReport, data: _Data) -> tuple[AbReport, AbVerdict]:
     """Return the report with what the test says, and that."""
     test, choice = data.test, report.choice
     difference = compare(*arms_of(data.groups, data.split))
-    plan = test.plan.judged if test is not None else _usual_plan(difference, report.wanted)
+    plan = data.plan_for(difference, report.wanted)
     looks = [look.fraction for look in test.looks] if test is not None and test.is_open else []
     ratio = sample_ratio(entry_epochs(data.groups, data.split))
     verdict = judge(difference, plan, Metric(report.is_share, choice.higher_is_better), ratio, looks)
+    if report.arms is not None and report.arms.ratio.is_mismatch and verdict.state is not AbState.INVALID:
+        verdict = AbVerdict(AbState.INVALID, report.arms.ratio.sentence)
     if test is not None and test.decision is not None:
         verdict = verdict._replace(state=test.decision.state, sentence=test.decision.sentence, is_look=False)
     elif test is None and verdict.state not in (AbState.INVALID, AbState.TOO_EARLY):
@@ -222,6 +228,7 @@ def _judged(report: AbReport, data: _Data) -> tuple[AbReport, AbVerdict]:
         p_value=verdict.p_value,
         fraction=verdict.fraction,
         ratio=ratio,
+        alpha=plan.alpha,
     )
     waits = verdict.state in (AbState.UNDECIDED, AbState.TOO_EARLY)
     return (judged._replace(forecast=_forecast(judged, data)) if waits else judged), verdict
@@ -249,13 +256,25 @@ def _forecast(report: AbReport, data: _Data) -> Forecast | None:
     amount = test.plan.difference if test is not None else report.wanted.difference(difference.value_a)
     if not amount:
         return None
+    effect = Effect(amount, difference.variance_a, difference.variance_b)
     return when_known(
-        Effect(amount, difference.variance_a, difference.variance_b),
+        effect,
         report.wanted.words(is_share=report.is_share),
         (difference.entities_a, difference.entities_b),
         (report.a.recent, report.b.recent),
-        sample_inflation_ratio(fractions_of(test.plan.looks)) if test is not None else 1.0,
+        1.0 if test is None else inflation_of(effect, test.plan.looks, 1 + len(test.plan.beside) - data.rejected),
     )
+
+
+async def _compared_arms(log: ExperimentLog, report: AbReport, data: _Data) -> Arms | None:
+    """Return the arms with what each says; only counted where the split is not the one that was set."""
+    if report.arms is None or report.state is AbState.INVALID:
+        return report.arms
+
+    def plan_of(difference: Difference) -> AbPlan:
+        return data.plan_for(difference, report.wanted)
+
+    return await compare_arms(log, data.query, report.found, report.arms, own=report.difference, plan_of=plan_of)
 
 
 def _ranks(data: _Data) -> RankComparison | None:
@@ -264,23 +283,9 @@ def _ranks(data: _Data) -> RankComparison | None:
     return compare_ranks(values_of(data.groups, epoch, is_b=False), values_of(data.groups, epoch, is_b=True))
 
 
-async def _scores(log: ExperimentLog, data: _Data) -> ScoreComparison | None:
-    epoch = fullest_epoch(entry_epochs(data.groups, data.split))
-    generations = {generation: number for generation, number in data.query.epochs.items() if number == epoch}
-    a, b = (np.array(side, dtype=np.float64) for side in await log.mean_scores(data.query._replace(epochs=generations)))
-    if not len(a) or not len(b):
-        return None
-    low, high = min(a.min(), b.min()), max(a.max(), b.max())
-    span = (0.0, 1.0) if low >= 0 and high <= 1 else (float(low), float(high))
-    edges = np.histogram_bin_edges(a, SCORE_CELLS, span)
-    a_cells, b_cells = (tuple(np.histogram(side, edges)[0].tolist()) for side in (a, b))
-    return ScoreComparison(compare_ranks(a, b), tuple(edges.tolist()), a_cells, b_cells)
-
-
 def _timeline(report: AbReport, data: _Data) -> list[IntervalAt]:
     """Return the interval that could have been known at some times, without the declared looks' narrower ones."""
-    query, plan = data.query, data.test.plan.judged if data.test is not None else None
-    plan = plan or _usual_plan(report.difference, report.wanted)
+    query, plan = data.query, data.plan_for(report.difference, report.wanted)
     step = (query.until - query.within_seconds - query.since) / query.slices
     points = []
     for number in range(query.slices):

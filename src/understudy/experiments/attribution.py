@@ -21,6 +21,7 @@ from understudy.core.statistics.sample_ratio import Epoch
 from understudy.core.statistics.sample_size import FloatArray
 from understudy.ports.experiment_log import Allocation, EntityGroup
 
+_ALL_PERCENT = 100
 _ROUNDING = 1e-12
 """Spread over size of pasts below which all are equal but for the last digits of their floats."""
 
@@ -87,6 +88,16 @@ def share_of(allocation: Allocation, challenger_id: int) -> float:
     """Return B's share (0-1) of the entities that meet the champion or B; 0 when it has none."""
     percent = allocation.percent_of(challenger_id) or 0
     return percent / (percent + allocation.champion_percent) if percent else 0.0
+
+
+def shares_of(allocation: Allocation) -> dict[int, float]:
+    """Return the share (0-1) of all entities of each version that has one."""
+    percents = dict(allocation.arms)
+    if allocation.challenger_id is not None:
+        percents[allocation.challenger_id] = allocation.challenger_weight
+    if allocation.champion_id is not None:
+        percents[allocation.champion_id] = allocation.champion_percent
+    return {version_id: percent / _ALL_PERCENT for version_id, percent in percents.items() if percent > 0}
 
 
 def epochs_of(split: Sequence[Period]) -> dict[int, int]:

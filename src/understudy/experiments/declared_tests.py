@@ -51,19 +51,30 @@ class Plan(NamedTuple):
     looks: int
     """At equal steps of the sample."""
     alpha: float = ALPHA
+    """Of this test and those of the versions ``beside`` it together."""
+    beside: tuple[int, ...] = ()
+    """Other versions that shared the calls with the champion when the test was declared."""
 
-    @property
-    def judged(self) -> AbPlan:
-        """The plan as the judge takes it."""
-        return AbPlan(self.entities_per_arm, fractions_of(self.looks), self.alpha)
+    def judged(self, rejected: int = 0) -> AbPlan:
+        """Return the plan as the judge takes it.
+
+        Args:
+            rejected: Of the versions ``beside``, those that a test with the same share of alpha found to differ.
+
+        Source:
+            Holm's correction over tests with interim analyses: Maurer & Bretz, "Multiple testing in group sequential
+            trials using graphical approaches", Statistics in Biopharmaceutical Research 5 (2013). Each test has an
+            equal share of alpha; one that finds a difference leaves its own to the others. A look's boundary is the one
+            of the share that the test has then, as if it had had it at all looks.
+        """
+        comparisons = 1 + len(self.beside) - rejected
+        return AbPlan(self.entities_per_arm, fractions_of(self.looks), self.alpha / comparisons)
 
     def to_json(self) -> dict[str, Any]:
         """Return what :func:`plan_from_json` reads."""
-        return {
-            **self._asdict(),
-            "wanted": self.wanted._asdict(),
-            "choice": self.choice._asdict(),
-        }
+        document = {**self._asdict(), "wanted": self.wanted._asdict(), "choice": self.choice._asdict()}
+        # A release that knows no versions beside a test can read all others.
+        return {name: value for name, value in document.items() if name != "beside" or value}
 
 
 def plan_from_json(document: Mapping[str, Any]) -> Plan:
@@ -73,7 +84,8 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
         TypeError, KeyError: It is none.
     """
     wanted, choice = Wanted(**document["wanted"]), MetricChoice(**document["choice"])
-    return Plan(**{**document, "wanted": wanted, "choice": choice})
+    beside = tuple(document.get("beside", ()))
+    return Plan(**{**document, "wanted": wanted, "choice": choice, "beside": beside})
 
 
 def fractions_of(looks: int) -> tuple[float, ...]:

@@ -63,6 +63,14 @@ class EntityQuery(NamedTuple):
     """Parts of equal length into which the time of entry is cut."""
 
 
+class ArmEntries(NamedTuple):
+    """How many entities came in one epoch whose first exposure was assigned to one version."""
+
+    epoch: int
+    version_id: int
+    entities: int
+
+
 class EntityGroup(NamedTuple):
     """Entities of one arm that are alike in all that is compared; the counts are of all of them together.
 
@@ -137,6 +145,13 @@ class ExperimentLog(Protocol):
 
     async def entities(self, query: EntityQuery) -> EntityGroups:
         """Return the entities that entered in ``[since, until)``. Only calls routed by their bucket are exposures."""
+
+    async def arm_entries(self, query: EntityQuery, version_ids: Sequence[int]) -> Sequence[ArmEntries]:
+        """Return how the entities that entered in ``[since, until)`` are split over all of these versions.
+
+        Other than in :meth:`entities`, an exposure to any of the versions is one; only the query's times and epochs
+        matter.
+        """
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
         """Return the mean score of A's and of B's entities over the calls that their own version answered; a sample."""

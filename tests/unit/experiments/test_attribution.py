@@ -17,6 +17,7 @@ from understudy.experiments.attribution import (
     epochs_of,
     fullest_epoch,
     periods,
+    shares_of,
     values_of,
 )
 from understudy.ports.experiment_log import Allocation, EntityGroup
@@ -61,6 +62,11 @@ def test_the_share_of_an_arm_is_of_its_own_and_the_champions_entities():
 
     assert periods(rows, A, C) == [Period(20.0, 10 / 50, (2,))]
     assert [period.share_b for period in periods(rows, A, B)] == [0.5, 50 / 90]
+
+
+def test_the_shares_of_an_allocation_are_those_of_all_versions_that_have_one():
+    assert shares_of(with_arms(an_allocation(1, weight=20), v9=10, v8=0)) == {A: 0.7, B: 0.2, C: 0.1}
+    assert shares_of(an_allocation(1, challenger=None, weight=0)) == {A: 1.0}
 
 
 def test_generations_in_which_another_arm_changes_hands_with_nobody_of_these_two_are_one_period():

@@ -28,6 +28,7 @@ plans = st.builds(
     st.integers(2, 10**9),
     st.integers(1, 20),
     st.floats(0.001, 0.5),
+    st.lists(st.integers(1, 2**40), max_size=3).map(tuple),
 )
 PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5)
 RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json(), None, "dana", None)
@@ -36,6 +37,21 @@ RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json()
 @given(plans)
 def test_a_plan_comes_back_from_the_database_as_it_was(plan):
     assert plan_from_json(orjson.loads(orjson.dumps(plan.to_json()))) == plan
+
+
+def test_a_plan_beside_other_versions_comes_back_and_one_alone_is_stored_as_ever():
+    together = PLAN._replace(beside=(7, 9))
+
+    assert plan_from_json(orjson.loads(orjson.dumps(together.to_json()))) == together
+    assert "beside" not in PLAN.to_json()
+    assert list(PLAN.to_json()) == [name for name in Plan._fields if name != "beside"]
+
+
+def test_tests_beside_each_other_share_alpha_and_one_that_found_a_difference_leaves_its_share():
+    together = PLAN._replace(beside=(7, 9))
+
+    assert PLAN.judged().alpha == 0.05
+    assert [together.judged(rejected).alpha for rejected in range(3)] == pytest.approx([0.05 / 3, 0.025, 0.05])
 
 
 @given(st.integers(1, 20))

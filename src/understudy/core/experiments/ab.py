@@ -204,7 +204,7 @@ def _sentence(state: AbState, difference: Difference, metric: Metric, plan: AbPl
     """Say the state and its evidence; who is ahead is not who is better."""
     leader = "B" if (difference.difference > 0) == metric.higher_is_better else "A"
     amount = _amount(abs(difference.difference), metric, interval)
-    words = f"{100 * (1 - plan.alpha):g} % interval {_interval_words(interval, metric)}"
+    words = f"{100 * (1 - plan.alpha):.4g} % interval {_interval_words(interval, metric)}"
     if state in (AbState.A_BETTER, AbState.B_BETTER):
         return f"{leader} is better by {amount}; {words}."
     lead = f"{leader} is ahead by {amount}; {words}" if difference.difference else f"A and B are level; {words}"

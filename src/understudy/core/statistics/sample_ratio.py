@@ -5,7 +5,7 @@ moves known entities on purpose, is no mismatch.
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, inf, log
+from math import exp, inf, isclose, log
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,44 @@ class SampleRatio(NamedTuple):
         return self.p_value < SAMPLE_RATIO_ALPHA
 
 
+class ArmsEpoch(NamedTuple):
+    """A time with one allocation of several arms, in one order: their new entities, and their shares as they were set.
+
+    The shares (0-1) add up to 1; an arm that had no calls then has the share 0.
+    """
+
+    entities: tuple[int, ...]
+    shares: tuple[float, ...]
+
+
+class ArmsRatio(NamedTuple):
+    """Whether all arms have the entities that the split should have given them; arms in the order of the epochs."""
+
+    p_value: float
+    """Holds however often one looks."""
+    chi2_p_values: tuple[float, ...]
+    """Of each epoch alone over all of its arms, for one look."""
+    combined_chi2_p_value: float
+    entities: tuple[int, ...]
+    expected: tuple[float, ...]
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether a difference between any two of the arms may be one of who was counted."""
+        return self.p_value < SAMPLE_RATIO_ALPHA
+
+    @property
+    def sentence(self) -> str:
+        """What a mismatch says instead of a verdict."""
+        counted = _listed([f"{entities:,}" for entities in self.entities])
+        expected = _listed([f"{entities:,.0f}" for entities in self.expected])
+        return (
+            f"No verdict: the {len(self.entities)} arms have {counted} entities where the split gives {expected} "
+            f"(sample ratio p {self.p_value:.1g}, limit {SAMPLE_RATIO_ALPHA:g}). Find out who is not counted before "
+            "comparing anything."
+        )
+
+
 def sample_ratio(epochs: Sequence[Epoch]) -> SampleRatio:
     """Return whether the arms have as many entities as each epoch's allocation should have given them.
 
@@ -73,6 +111,41 @@ def sample_ratio(epochs: Sequence[Epoch]) -> SampleRatio:
         combined_chi2_p_value=float(special.chdtrc(max(len(statistics), 1), sum(statistics))),
         expected_b=sum(total * share for total, share in zip(totals, shares, strict=True)),
         entities_b=entities_b,
+    )
+
+
+def sample_ratio_of_arms(epochs: Sequence[ArmsEpoch]) -> ArmsRatio:
+    """Return whether all arms together have as many entities as each epoch's allocation should have given them.
+
+    Raises:
+        ValueError: If there is no epoch, or the shares of one are outside 0-1 or do not add up to 1.
+
+    Source:
+        Evidence: Lindon and Malek, as :func:`split_evidence`; the alternatives are that one arm loses or gains entities
+        and the others share the rest as they were set, which for two arms is :func:`sample_ratio`. Beside it Pearson's
+        chi-square over all arms (Philosophical Magazine 50 (1900)) with one degree of freedom less than an epoch has
+        arms; statistics of epochs add up.
+    """
+    if not epochs or any(min(epoch.shares) < 0 or not isclose(sum(epoch.shares), 1) for epoch in epochs):
+        raise ValueError("epochs: expected at least one, each with shares from 0 to 1 that add up to 1")
+    entities, shares = (np.array(columns, dtype=np.float64) for columns in zip(*epochs, strict=True))
+    totals = entities.sum(axis=1)
+    evidence = log_mean_exp(
+        np.stack(
+            [
+                _log_evidence(own.sum(keepdims=True), totals[None, :], share)
+                for own, share in zip(entities.T, shares.T, strict=True)
+            ]
+        )
+    )
+    statistics = [_chi2_of_arms(*rows) for rows in zip(entities, shares, strict=True)]
+    freedoms = [max(int((share > 0).sum()) - 1, 1) for share in shares]
+    return ArmsRatio(
+        p_value=0.0 if inf in statistics else exp(min(0.0, -float(evidence[0]))),
+        chi2_p_values=tuple(special.chdtrc(freedoms, statistics).tolist()),
+        combined_chi2_p_value=float(special.chdtrc(sum(freedoms), sum(statistics))),
+        entities=tuple(int(arm) for arm in entities.sum(axis=0)),
+        expected=tuple((totals @ shares).tolist()),
     )
 
 
@@ -152,3 +225,14 @@ def _chi2(a: int, b: int, share: float) -> float:
         return inf
     variance = (a + b) * share * (1 - share)
     return (b - (a + b) * share) ** 2 / variance if variance else 0.0
+
+
+def _chi2_of_arms(entities: FloatArray, shares: FloatArray) -> float:
+    if entities[shares == 0].any():
+        return inf
+    expected = entities.sum() * shares[shares > 0]
+    return float(((entities[shares > 0] - expected) ** 2 / expected).sum()) if expected.any() else 0.0
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]

@@ -9,7 +9,9 @@ from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport
 from understudy.core.experiments.shadow_comparison import ScoreComparison
 from understudy.entrypoints.documents.json_text import moment_of
+from understudy.experiments.ab_arms import Arms
 from understudy.experiments.ab_report import AbReport
+from understudy.experiments.declared_tests import Plan
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.experiments.shadow_report import ShadowFinding
 
@@ -45,12 +47,44 @@ def ab_document(report: AbReport, model_name: str, metric: str, label: Label) ->
             "declared_by": test.record.created_by,
             "started_at": moment_of(test.record.started_at),
             "is_open": test.is_open,
-            "plan": test.plan.to_json(),
+            "plan": _plan_document(test.plan, label),
             "looks": document_of(test.looks),
         },
     }
     figures = {name: value for name, value in document_of(report).items() if name != "found"}
-    return {"report": {**about, **figures}}
+    arms = None if report.arms is None else _arms_document(report.arms, label)
+    return {"report": {**about, **figures, "arms": arms}}
+
+
+def _plan_document(plan: Plan, label: Label) -> dict[str, Any]:
+    beside = {"beside": [label(version_id) for version_id in plan.beside]} if plan.beside else {}
+    return {**plan.to_json(), **beside}
+
+
+def _arms_document(arms: Arms, label: Label) -> dict[str, Any]:
+    ratio = arms.ratio
+    counts = zip(arms.version_ids, ratio.entities, ratio.expected, strict=True)
+    return {
+        "ratio": {
+            "p_value": ratio.p_value,
+            "is_mismatch": ratio.is_mismatch,
+            "chi2_p_values": list(ratio.chi2_p_values),
+            "combined_chi2_p_value": ratio.combined_chi2_p_value,
+            "arms": [
+                {"version": label(version_id), "entities": entities, "expected": expected}
+                for version_id, entities, expected in counts
+            ],
+        },
+        "comparisons": arms.comparisons,
+        "results": [
+            {
+                "version": label(result.version_id),
+                **result.comparison._asdict(),
+                "difference": document_of(result.difference),
+            }
+            for result in arms.results
+        ],
+    }
 
 
 def shadow_document(found: ShadowFinding, model_name: str, label: Label) -> dict[str, Any]:

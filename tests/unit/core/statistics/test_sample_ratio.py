@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, Epoch, sample_ratio, split_evidence
+from understudy.core.statistics.sample_ratio import (
+    SAMPLE_RATIO_ALPHA,
+    ArmsEpoch,
+    Epoch,
+    sample_ratio,
+    sample_ratio_of_arms,
+    split_evidence,
+)
 from understudy.core.windows.strata import Arrivals
 
 
@@ -120,3 +127,58 @@ def test_arrivals_under_an_unknown_weight_say_nothing():
     assert split_evidence(arrivals_of([("a", 0, 9, 100, 0)]), {1: 0.5}) == 0.0
     assert split_evidence(arrivals_of([("a", 0, 1, 100, 0)]), {1: 0.0}) == 0.0
     assert split_evidence(Arrivals((), *(np.zeros(0, np.int64) for _ in range(6))), {1: 0.5}) == 0.0
+
+
+counts = st.integers(0, 5_000)
+
+
+@given(st.lists(st.tuples(counts, counts, st.floats(0.01, 0.99)), min_size=1, max_size=4))
+def test_of_two_arms_the_ratio_over_all_arms_is_the_ratio_of_the_two(rows):
+    of_two = sample_ratio([Epoch(*row) for row in rows])
+
+    of_all = sample_ratio_of_arms([ArmsEpoch((a, b), (1 - share, share)) for a, b, share in rows])
+
+    assert of_all.p_value == pytest.approx(of_two.p_value, rel=1e-6, abs=1e-300)
+    assert of_all.chi2_p_values == pytest.approx(of_two.chi2_p_values, rel=1e-6, abs=1e-300)
+    assert of_all.combined_chi2_p_value == pytest.approx(of_two.combined_chi2_p_value, rel=1e-6, abs=1e-300)
+    assert of_all.entities[1] == of_two.entities_b
+    assert of_all.expected[1] == pytest.approx(of_two.expected_b)
+
+
+@given(st.lists(st.integers(1, 5_000), min_size=3, max_size=6))
+def test_over_several_arms_chi2_is_the_one_of_scipy(entities):
+    shares = np.arange(1, len(entities) + 1) / np.arange(1, len(entities) + 1).sum()
+
+    found = sample_ratio_of_arms([ArmsEpoch(tuple(entities), tuple(shares.tolist()))])
+
+    known = stats.chisquare(entities, shares * sum(entities)).pvalue
+    assert found.chi2_p_values == pytest.approx((known,), rel=1e-9, abs=1e-300)
+    assert found.combined_chi2_p_value == pytest.approx(known, rel=1e-9, abs=1e-300)
+
+
+def test_a_third_arm_that_loses_entities_is_a_mismatch_that_the_other_two_do_not_show():
+    found = sample_ratio_of_arms([ArmsEpoch((8_000, 1_000, 800), (0.8, 0.1, 0.1))])
+
+    assert not sample_ratio([Epoch(8_000, 1_000, 1 / 9)]).is_mismatch
+    assert found.is_mismatch
+    assert found.sentence.startswith(
+        "No verdict: the 3 arms have 8,000, 1,000 and 800 entities where the split gives 7,840, 980 and 980 "
+        "(sample ratio p "
+    )
+    assert "limit 0.001). Find out who is not counted before comparing anything." in found.sentence
+
+
+def test_an_arm_that_came_later_is_no_mismatch_and_one_with_entities_before_is():
+    later = [ArmsEpoch((900, 100, 0), (0.9, 0.1, 0.0)), ArmsEpoch((800, 100, 100), (0.8, 0.1, 0.1))]
+
+    honest, early = sample_ratio_of_arms(later), sample_ratio_of_arms([later[0]._replace(entities=(900, 90, 10))])
+
+    assert honest.p_value == 1.0
+    assert honest.chi2_p_values == (1.0, 1.0)
+    assert early.p_value == 0.0
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.4), (1.2, -0.2)])
+def test_shares_that_are_none_are_refused(shares):
+    with pytest.raises(ValueError, match="add up to 1"):
+        sample_ratio_of_arms([ArmsEpoch((1, 1), shares)])

@@ -11,6 +11,7 @@ import orjson
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
 from understudy.ports.experiment_log import (
     Allocation,
+    ArmEntries,
     EntityGroup,
     EntityGroups,
     EntityQuery,
@@ -116,6 +117,9 @@ _ENTITIES = f"""
     LEFT JOIN outcome USING (entity_id) LEFT JOIN known_before USING (entity_id)
     GROUP BY 1, 2, 3, 4, 5, 6, 7
 """  # noqa: S608 - constants
+_ARM_ENTRIES = f"""
+    {_ENTRIES} SELECT epoch, assigned AS version_id, count(*) AS entities FROM entry GROUP BY 1, 2
+"""  # noqa: S608 - constants
 _MEAN_SCORES = f"""
     {_ENTRIES}, chosen AS (
         SELECT *, row_number() OVER (PARTITION BY assigned ORDER BY hashtextextended(entity_id, 20)) AS place FROM entry
@@ -185,6 +189,10 @@ class PostgresExperimentLog(LongReads):
         )
         groups = [EntityGroup(*tuple(row)[:-1]) for row in rows]
         return EntityGroups(groups, sum(group.entities for group in groups), rows[0]["total"] if rows else 0)
+
+    async def arm_entries(self, query: EntityQuery, version_ids: Sequence[int]) -> Sequence[ArmEntries]:
+        rows = await self._fetch(_ARM_ENTRIES, list(version_ids), *_entry_arguments(query)[1:])
+        return [ArmEntries(*row) for row in rows]
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
         rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MAX_SCORES)

@@ -65,8 +65,9 @@ def plan(
     wanted = wanted_of(effect)
     choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call)
     question = PlanQuestion(model, metric, wanted, choice, looks, time.time())
-    sizes = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
-    document = {"plan": {**document_of(sizes), "model": model, "metric": metric}}
+    sizes, experiments = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
+    beside = [experiments.label(version_id) for version_id in sizes.beside]
+    document = {"plan": {**document_of(sizes), "beside": beside, "model": model, "metric": metric}}
     texts = [*(reference_texts(wanted) if reference_figures else []), *sizes_texts(sizes, question)]
     show(document, *texts, as_json=as_json)
 
@@ -157,10 +158,10 @@ async def _declare(experiments: Experiments, question: AbQuestion, looks: int | 
             ) from None
 
 
-async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> AbSizes:
+async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> tuple[AbSizes, Experiments]:
     version_id = await _version_id(experiments, question.model_name, version)
     try:
-        return await plan_ab(experiments.log, question._replace(version_id=version_id))
+        return await plan_ab(experiments.log, question._replace(version_id=version_id)), experiments
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.USAGE, f"no size can be computed: {problem}", "Say the effect relative to A's value: --effect 5%."

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from understudy import __version__
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Point, Tone
-from understudy.entrypoints.cli.ab.text import DIFFERENCE, Label, evidence_rows, heading_lines, verdict_lines
+from understudy.entrypoints.cli.ab.arms_text import arm_rows, arm_titles, arms_line, notes
+from understudy.entrypoints.cli.ab.figures import Label, percent_words
+from understudy.entrypoints.cli.ab.text import DIFFERENCE, evidence_rows, heading_lines, verdict_lines
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.experiments.ab_report import AbReport
 
@@ -21,7 +23,7 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
             Point(point.at, scale * point.difference, scale * point.low, scale * point.high)
             for point in report.timeline
         ]
-        title = f"{metric}: {DIFFERENCE} with the 95 % interval that holds at any time"
+        title = f"{metric}: {DIFFERENCE} with the {percent_words(report.alpha)} % interval that holds at any time"
         parts.append(charts.interval_over_time(title, points, marks_between(points[0].at, points[-1].at), unit))
     if report.scores is not None:
         arms = [
@@ -32,6 +34,10 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
     rows = evidence_rows(report, metric)
     if rows:
         parts.append(charts.table(["", a, b, DIFFERENCE], rows))
+    lines = verdict_lines(report)
+    if report.arms is not None:
+        parts.append(charts.table(arm_titles(report), arm_rows(report, label)))
+        lines += [arms_line(report), *notes(report)]
     written = datetime.fromtimestamp(report.until, UTC)
     note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
-    return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", verdict_lines(report), parts, note)
+    return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", lines, parts, note)

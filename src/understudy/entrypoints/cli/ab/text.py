@@ -1,6 +1,5 @@
 """What ``understudy ab`` says: the verdict first, its evidence under it, the next command last."""
 
-from collections.abc import Callable
 from shlex import quote
 from typing import Any
 
@@ -9,13 +8,14 @@ from rich.text import Text
 from understudy.core.durations import duration_words
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
+from understudy.entrypoints.cli.ab.arms_text import arms_texts
+from understudy.entrypoints.cli.ab.figures import Label, decimals_for, p_words, percent_words, signed, unit
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
 from understudy.entrypoints.cli.shared.times import day_of
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
 from understudy.experiments.ab_report import AbReport, NoAnswer
 from understudy.experiments.declared_tests import Wanted
 
-Label = Callable[[int], str]
 Row = tuple[str, str, str, str]
 _STYLES = {
     AbState.B_BETTER: "bold green",
@@ -38,6 +38,7 @@ def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -
     if rows:
         titles = ("", f"A {label(report.found.champion_id)}", f"B {label(report.found.challenger_id)}", DIFFERENCE)
         texts += ["", a_table([Column(title, right=place > 0) for place, title in enumerate(titles)], rows)]
+    texts += arms_texts(report, label)
     return [*texts, "", Text(f"→ {next_step(report, model_name, metric, label)}", "cyan")]
 
 
@@ -125,7 +126,8 @@ def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
     baseline, metric = sizes.baseline, question.metric or "a metric"
     change = sizes.wanted.words(is_share=baseline.is_share)
     head = Text(f"{question.model_name}  {change} of {metric}", "bold")
-    head.append(f"   {100 * POWER_RATIO:.0f} % power, alpha {100 * ALPHA:.0f} %, two-sided", "dim")
+    shared = f", shared by {1 + len(sizes.beside)} versions" if sizes.beside else ""
+    head.append(f"   {100 * POWER_RATIO:.0f} % power, alpha {100 * ALPHA:.0f} %, two-sided{shared}", "dim")
     need = f"Each of two versions needs {sizes.one_look:,} entities, and with {sizes.looks} looks {sizes.with_looks:,}."
     verdict = need if sizes.looks > 1 else f"Each of two versions needs {sizes.one_look:,} entities."
     pairs = [
@@ -170,8 +172,7 @@ def _ratio_words(report: AbReport) -> str:
     ratio = report.ratio
     if ratio is None:
         return ""
-    p = "< 0.001" if ratio.p_value < _TINY else f"{ratio.p_value:.2g}"
-    return f"sample ratio p {p} {'✖' if ratio.is_mismatch else '✔'}"
+    return f"sample ratio p {p_words(ratio.p_value)} {'✖' if ratio.is_mismatch else '✔'}"
 
 
 def _difference_rows(report: AbReport, metric: str) -> list[Row]:
@@ -185,7 +186,7 @@ def _difference_rows(report: AbReport, metric: str) -> list[Row]:
     if report.interval is not None:
         kind = "at any time" if report.interval.always_valid else "at this look"
         low, high = (signed(bound, report, decimals) for bound in report.interval[:2])
-        rows.append((f"  95 % {kind}", "", "", f"{low} … {high}{_unit(report)}"))
+        rows.append((f"  {percent_words(report.alpha)} % {kind}", "", "", f"{low} … {high}{unit(report)}"))
     if found.theta is not None:
         rows.append(("  spread left by the past", "", "", f"{100 * found.variance_kept_ratio:.0f} % of the variance"))
     return rows
@@ -214,24 +215,9 @@ def _rank_rows(report: AbReport, metric: str) -> list[Row]:
     return rows
 
 
-def decimals_for(reach: float, *, is_share: bool) -> int:
-    """Return how many decimals show two digits of what lies on either side of a difference."""
-    shown = reach * (100 if is_share else 1)
-    return next((places for places in range(7) if shown * 10**places >= 10), 6)  # noqa: PLR2004  # two digits
-
-
-def signed(value: float, report: AbReport, decimals: int) -> str:
-    """Return a difference with its sign; in points for a share."""
-    return f"{value * (100 if report.is_share else 1):+,.{decimals}f}".replace("-", MINUS)
-
-
 def difference_words(value: float, report: AbReport, decimals: int) -> str:
     """Return a difference with its unit."""
-    return f"{signed(value, report, decimals)}{_unit(report)}"
-
-
-def _unit(report: AbReport) -> str:
-    return " points" if report.is_share else ""
+    return f"{signed(value, report, decimals)}{unit(report)}"
 
 
 def _value(value: float, report: AbReport, decimals: int) -> str:

@@ -11,16 +11,21 @@ from rich.console import Console
 from understudy.core.experiments.ab import AbState, Interval
 from understudy.core.experiments.shadow_comparison import ShadowPairs, compare_shadow
 from understudy.core.statistics.difference import Difference
+from understudy.core.statistics.multiple_comparisons import Comparison
 from understudy.core.statistics.rank_tests import RankComparison
-from understudy.core.statistics.sample_ratio import SampleRatio
+from understudy.core.statistics.sample_ratio import ArmsRatio, SampleRatio
 from understudy.core.statistics.sample_size import Forecast, reference_sample_size
+from understudy.entrypoints.cli.ab.figures import decimals_for
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import decimals_for, reference_texts, report_texts, sizes_texts
+from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shadow.text import examples_texts, sparkline
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.entrypoints.documents.experiments import ab_document
+from understudy.experiments.ab_arms import ArmResult, Arms
 from understudy.experiments.ab_plan import AbSizes, Baseline, PlanQuestion
-from understudy.experiments.ab_report import AbReport, IntervalAt, NoAnswer, ScoreComparison
+from understudy.experiments.ab_report import AbReport, IntervalAt, NoAnswer
+from understudy.experiments.ab_scores import ScoreComparison
 from understudy.experiments.attribution import ArmCounts, Period
 from understudy.experiments.declared_tests import DeclaredTest, InterimAnalysis, MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
@@ -202,6 +207,93 @@ def test_a_shadow_report_leads_with_failures_and_shows_scores_that_are_no_probab
     assert "largest difference" in shown
     assert "answered 100.00 % 75.00 %" in " ".join(shown.split())
     assert "understudy log query" in shown
+
+
+def some_arms() -> Arms:
+    far = Difference(41_290, 4_604, 41_290.0, 4_604.0, 0.041, 0.0556, 0.0146, 0.04, 0.04)
+    return Arms(
+        version_ids=(1, 2, 3),
+        ratio=ArmsRatio(0.41, (0.3,), 0.3, (44_100, 4_912, 4_870), (44_080.2, 4_901.0, 4_900.8)),
+        results=[
+            ArmResult(2, a_report().difference or far, Comparison(-0.0038, 0.0062, 0.8, 0.8)),
+            ArmResult(3, far, Comparison(0.0096, 0.0196, 1e-9, 2e-9)),
+        ],
+        comparisons=2,
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_further_arms_are_shown_below_corrected_over_all_of_them(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    shown = said(a_report(arms=some_arms()), width)
+
+    assert max(map(len, shown.splitlines())) <= width
+    table = shown[shown.index("All 3 arms") :].partition("\nCorrected")[0]
+    assert table == ARMS_TABLE
+    assert (
+        "Corrected over 2 comparisons (Holm) and for any number of looks; the figures of B above are those of one "
+        "comparison." in " ".join(shown.split())
+    )
+
+
+ARMS_TABLE = """\
+All 3 arms: sample ratio p 0.41 ✔
+      new entities  as split    − A         95 % together  p (Holm)
+───────────────────────────────────────────────────────────────────
+A v6        44,100    44,080
+B v7         4,912     4,901  +0.12  −0.38 … +0.62 points       0.8
+  v8         4,870     4,901  +1.46  +0.96 … +1.96 points   < 0.001"""  # noqa: RUF001  # as it is shown
+
+
+def test_arms_that_are_not_split_as_they_were_set_are_shown_without_differences():
+    broken = some_arms()._replace(ratio=some_arms().ratio._replace(p_value=1e-5), results=[])
+
+    shown = said(a_report(state=AbState.INVALID, sentence=broken.ratio.sentence, interval=None, arms=broken))
+
+    assert "All 3 arms: sample ratio p < 0.001 ✖" in shown
+    assert "44,100, 4,912 and 4,870 entities where the split gives" in " ".join(shown.split())
+    assert "Holm" not in shown
+
+
+def test_a_test_that_shares_alpha_says_how_sure_its_interval_is():
+    shown = said(a_report(arms=some_arms(), alpha=0.025))
+
+    assert "  97.5 % at any time" in shown
+    assert "B's own test decides with its share of the 5 %, 2.5 %." in " ".join(shown.split())
+
+
+def test_a_page_has_the_arms_too():
+    document = report_page(a_report(arms=some_arms(), scores=None), "churn", "converted", label)
+
+    assert "All 3 arms: sample ratio p 0.41" in document
+    assert "4,870" in document
+
+
+def test_the_document_of_arms_names_versions_and_both_p_values():
+    document = ab_document(a_report(arms=some_arms()), "churn", "converted", label)["report"]["arms"]
+
+    assert document["ratio"]["arms"][2] == {"version": "v8", "entities": 4_870, "expected": 4_900.8}
+    (_, found) = document["results"]
+    assert (found["version"], found["p_value"], found["adjusted_p_value"]) == ("v8", 1e-9, 2e-9)
+    assert document["comparisons"] == 2
+
+
+def test_with_two_arms_the_report_has_none_beside_them():
+    shown = said(a_report())
+    document = ab_document(a_report(), "churn", "converted", label)["report"]
+
+    assert "Holm" not in shown
+    assert (document["arms"], document["alpha"]) == (None, 0.05)
+
+
+def test_a_plan_says_that_its_alpha_is_shared():
+    baseline = Baseline("", 41_290, 0.041, 0.0393, True, 1_200.0, 0.1, 0.9)
+    sizes = AbSizes(baseline, PLAN.wanted, 0.005, 29_900, 30_700, 5, 42, 117, None, (3, 4))
+
+    shown = screen(sizes_texts(sizes, PlanQuestion("churn", "converted", PLAN.wanted, WEEK, 5, NOW)), 120)
+
+    assert "alpha 5 %, two-sided, shared by 3 versions" in shown
 
 
 def test_seed_003s_sizes_stand_beside_what_two_arms_need():
