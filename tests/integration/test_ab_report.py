@@ -20,6 +20,7 @@ from understudy.experiments.ab_plan import PlanQuestion, plan_ab
 from understudy.experiments.ab_report import NoAnswer, report_ab
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test
+from understudy.ports.experiment_log import Observed
 
 ENTITIES = 1_500
 WITHIN = 2 * DAY
@@ -558,6 +559,82 @@ async def test_a_broken_split_blocks_the_verdict(parts):
     assert found.state is AbState.INVALID
     assert found.interval is None
     assert "sample ratio" in found.sentence
+
+
+async def a_test_of_latencies(world: World) -> tuple[float, list[Call]]:
+    """Write calls of entities with a latency level of their own, twice as slow in B, and amounts of 1 to 9."""
+    rng = np.random.default_rng(6)
+    generation = await world.set_policy("6", "7", 50)
+    began = time.time() + 1
+    calls, told = [], []
+    for number in range(800):
+        entity = f"cust-{number}"
+        assigned = arm_by_bucket(world.versions, entity, 50, ("6", "7"))
+        slower = 2 if assigned == world.versions["7"] else 1
+        level = 10_000 * slower * rng.lognormal(0, 0.3)
+        for place in range(60 if number == 0 else 4):
+            is_cached, has_failed = place == 1, place == 2
+            calls.append(
+                Call(
+                    entity,
+                    began + number + place,
+                    assigned,
+                    generation,
+                    cache_hit=is_cached,
+                    status="timeout" if has_failed else "ok",
+                    latency_us=900_000_000 if is_cached or has_failed else int(level * rng.lognormal(0, 0.2)),
+                )
+            )
+        told += [Told(began + number + HOUR, entity, float(rng.integers(1, 10))) for _ in range(2)]
+        told.append(Told(began - HOUR, entity, 1e6))
+    await world.call(calls)
+    await world.tell(told)
+    return began, calls
+
+
+async def test_quantiles_of_latency_are_of_answered_calls_that_no_cache_answered(parts):
+    began, calls = await a_test_of_latencies(parts.world)
+
+    found = await report(parts, a_question(began + HOUR, since=began, quantiles=Observed.LATENCY))
+
+    arms = {
+        label: [
+            call.latency_us / 1e3
+            for call in calls
+            if call.assigned == parts.world.versions[label] and not call.cache_hit and call.status == "ok"
+        ]
+        for label in ("6", "7")
+    }
+    median = found.quantiles.differences[0]
+    # One entity has more values than are read: a sample of them counts for all.
+    assert median.value_a == pytest.approx(float(np.median(arms["6"])), rel=0.02)
+    assert median.value_b == pytest.approx(float(np.median(arms["7"])), rel=0.02)
+    assert median.low > 0
+    assert found.quantiles.entities_a + found.quantiles.entities_b == 800
+
+
+async def test_quantiles_of_outcomes_are_of_those_within_the_time_of_closed_entities(parts):
+    began, _ = await a_test_of_latencies(parts.world)
+
+    early = await report(parts, a_question(began + HOUR, since=began, quantiles=Observed.VALUE))
+    found = await report(parts, a_question(began + 3 * DAY, since=began, quantiles=Observed.VALUE))
+
+    assert early.quantiles.gap
+    assert 1 <= found.quantiles.differences[0].value_a <= 9
+    assert found.quantiles.differences[0].low <= 0 <= found.quantiles.differences[0].high
+    assert found.quantiles.differences[2].value_b <= 9
+
+
+async def test_a_share_has_no_quantiles_and_a_report_that_is_not_asked_for_any_has_none(parts):
+    ramp = await a_ramp(parts.world)
+    question = a_question(ramp.began + 7 * DAY, since=ramp.began)
+
+    asked = await report(parts, question._replace(quantiles=Observed.VALUE))
+    plain = await report(parts, question)
+
+    assert "no quantiles" in asked.quantiles.gap
+    assert plain.quantiles is None
+    assert plain == asked._replace(quantiles=None)
 
 
 async def test_a_metric_of_amounts_per_call_is_a_ratio_of_sums(parts):

@@ -12,13 +12,13 @@ from understudy.core.statistics.sample_size import (
     ALPHA,
     Effect,
     Forecast,
-    always_valid_boundary,
-    entities_per_arm,
     when_known,
 )
 from understudy.errors import RegistryUnavailable
 from understudy.experiments.ab_arms import Arms, compare_arms, count_arms, rejected_beside, split_of
+from understudy.experiments.ab_intervals import SLICES, IntervalAt, any_time, timeline, usual_plan
 from understudy.experiments.ab_plan import inflation_of, no_outcomes
+from understudy.experiments.ab_quantiles import Quantiles, quantiles_of
 from understudy.experiments.ab_scores import ScoreComparison, compare_scores
 from understudy.experiments.attribution import (
     ArmCounts,
@@ -40,14 +40,10 @@ from understudy.experiments.declared_tests import (
     with_interim_analysis,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
-from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
+from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog, Observed
 from understudy.ports.experiment_store import ExperimentStore
 
-SLICES = 24
-"""Points of the interval over time."""
 _ATTEMPTS = 3
-_ANY_SIZE = 1_000
-"""Of a plan that is only asked what is missing before anything can be said."""
 _NO_SHARE = "No traffic: B had no share of the calls in this time, or A had none."
 _NO_TRAFFIC = "No traffic: no entity met either version in this time while both had a share."
 _UNDECLARED = (
@@ -60,16 +56,6 @@ class NoAnswer(StrEnum):
 
     NO_TRAFFIC = "no_traffic"
     NO_OUTCOMES = "no_outcomes"
-
-
-class IntervalAt(NamedTuple):
-    """What was known at some time of entry."""
-
-    at: float
-    """Seconds since the epoch."""
-    difference: float
-    low: float
-    high: float
 
 
 class AbReport(NamedTuple):
@@ -103,6 +89,8 @@ class AbReport(NamedTuple):
     """Chance that ``interval`` is wrong: less than the whole where a declared test shares it with others."""
     arms: Arms | None = None
     """All arms of the split, corrected over them; ``None`` with one version beside the champion."""
+    quantiles: Quantiles | None = None
+    """Where they were asked for; ``None`` also after a mismatch, and of outcomes that there are none of."""
 
 
 async def report_ab(
@@ -140,7 +128,7 @@ class _Data(NamedTuple):
 
     def plan_for(self, difference: Difference | None, wanted: Wanted) -> AbPlan:
         """Return the declared plan, else the one that an interval is drawn for."""
-        return self.test.plan.judged(self.rejected) if self.test is not None else _usual_plan(difference, wanted)
+        return self.test.plan.judged(self.rejected) if self.test is not None else usual_plan(difference, wanted)
 
 
 async def _report(
@@ -186,6 +174,10 @@ async def _report(
     all_arms = split_of(found, split)
     if all_arms is not None:
         report = report._replace(arms=await count_arms(log, query, all_arms))
+    has_values = bool(facts.events) or question.quantiles is Observed.LATENCY
+    if question.quantiles is not None and has_values and not _is_mismatch(report):
+        found_quantiles = await quantiles_of(log, query, split, question.quantiles, is_share=is_share)
+        report = report._replace(quantiles=found_quantiles)
     if not facts.events:
         return report, None
     data = _Data(entities.groups, split, query, test, rejected)
@@ -194,9 +186,14 @@ async def _report(
         arms=await _compared_arms(log, report, data),
         ranks=_ranks(data),
         scores=await compare_scores(log, query, fullest_epoch(entry_epochs(data.groups, split))),
-        timeline=_timeline(report, data) if with_timeline else (),
+        timeline=timeline(data.groups, split, query, data.plan_for(report.difference, wanted)) if with_timeline else (),
     )
     return report, verdict
+
+
+def _is_mismatch(report: AbReport) -> bool:
+    of_two = report.ratio is not None and report.ratio.is_mismatch
+    return of_two or (report.arms is not None and report.arms.ratio.is_mismatch)
 
 
 def _test_that_counts(found: Found) -> DeclaredTest | None:
@@ -224,7 +221,7 @@ def _judged(report: AbReport, data: _Data) -> tuple[AbReport, AbVerdict]:
         state=verdict.state,
         sentence=verdict.sentence,
         difference=difference,
-        interval=(verdict.interval or _any_time(difference, plan)) if has_interval and difference else None,
+        interval=(verdict.interval or any_time(difference, plan)) if has_interval and difference else None,
         p_value=verdict.p_value,
         fraction=verdict.fraction,
         ratio=ratio,
@@ -232,21 +229,6 @@ def _judged(report: AbReport, data: _Data) -> tuple[AbReport, AbVerdict]:
     )
     waits = verdict.state in (AbState.UNDECIDED, AbState.TOO_EARLY)
     return (judged._replace(forecast=_forecast(judged, data)) if waits else judged), verdict
-
-
-def _usual_plan(difference: Difference | None, wanted: Wanted) -> AbPlan:
-    """Return the plan that an interval is drawn for where none was declared."""
-    amount = 0.0 if difference is None else wanted.difference(difference.value_a)
-    if difference is None or not amount:
-        return AbPlan(_ANY_SIZE)
-    return AbPlan(entities_per_arm(Effect(amount, difference.variance_a, difference.variance_b)))
-
-
-def _any_time(difference: Difference, plan: AbPlan) -> Interval:
-    """Return the interval that holds at every moment at once; it goes on when all planned entities are in."""
-    fraction = difference.entities_of_equal_arms / plan.entities_per_arm
-    reach = always_valid_boundary(fraction, plan.alpha) * difference.standard_error
-    return Interval(difference.difference - reach, difference.difference + reach, always_valid=True)
 
 
 def _forecast(report: AbReport, data: _Data) -> Forecast | None:
@@ -281,18 +263,3 @@ def _ranks(data: _Data) -> RankComparison | None:
     """Compare in the fullest period: ranks cannot be weighted against a ramp."""
     epoch = fullest_epoch(entry_epochs(data.groups, data.split))
     return compare_ranks(values_of(data.groups, epoch, is_b=False), values_of(data.groups, epoch, is_b=True))
-
-
-def _timeline(report: AbReport, data: _Data) -> list[IntervalAt]:
-    """Return the interval that could have been known at some times, without the declared looks' narrower ones."""
-    query, plan = data.query, data.plan_for(report.difference, report.wanted)
-    step = (query.until - query.within_seconds - query.since) / query.slices
-    points = []
-    for number in range(query.slices):
-        difference = compare(*arms_of(data.groups, data.split, number))
-        if difference is None or min(difference.effective_a, difference.effective_b) < plan.minimum_entities:
-            continue
-        interval = _any_time(difference, plan)
-        at = query.since + (number + 1) * step + query.within_seconds
-        points.append(IntervalAt(at, difference.difference, interval.low, interval.high))
-    return points

@@ -8,7 +8,7 @@ from understudy.errors import NotRegistered
 from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
 from understudy.experiments.attribution import began
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted, declared_test
-from understudy.ports.experiment_log import Allocation, ExperimentLog
+from understudy.ports.experiment_log import Allocation, ExperimentLog, Observed
 from understudy.ports.experiment_store import ExperimentStore, NewExperiment
 
 
@@ -34,6 +34,8 @@ class AbQuestion(NamedTuple):
     choice: MetricChoice
     version_id: int | None = None
     """B; ``None``: the only one of :func:`candidates`."""
+    quantiles: Observed | None = None
+    """What quantiles are compared of, beside the metric."""
 
 
 def candidates(allocations: Sequence[Allocation]) -> list[int]:

@@ -1,6 +1,7 @@
 """What the arms of a split were given, and what came of it."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
@@ -95,6 +96,25 @@ class EntityGroup(NamedTuple):
     """Entities that came within the last day."""
 
 
+class Observed(StrEnum):
+    """What the quantiles of a report are of."""
+
+    LATENCY = "latency"
+    """Of the answered calls that no cache answered."""
+    VALUE = "value"
+    """Of the outcomes."""
+
+
+class EntityValues(NamedTuple):
+    """What was observed of one entity: a random part of its ``total`` values, where it has very many."""
+
+    is_b: bool
+    epoch: int
+    total: int
+    values: Sequence[float]
+    """Latencies in milliseconds, or outcomes."""
+
+
 class EntityGroups(NamedTuple):
     """The groups of a query, made of ``entities`` of the ``total`` there are: beyond a bound a random sample."""
 
@@ -151,6 +171,12 @@ class ExperimentLog(Protocol):
 
         Other than in :meth:`entities`, an exposure to any of the versions is one; only the query's times and epochs
         matter.
+        """
+
+    async def entity_values(self, query: EntityQuery, of: Observed) -> Sequence[EntityValues]:
+        """Return the single values of the entities that entered in ``[since, until)``; of a sample where many did.
+
+        Latencies are of all calls so far within an entity's time for outcomes; outcomes of entities whose time is over.
         """
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:

@@ -248,6 +248,7 @@ IMPOSSIBLE: Sequence[tuple[str, str, Any, int, str]] = [
     ("GET", f"{VISITS}/reports/ab?metric=converted", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/ab?metric=converted&version=99", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/ab?metric=converted&version=1", None, 400, "E106"),
+    ("GET", f"{VISITS}/reports/ab?metric=converted&quantiles=mean", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/shadow?since=tomorrow", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?since=400d", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?policy=mood", None, 400, "E106"),
@@ -632,6 +633,7 @@ async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Co
     assert (ab["report"]["champion"], ab["report"]["challenger"]) == ("6", "7")
     assert ab["report"]["difference"]["difference"] == pytest.approx(0.2, abs=0.06)
     assert without_now(ab) == without_now(named) == without_now(ab_printed)
+    assert ab["report"]["quantiles"] is None
     drift = (await proxy.get(f"/v1/models/{MODEL}/reports/drift", headers=EYE)).json()
     drift_printed = await printed(database_url, "drift", "report", MODEL)
     next_step = drift_printed["report"].pop("next")
@@ -642,6 +644,26 @@ async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Co
     assert shadow["report"]["calls"] > 500
     assert without_now(shadow) == without_now(shadow_printed)
     assert ab["schema"] == shadow["schema"] == "understudy/v1"
+
+
+async def test_a_report_has_the_quantiles_that_the_query_names(proxy, database: asyncpg.Connection, database_url):
+    await a_finished_test(World(database))
+    path = f"/v1/models/{MODEL}/reports/ab?metric=converted"
+
+    of_latency = (await proxy.get(f"{path}&quantiles=latency", headers=EYE)).json()
+    of_a_share = (await proxy.get(f"{path}&quantiles=value", headers=EYE)).json()
+    latency_printed = await printed(
+        database_url, "ab", "report", MODEL, "--metric", "converted", "--quantiles", "latency"
+    )
+
+    found = of_latency["report"]["quantiles"]
+    assert (found["of"], found["gap"]) == ("latency", "")
+    assert found["entities_a"] + found["entities_b"] == 1_200
+    assert [own["probability"] for own in found["differences"]] == [0.5, 0.9, 0.95, 0.99]
+    assert all(own["low"] <= own["difference"] <= own["high"] for own in found["differences"])
+    assert without_now(of_latency) == without_now(latency_printed)
+    assert of_a_share["report"]["quantiles"]["differences"] == []
+    assert "has no quantiles" in of_a_share["report"]["quantiles"]["gap"]
 
 
 # -- when things are away ----------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
         entities whose requests follow a power law 14 % had a winner without both, 4 % have one with both.
         Covariate: CUPED, Deng, Xu, Kohavi & Walker, WSDM 2013, with one θ for both arms, taken within them.
     """
-    effective_a, effective_b = _effective_entities(a.denominator), _effective_entities(b.denominator)
+    effective_a, effective_b = effective_entities(a.denominator), effective_entities(b.denominator)
     if min(effective_a, effective_b) < MIN_ENTITIES:
         return None
-    (value_a, own_a), (value_b, own_b) = _linearised(a), _linearised(b)
+    (value_a, own_a), (value_b, own_b) = linearised(a), linearised(b)
     plain = Difference(
         entities_a=len(own_a),
         entities_b=len(own_b),
@@ -121,12 +121,13 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
     return _adjusted(plain, own_a, own_b, *_filled(a.covariate, b.covariate))
 
 
-def _effective_entities(denominator: FloatArray) -> float:
+def effective_entities(denominator: FloatArray) -> float:
+    """Return the entities as if all had the same denominator (Kish); 0 without any."""
     squares = float(denominator @ denominator)
     return float(denominator.sum()) ** 2 / squares if squares else 0.0
 
 
-def _linearised(arm: ArmEntities) -> tuple[float, FloatArray]:
+def linearised(arm: ArmEntities) -> tuple[float, FloatArray]:
     """Return the arm's value, and by how much each entity moves it, times their number."""
     total, others = arm.denominator.sum(), len(arm.denominator) - 1
     value = float(arm.numerator.sum() / total)

@@ -15,7 +15,9 @@ from understudy.ports.experiment_log import (
     EntityGroup,
     EntityGroups,
     EntityQuery,
+    EntityValues,
     LoggedPair,
+    Observed,
     OutcomeFacts,
     ShadowQuery,
 )
@@ -27,6 +29,10 @@ MAX_ENTITIES_WITH_SUMS = 200_000
 """With a sum, where each entity may be a group of its own."""
 MAX_SCORES = 20_000
 """Entities of one arm whose mean scores are compared."""
+MAX_OBSERVED_ENTITIES = 10_000
+"""Entities of one arm whose single values are compared by quantiles."""
+MAX_OBSERVED_VALUES = 50
+"""Of one of them."""
 MAX_NAMES = 20
 MAX_PAIRS_READ = 100_000
 _SHADOW_SECONDS = 30.0
@@ -59,11 +65,11 @@ _FACTS = """
 
 # $1 versions, $2 generations, $3 their epochs, $4 since, $5 until. A call that a category or the caller
 # routed is not randomised. A bounded answer leaves out entities by a hash that no arm depends on.
-_ENTRIES = """
+_EXPOSURES = """
     WITH epoch AS (
         SELECT * FROM unnest($2::bigint[], $3::int[]) AS given (generation, number)
     ), exposure AS MATERIALIZED (
-        SELECT log.id, log.entity_id, log.prediction_id, log.predicted_at, log.score, epoch.number AS epoch,
+        SELECT log.id, log.entity_id, log.prediction_id, log.predicted_at, {column}, epoch.number AS epoch,
                log.assigned_version_id AS assigned, log.model_version_id AS served
         FROM predictionlog AS log JOIN epoch ON epoch.generation = log.policy_generation
         WHERE log.model_version_id = ANY ($1::bigint[]) AND log.assigned_version_id = ANY ($1::bigint[])
@@ -74,6 +80,11 @@ _ENTRIES = """
         FROM exposure ORDER BY entity_id, predicted_at, id
     )
 """
+_ENTRIES = _EXPOSURES.format(column="log.score")
+# Latencies of calls that a model answered: in milliseconds, and none for an answer of the cache or none at all.
+_TIMED_ENTRIES = _EXPOSURES.format(
+    column="CASE WHEN log.status IN ('ok', 'fallback') AND NOT log.cache_hit THEN log.latency_us / 1e3 END AS millis"
+)
 # $6 most entities, $7 model, $8 metric, $9 seconds for outcomes, $10 challenger, $11 is a share, $12 per call,
 # $13 slices, $14 seconds of a day. An outcome's time may be cut to whole seconds, so it counts from the second on in
 # which its entity came.
@@ -119,6 +130,44 @@ _ENTITIES = f"""
 """  # noqa: S608 - constants
 _ARM_ENTRIES = f"""
     {_ENTRIES} SELECT epoch, assigned AS version_id, count(*) AS entities FROM entry GROUP BY 1, 2
+"""  # noqa: S608 - constants
+# $6 entities of each arm, $7 values of each entity, $8 seconds for outcomes, $9 challenger. A sample of an entity's
+# values is random by a hash, and the entity counts as all of them.
+_CHOSEN = """
+    chosen AS (
+        SELECT * FROM (
+            SELECT *, date_trunc('second', entered_at) AS begins, entered_at + make_interval(secs => $8) AS ends,
+                   row_number() OVER (PARTITION BY assigned ORDER BY hashtextextended(entity_id, 20)) AS place
+            FROM entry) AS placed
+        WHERE place <= $6
+    )
+"""
+_VALUES = """
+    numbered AS (
+        SELECT *, count(*) OVER (PARTITION BY entity_id) AS total,
+               row_number() OVER (PARTITION BY entity_id ORDER BY hashtextextended(key, 20)) AS number FROM observed
+    )
+    SELECT assigned = $9::bigint AS is_b, epoch, max(total) AS total, array_agg(value::float8) AS values
+    FROM numbered JOIN chosen USING (entity_id) WHERE number <= $7 GROUP BY entity_id, assigned, epoch
+"""
+_LATENCIES = f"""
+    {_TIMED_ENTRIES}, {_CHOSEN}, observed AS (
+        SELECT entity_id, millis AS value, id::text AS key FROM exposure JOIN chosen USING (entity_id)
+        WHERE predicted_at < ends AND millis IS NOT NULL
+    ), {_VALUES}
+"""  # noqa: S608 - constants
+# $10 model, $11 metric.
+_OUTCOMES = f"""
+    {_ENTRIES}, {_CHOSEN}, told AS (
+        SELECT coalesce(told.entity_id, exposure.entity_id) AS entity_id, told.occurred_at, told.value, told.event_id
+        FROM outcomeevent AS told LEFT JOIN exposure
+          ON told.entity_id IS NULL AND exposure.prediction_id = told.prediction_id
+        WHERE told.model_name = $10 AND told.name = $11
+          AND told.occurred_at >= to_timestamp($4 - $8) AND told.occurred_at < to_timestamp($5)
+    ), observed AS (
+        SELECT entity_id, value, event_id AS key FROM told JOIN chosen USING (entity_id)
+        WHERE occurred_at >= begins AND occurred_at < ends AND ends <= to_timestamp($5)
+    ), {_VALUES}
 """  # noqa: S608 - constants
 _MEAN_SCORES = f"""
     {_ENTRIES}, chosen AS (
@@ -193,6 +242,20 @@ class PostgresExperimentLog(LongReads):
     async def arm_entries(self, query: EntityQuery, version_ids: Sequence[int]) -> Sequence[ArmEntries]:
         rows = await self._fetch(_ARM_ENTRIES, list(version_ids), *_entry_arguments(query)[1:])
         return [ArmEntries(*row) for row in rows]
+
+    async def entity_values(self, query: EntityQuery, of: Observed) -> Sequence[EntityValues]:
+        arguments = (
+            *_entry_arguments(query),
+            MAX_OBSERVED_ENTITIES,
+            MAX_OBSERVED_VALUES,
+            query.within_seconds,
+            query.challenger_id,
+        )
+        if of is Observed.LATENCY:
+            rows = await self._fetch(_LATENCIES, *arguments)
+        else:
+            rows = await self._fetch(_OUTCOMES, *arguments, query.model_name, query.metric)
+        return [EntityValues(*row) for row in rows]
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
         rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MAX_SCORES)

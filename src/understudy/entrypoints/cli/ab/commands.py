@@ -22,6 +22,7 @@ from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
+from understudy.ports.experiment_log import Observed
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
@@ -89,6 +90,10 @@ def report(
     per_call: PerCall = False,
     lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="Less of the metric is better.")] = False,
     version: Version = None,
+    quantiles: Annotated[
+        Observed | None,
+        typer.Option("--quantiles", help="Compare p50, p90, p95 and p99 too: of latencies, or of outcomes."),
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report with charts.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +106,7 @@ def report(
     choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call, not lower_is_better)
     asked = AbQuestion(
         model, metric, now, None if since is None else moment_of(since, now, "--since"), wanted_of(effect), choice
-    )
+    )._replace(quantiles=quantiles)
     given = {
         "--looks": looks is not None,
         "--effect": effect is not None,

@@ -7,6 +7,7 @@ from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Point, Tone
 from understudy.entrypoints.cli.ab.arms_text import arm_rows, arm_titles, arms_line, notes
 from understudy.entrypoints.cli.ab.figures import Label, percent_words
+from understudy.entrypoints.cli.ab.quantiles_text import quantile_rows, quantile_titles, quantiles_line
 from understudy.entrypoints.cli.ab.text import DIFFERENCE, evidence_rows, heading_lines, verdict_lines
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.experiments.ab_report import AbReport
@@ -38,6 +39,9 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
     if report.arms is not None:
         parts.append(charts.table(arm_titles(report), arm_rows(report, label)))
         lines += [arms_line(report), *notes(report)]
+    if report.quantiles is not None:
+        parts.append(charts.table(quantile_titles(report, label), quantile_rows(report.quantiles)))
+        lines.append(quantiles_line(report.quantiles, metric))
     written = datetime.fromtimestamp(report.until, UTC)
     note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
     return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", lines, parts, note)

@@ -10,6 +10,7 @@ from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
 from understudy.entrypoints.cli.ab.arms_text import arms_texts
 from understudy.entrypoints.cli.ab.figures import Label, decimals_for, p_words, percent_words, signed, unit
+from understudy.entrypoints.cli.ab.quantiles_text import quantiles_texts
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
 from understudy.entrypoints.cli.shared.times import day_of
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
@@ -38,7 +39,7 @@ def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -
     if rows:
         titles = ("", f"A {label(report.found.champion_id)}", f"B {label(report.found.challenger_id)}", DIFFERENCE)
         texts += ["", a_table([Column(title, right=place > 0) for place, title in enumerate(titles)], rows)]
-    texts += arms_texts(report, label)
+    texts += [*arms_texts(report, label), *quantiles_texts(report, metric, label)]
     return [*texts, "", Text(f"→ {next_step(report, model_name, metric, label)}", "cyan")]
 
 

@@ -21,6 +21,7 @@ from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
+from understudy.ports.experiment_log import Observed
 from understudy.ports.registry import AuditSubject
 from understudy.settings import Settings
 
@@ -117,11 +118,12 @@ def _add_report_routes(api: FastAPI) -> None:
         per_call: bool = False,
         lower_is_better: bool = False,
         version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        quantiles: Observed | None = None,
     ) -> Response:
         now = time.time()
         choice = MetricChoice(_duration("within", within), per_call, not lower_is_better)
         began = None if since is None else _moment("since", since, now)
-        question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice)
+        question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice, quantiles=quantiles)
         try:
             return response_of(await reports.report_ab(_call(request, model), question, version))
         except ValueError as problem:

@@ -12,6 +12,7 @@ from understudy.core.experiments.ab import AbState, Interval
 from understudy.core.experiments.shadow_comparison import ShadowPairs, compare_shadow
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.multiple_comparisons import Comparison
+from understudy.core.statistics.quantiles import QuantileDifference
 from understudy.core.statistics.rank_tests import RankComparison
 from understudy.core.statistics.sample_ratio import ArmsRatio, SampleRatio
 from understudy.core.statistics.sample_size import Forecast, reference_sample_size
@@ -23,14 +24,16 @@ from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.entrypoints.documents.experiments import ab_document
 from understudy.experiments.ab_arms import ArmResult, Arms
+from understudy.experiments.ab_intervals import IntervalAt
 from understudy.experiments.ab_plan import AbSizes, Baseline, PlanQuestion
-from understudy.experiments.ab_report import AbReport, IntervalAt, NoAnswer
+from understudy.experiments.ab_quantiles import Quantiles
+from understudy.experiments.ab_report import AbReport, NoAnswer
 from understudy.experiments.ab_scores import ScoreComparison
 from understudy.experiments.attribution import ArmCounts, Period
 from understudy.experiments.declared_tests import DeclaredTest, InterimAnalysis, MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
-from understudy.ports.experiment_log import LoggedPair
+from understudy.ports.experiment_log import LoggedPair, Observed
 from understudy.ports.experiment_store import ExperimentRecord
 
 SINCE = datetime(2026, 10, 26, tzinfo=UTC).timestamp()
@@ -285,6 +288,51 @@ def test_with_two_arms_the_report_has_none_beside_them():
 
     assert "Holm" not in shown
     assert (document["arms"], document["alpha"]) == (None, 0.05)
+
+
+def some_quantiles(**changes: Any) -> Quantiles:
+    differences = [
+        QuantileDifference(0.5, 9.12, 9.43, 0.31, 0.1, 0.52),
+        QuantileDifference(0.95, 31.0, 44.1, 13.1, 2.0, 24.9),
+        QuantileDifference(0.99, 120.4, 118.2, -2.2, None, None),
+    ]
+    return Quantiles(Observed.LATENCY, 1_000, 460, differences)._replace(**changes)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_quantiles_that_were_asked_for_are_shown_below(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    shown = said(a_report(quantiles=some_quantiles()), width)
+
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown[shown.index("Latency in ms") :].partition("\n\n")[0] == QUANTILES_TABLE
+
+
+QUANTILES_TABLE = """\
+Latency in ms, of 1,000 and 460 entities
+     A v6  B v7  B − A     95 %, one look
+─────────────────────────────────────────
+p50  9.12  9.43  +0.31      +0.10 … +0.52
+p95    31    44    +13           +2 … +25
+p99   120   118     −2  too few beyond it"""  # noqa: RUF001  # as it is shown
+
+
+def test_why_there_are_no_quantiles_is_said():
+    without = some_quantiles(of=Observed.VALUE, differences=(), gap="an outcome that happens or does not has none")
+
+    shown = said(a_report(quantiles=without))
+
+    assert "Values of converted: no quantiles, because an outcome that happens" in shown
+
+
+def test_a_page_and_the_document_have_the_quantiles_too():
+    report = a_report(quantiles=some_quantiles())
+
+    assert "Latency in ms, of 1,000" in report_page(report, "churn", "converted", label)
+    document = ab_document(report, "churn", "converted", label)["report"]["quantiles"]
+    assert document["of"] == "latency"
+    assert document["differences"][0]["probability"] == 0.5
 
 
 def test_a_plan_says_that_its_alpha_is_shared():
