@@ -53,6 +53,19 @@ def with_a_past(rng: Generator, entities: int) -> ArmEntities:
     return ArmEntities(rng.binomial(requests.astype(int), rate).astype(float), requests, past)
 
 
+def with_calls_in_the_past(rng: Generator, entities: int) -> ArmEntities:
+    """Some call more than others, in the pre-period as in the test, and the more, the less often it succeeds."""
+    level = rng.lognormal(2.0, 0.6, entities)
+    rate = rng.beta(2, 8, entities) / (1 + level / 20)
+    calls, past = rng.poisson(level) + 1, rng.poisson(level) + 1
+    return ArmEntities(
+        rng.binomial(calls, rate).astype(float),
+        calls.astype(float),
+        rng.binomial(past, rate).astype(float),
+        past.astype(float),
+    )
+
+
 def rare_and_skewed(rng: Generator, entities: int) -> ArmEntities:
     """Revenue: one entity in twenty buys, for a log-normal sum."""
     buys = rng.random(entities) < 0.05
@@ -69,8 +82,8 @@ def tolerance(rate: float, runs: int) -> float:
 
 
 def first(arm: ArmEntities, entities: int) -> ArmEntities:
-    covariate = None if arm.covariate is None else arm.covariate[:entities]
-    return ArmEntities(arm.numerator[:entities], arm.denominator[:entities], covariate)
+    pasts = (None if past is None else past[:entities] for past in (arm.covariate, arm.covariate_denominator))
+    return ArmEntities(arm.numerator[:entities], arm.denominator[:entities], *pasts)
 
 
 def verdicts(a: ArmEntities, b: ArmEntities, plan: AbPlan) -> Iterator[AbVerdict]:
@@ -103,8 +116,13 @@ def request_z(a: ArmEntities, b: ArmEntities) -> float:
 @pytest.mark.parametrize("looks", [ONE_LOOK, FIVE_LOOKS], ids=["one look", "five looks"])
 @pytest.mark.parametrize(
     ("world", "sizes"),
-    [(few_talk_much, (6_000, 6_000)), (with_a_past, (1_000, 1_000)), (rare_and_skewed, (9_000, 1_000))],
-    ids=["few talk much", "with a past", "rare and skewed, 9 to 1"],
+    [
+        (few_talk_much, (6_000, 6_000)),
+        (with_a_past, (1_000, 1_000)),
+        (with_calls_in_the_past, (1_000, 1_000)),
+        (rare_and_skewed, (9_000, 1_000)),
+    ],
+    ids=["few talk much", "with a past", "with calls in the past", "rare and skewed, 9 to 1"],
 )
 def test_equal_arms_have_a_winner_in_five_percent_of_tests_at_most(world: World, sizes, looks):
     rng = np.random.default_rng(20_261_120)
@@ -138,6 +156,24 @@ def test_a_test_has_the_power_that_it_was_planned_for_at_one_and_at_five_looks()
         bar = POWER_RATIO - tolerance(POWER_RATIO, RUNS)
         said(f"power, {len(looks)} look(s), {entities:,} an arm: {found:.1%} (bar {bar:.1%})")
         assert found >= bar
+
+
+def test_the_calls_of_the_past_save_entities_of_a_ratio_beyond_what_its_outcomes_do():
+    rng = np.random.default_rng(9)
+    kept: list[list[float]] = [[], []]
+
+    for _ in range(RUNS // 4):
+        arms = [with_calls_in_the_past(rng, 1_000) for _ in range(2)]
+        of_outcomes = compare(*(arm._replace(covariate_denominator=None) for arm in arms))
+        of_both = compare(*arms)
+        assert of_outcomes is not None
+        assert of_both is not None
+        kept[0].append(of_outcomes.variance_kept_ratio)
+        kept[1].append(of_both.variance_kept_ratio)
+
+    with_one, with_both = (float(np.mean(ratios)) for ratios in kept)
+    said(f"variance left by the past, a ratio: {with_one:.0%} by outcomes, {with_both:.0%} by outcomes and calls")
+    assert with_both < 0.95 * with_one
 
 
 def values(rng: Generator, mean: float, entities: int) -> ArmEntities:

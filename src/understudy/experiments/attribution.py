@@ -11,8 +11,8 @@ Source:
     (statistics §1).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from understudy.ports.experiment_log import Allocation, EntityGroup
 _ALL_PERCENT = 100
 _ROUNDING = 1e-12
 """Spread over size of pasts below which all are equal but for the last digits of their floats."""
+
+_PastOf: TypeAlias = Callable[[EntityGroup], float | None]
 
 
 class Period(NamedTuple):
@@ -116,8 +118,8 @@ def arms_of(
         last_slice: Leave out entities that came in later slices.
     """
     closed = [group for group in groups if group.is_closed and (last_slice is None or group.slice <= last_slice)]
-    past = _mean_past(closed, split)
-    a, b = (_arm([group for group in closed if group.is_b is is_b], split, past) for is_b in (False, True))
+    means = _mean_past(closed, split, _past_of_numerator), _mean_past(closed, split, _past_of_denominator)
+    a, b = (_arm([group for group in closed if group.is_b is is_b], split, means) for is_b in (False, True))
     return a, b
 
 
@@ -173,24 +175,47 @@ def _weight(group: EntityGroup, split: Sequence[Period]) -> float:
     return 1 - share_b if group.is_b else share_b
 
 
-def _mean_past(groups: Iterable[EntityGroup], split: Sequence[Period]) -> float | None:
+def _past_of_numerator(group: EntityGroup) -> float | None:
+    return group.covariate
+
+
+def _past_of_denominator(group: EntityGroup) -> float | None:
+    return group.covariate_denominator
+
+
+def _mean_past(groups: Iterable[EntityGroup], split: Sequence[Period], past_of: _PastOf) -> float | None:
     """Return the mean past of all entities that have one; ``None`` when it tells nothing."""
-    known = [(_weight(group, split) * group.entities, group.covariate) for group in groups]
+    known = [(_weight(group, split) * group.entities, past_of(group)) for group in groups]
     weights, pasts = np.array([row for row in known if row[1] is not None], dtype=np.float64).reshape(-1, 2).T
     if not len(pasts) or np.ptp(pasts) <= _ROUNDING * np.abs(pasts).max():
         return None
     return float(weights @ pasts / weights.sum())
 
 
-def _arm(groups: Sequence[EntityGroup], split: Sequence[Period], mean_past: float | None) -> ArmEntities:
+def _arm(
+    groups: Sequence[EntityGroup], split: Sequence[Period], mean_pasts: tuple[float | None, float | None]
+) -> ArmEntities:
     weights = _spread(groups, [_weight(group, split) for group in groups])
     numerator = weights * _spread(groups, [group.numerator for group in groups])
     denominator = weights * _spread(groups, [group.denominator for group in groups])
-    if mean_past is None or not len(weights):
-        return ArmEntities(numerator, denominator)
-    # Without a covariate an entity gets the mean. It weighs as its entity does, so that a ramp does not tilt it.
-    past = [0.0 if group.covariate is None else group.covariate - mean_past for group in groups]
-    return ArmEntities(numerator, denominator, weights / weights.mean() * _spread(groups, past))
+    pasts = [
+        _past(groups, weights, past_of, mean)
+        for past_of, mean in zip((_past_of_numerator, _past_of_denominator), mean_pasts, strict=True)
+    ]
+    return ArmEntities(numerator, denominator, *pasts)
+
+
+def _past(
+    groups: Sequence[EntityGroup], weights: FloatArray, past_of: _PastOf, mean: float | None
+) -> FloatArray | None:
+    """Return one covariate of an arm: an entity without it gets the mean of all."""
+    if mean is None or not len(weights):
+        return None
+    found = [past_of(group) for group in groups]
+    pasts = _spread(groups, [0.0 if past is None else past - mean for past in found])
+    # It weighs as its entity does, so that a ramp does not tilt it.
+    weighted: FloatArray = weights / weights.mean() * pasts
+    return weighted
 
 
 def _spread(groups: Sequence[EntityGroup], values: Sequence[float]) -> FloatArray:

@@ -94,6 +94,8 @@ class EntityGroup(NamedTuple):
     """Calls that the arm's own version answered."""
     recent: int
     """Entities that came within the last day."""
+    covariate_denominator: float | None = None
+    """The calls of as long a time before the test, for a metric per call; ``None`` as the covariate."""
 
 
 class Observed(StrEnum):

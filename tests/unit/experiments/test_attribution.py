@@ -199,6 +199,25 @@ def test_the_covariates_of_both_arms_together_have_the_weighted_mean_zero(groups
     assert len(a.numerator) + len(b.numerator) == sum(group.entities for group in groups)
 
 
+def test_a_metric_per_call_has_the_calls_of_the_past_as_a_second_covariate():
+    groups = [
+        a_group(
+            is_b=is_b, numerator=float(calls), denominator=float(calls), covariate=past, covariate_denominator=calls
+        )
+        for is_b in (False, True)
+        for calls, past in ((2.0, 1.0), (4.0, None), (6.0, 5.0))
+    ]
+
+    a, b = arms_of(groups, HALF)
+
+    assert a.covariate_denominator is not None
+    assert b.covariate is not None
+    assert a.covariate_denominator.tolist() == [-2.0, 0.0, 2.0]
+    assert b.covariate.tolist() == [-2.0, 0.0, 2.0]
+    alone, _ = arms_of([group._replace(covariate_denominator=None) for group in groups], HALF)
+    assert alone.covariate_denominator is None
+
+
 @pytest.mark.parametrize("pasts", [[None, None], [0.1, 0.1], [0.1, None]])
 def test_a_past_that_is_the_same_for_everybody_tells_nothing(pasts):
     groups = [a_group(covariate=past, is_b=number == 1) for number, past in enumerate(pasts)]

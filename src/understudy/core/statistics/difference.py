@@ -1,5 +1,6 @@
 """The difference of one metric between two arms, entity by entity, with its uncertainty."""
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ class ArmEntities(NamedTuple):
     """What the outcome is per: the entity's exposures or requests, or 1 for a metric per entity."""
     covariate: FloatArray | None = None
     """The entity's value from before its first exposure; NaN for one that was not there."""
+    covariate_denominator: FloatArray | None = None
+    """Its denominator from before, where that is not 1; NaN as well."""
 
 
 class Scale(NamedTuple):
@@ -45,7 +48,7 @@ class Difference(NamedTuple):
     """Of one entity's (adjusted) contribution: what an ``Effect`` wants for planning."""
     variance_b: float
     theta: float | None = None
-    """How much of a covariate's difference is taken off; ``None`` without one."""
+    """How much of the (first) covariate's difference is taken off; ``None`` without one."""
     variance_kept_ratio: float = 1.0
     """Variance after the adjustment over before: the share of entities that are needed with it."""
     with_outcome_ratio: float | None = None
@@ -99,7 +102,10 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
         deviation is taken with the entity left out (jackknife; Cochran, *Sampling Techniques* (1977), §6.17), and the
         degrees of freedom are of effective entities (Kish, *Survey Sampling* (1965), §11.2). Of equal arms with 100
         entities whose requests follow a power law 14 % had a winner without both, 4 % have one with both.
-        Covariate: CUPED, Deng, Xu, Kohavi & Walker, WSDM 2013, with one θ for both arms, taken within them.
+        Covariate: CUPED, Deng, Xu, Kohavi & Walker, WSDM 2013, with one θ for both arms, taken within them. A metric
+        per call has one for its denominator as well: what an entity adds to a ratio is its outcome less the ratio times
+        its calls, so the past of both explains it (Deng, Knoblich & Lu (2018), §3 and §5; regression on both: Jin & Ba,
+        "Toward optimal variance reduction in online controlled experiments", Technometrics 65 (2023)).
     """
     effective_a, effective_b = effective_entities(a.denominator), effective_entities(b.denominator)
     if min(effective_a, effective_b) < MIN_ENTITIES:
@@ -116,9 +122,9 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
         variance_a=float(own_a.var(ddof=1)),
         variance_b=float(own_b.var(ddof=1)),
     )
-    if a.covariate is None or b.covariate is None:
-        return plain
-    return _adjusted(plain, own_a, own_b, *_filled(a.covariate, b.covariate))
+    pairs = (a.covariate, b.covariate), (a.covariate_denominator, b.covariate_denominator)
+    pasts = [_filled(past_a, past_b) for past_a, past_b in pairs if past_a is not None and past_b is not None]
+    return _adjusted(plain, own_a, own_b, pasts)
 
 
 def effective_entities(denominator: FloatArray) -> float:
@@ -134,26 +140,55 @@ def linearised(arm: ArmEntities) -> tuple[float, FloatArray]:
     return value, (arm.numerator - value * arm.denominator) * others / (total - arm.denominator)
 
 
-def _filled(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+class _Pasts(NamedTuple):
+    """A covariate of both arms."""
+
+    a: FloatArray
+    b: FloatArray
+
+
+def _filled(a: FloatArray, b: FloatArray) -> _Pasts:
     """Give entities without a past the mean of all others: that is known before exposure as well, so it is no bias."""
     known = np.concatenate([a[~np.isnan(a)], b[~np.isnan(b)]])
     mean = known.mean() if len(known) else 0.0
-    return np.where(np.isnan(a), mean, a), np.where(np.isnan(b), mean, b)
+    return _Pasts(np.where(np.isnan(a), mean, a), np.where(np.isnan(b), mean, b))
 
 
-def _adjusted(
-    plain: Difference, own_a: FloatArray, own_b: FloatArray, past_a: FloatArray, past_b: FloatArray
-) -> Difference:
-    centred_a, centred_b = past_a - past_a.mean(), past_b - past_b.mean()
-    spread = float(centred_a @ centred_a + centred_b @ centred_b)
-    if spread <= ROUNDING**2 * float(past_a @ past_a + past_b @ past_b):
+def _adjusted(plain: Difference, own_a: FloatArray, own_b: FloatArray, pasts: Sequence[_Pasts]) -> Difference:
+    """Take off what the covariates explain, one after the other, each without what those before it explain.
+
+    What is left after all is that of one regression on all of them (Frisch & Waugh, Econometrica 1 (1933)).
+    """
+    difference, theta = plain.difference, None
+    taken: list[_Pasts] = []
+    for past_a, past_b in pasts:
+        own = _without(_Pasts(past_a, past_b), taken)
+        centred_a, centred_b = own.a - own.a.mean(), own.b - own.b.mean()
+        spread = float(centred_a @ centred_a + centred_b @ centred_b)
+        if spread <= ROUNDING**2 * float(past_a @ past_a + past_b @ past_b):
+            continue
+        slope = float((own_a @ centred_a + own_b @ centred_b) / spread)
+        difference -= slope * float(own.b.mean() - own.a.mean())
+        own_a, own_b = own_a - slope * centred_a, own_b - slope * centred_b
+        theta = slope if theta is None else theta
+        taken.append(own)
+    if theta is None:
         return plain
-    theta = float((own_a @ centred_a + own_b @ centred_b) / spread)
     adjusted = plain._replace(
-        difference=plain.difference - theta * float(past_b.mean() - past_a.mean()),
-        variance_a=float((own_a - theta * centred_a).var(ddof=1)),
-        variance_b=float((own_b - theta * centred_b).var(ddof=1)),
+        difference=difference,
+        variance_a=float(own_a.var(ddof=1)),
+        variance_b=float(own_b.var(ddof=1)),
         theta=theta,
     )
     before = plain.standard_error
     return adjusted._replace(variance_kept_ratio=(adjusted.standard_error / before) ** 2 if before else 1.0)
+
+
+def _without(pasts: _Pasts, taken: Sequence[_Pasts]) -> _Pasts:
+    """Return a covariate less what earlier ones, which explain nothing of each other, explain of it within the arms."""
+    a, b = pasts
+    for before in taken:
+        centred_a, centred_b = before.a - before.a.mean(), before.b - before.b.mean()
+        slope = float((a @ centred_a + b @ centred_b) / (centred_a @ centred_a + centred_b @ centred_b))
+        a, b = a - slope * before.a, b - slope * before.b
+    return _Pasts(a, b)

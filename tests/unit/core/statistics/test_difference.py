@@ -94,3 +94,63 @@ def test_an_arm_without_entities_or_exposures_is_not_compared():
     assert compare(some, per_entity(np.zeros(1))) is None
     assert compare(ArmEntities(np.zeros(2), np.zeros(2)), some) is None
     assert compare(ArmEntities(np.zeros(9), np.array([1.0, *[0.0] * 8])), some) is None
+
+
+def ratio_arms(seed: int, *, with_calls: bool = True) -> list[ArmEntities]:
+    rng = np.random.default_rng(seed)
+    arms = []
+    for _ in range(2):
+        level, rate = rng.lognormal(2, 0.6, 400), rng.beta(2, 8, 400)
+        calls, past_calls = (np.array(rng.poisson(level) + 1, dtype=np.float64) for _ in range(2))
+        past = rng.binomial(past_calls.astype(int), rate).astype(float)
+        numerator = rng.binomial(calls.astype(int), rate).astype(float)
+        arms.append(ArmEntities(numerator, calls, past, past_calls if with_calls else None))
+    return arms
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_covariates_take_off_what_a_regression_on_both_does(seed):
+    a, b = ratio_arms(seed)
+    found, plain = compare(a, b), compare(*(ArmEntities(*arm[:2]) for arm in (a, b)))
+
+    own, pasts, means = [], [], []
+    for arm in (a, b):
+        value = arm.numerator.sum() / arm.denominator.sum()
+        others = len(arm.numerator) - 1
+        own.append((arm.numerator - value * arm.denominator) * others / (arm.denominator.sum() - arm.denominator))
+        assert arm.covariate is not None
+        assert arm.covariate_denominator is not None
+        columns = np.column_stack([arm.covariate, arm.covariate_denominator])
+        means.append(columns.mean(axis=0))
+        pasts.append(columns - means[-1])
+    slopes, *_ = np.linalg.lstsq(np.concatenate(pasts), np.concatenate(own), rcond=None)
+    assert found is not None
+    assert plain is not None
+    assert found.difference == pytest.approx(plain.difference - slopes @ (means[1] - means[0]), rel=1e-9)
+    assert found.variance_a == pytest.approx((own[0] - pasts[0] @ slopes).var(ddof=1), rel=1e-9)
+    assert found.variance_b == pytest.approx((own[1] - pasts[1] @ slopes).var(ddof=1), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_calls_of_the_past_leave_less_of_a_ratios_variance(seed):
+    with_one, with_both = compare(*ratio_arms(seed, with_calls=False)), compare(*ratio_arms(seed))
+
+    assert with_one is not None
+    assert with_both is not None
+    assert with_both.variance_kept_ratio < with_one.variance_kept_ratio < 1
+
+
+def test_a_second_covariate_that_says_the_same_as_the_first_or_nothing_changes_nothing():
+    a, b = ratio_arms(4, with_calls=False)
+    alone = compare(a, b)
+    assert a.covariate is not None
+    assert b.covariate is not None
+
+    twice = compare(
+        a._replace(covariate_denominator=3 * a.covariate), b._replace(covariate_denominator=3 * b.covariate)
+    )
+    constant = compare(*(arm._replace(covariate_denominator=np.ones(400)) for arm in (a, b)))
+
+    assert alone is not None
+    assert twice == pytest.approx(alone)
+    assert constant == alone

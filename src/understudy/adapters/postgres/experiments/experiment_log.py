@@ -111,22 +111,24 @@ _ENTITIES = f"""
                     ELSE sum(value) FILTER (WHERE occurred_at < to_timestamp($4)) END AS value_before
         FROM event JOIN chosen USING (entity_id) GROUP BY entity_id
     ), known_before AS (
-        SELECT DISTINCT entity_id, TRUE AS was_there FROM predictionlog
+        SELECT entity_id, count(*) AS calls_before FROM predictionlog
         WHERE model_version_id IN (SELECT id FROM modelversion WHERE model_name = $7)
           AND predicted_at >= to_timestamp($4 - $9) AND predicted_at < to_timestamp($4) AND role <> 'shadow'
+        GROUP BY entity_id
     )
     SELECT coalesce(assigned = $10::bigint, FALSE) AS is_b, epoch,
            least(floor(extract(epoch FROM entered_at - to_timestamp($4))::float8 * $13
                        / greatest($5 - $9 - $4, 1e-6)), $13 - 1)::int AS slice,
            ends <= to_timestamp($5) AS is_closed,
            coalesce(value, 0) AS numerator, CASE WHEN $12 THEN calls::float8 ELSE 1 END AS denominator,
-           CASE WHEN was_there THEN coalesce(value_before, 0) END AS covariate,
+           CASE WHEN calls_before > 0 THEN coalesce(value_before, 0) END AS covariate,
            count(*) AS entities, count(*) FILTER (WHERE events > 0) AS with_outcome,
            sum(calls)::bigint AS calls, sum(own_calls)::bigint AS own_calls,
-           count(*) FILTER (WHERE entered_at >= to_timestamp($5 - $14)) AS recent, max(total) AS total
+           count(*) FILTER (WHERE entered_at >= to_timestamp($5 - $14)) AS recent,
+           CASE WHEN $12 THEN calls_before::float8 END AS covariate_denominator, max(total) AS total
     FROM chosen JOIN called USING (entity_id)
     LEFT JOIN outcome USING (entity_id) LEFT JOIN known_before USING (entity_id)
-    GROUP BY 1, 2, 3, 4, 5, 6, 7
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 13
 """  # noqa: S608 - constants
 _ARM_ENTRIES = f"""
     {_ENTRIES} SELECT epoch, assigned AS version_id, count(*) AS entities FROM entry GROUP BY 1, 2
