@@ -1,6 +1,6 @@
 """What every ``WindowLog`` gives back of what a ``PredictionStore`` wrote."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -10,7 +10,7 @@ from spooled_rows import a_row, no_threshold
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.core.prediction_log.row import COLUMNS, Status
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import Window, window_to_json
@@ -28,15 +28,19 @@ class Opened:
     end: int = 0
 
     async def ship(self, rollout_id: int, at: float, calls: int, errors: int = 0) -> None:
-        """Write rows and their windows as the shipper does."""
-        rows = [
-            encode_row(
+        """Write rows of one moment and their windows."""
+        await self.ship_rows(
+            [
                 a_row(self.end + number)._replace(
                     predicted_at=at, rollout_id=rollout_id, status=Status.TIMEOUT if number < errors else Status.OK
                 )
-            )[FRAME_BYTES:]
-            for number in range(calls)
-        ]
+                for number in range(calls)
+            ]
+        )
+
+    async def ship_rows(self, given: Sequence[PredictionRow]) -> None:
+        """Write rows and their windows as the shipper does."""
+        rows = [encode_row(row)[FRAME_BYTES:] for row in given]
         staged = self.builder.stage(rows, COLUMNS, no_threshold)
         batch = SpooledBatch("00000000-0000-4000-8000-000000000001", 1, self.end, self.end + len(rows), rows)
         assert (await self.store.write(batch, staged.windows)).outcome is WriteOutcome.WRITTEN
@@ -79,6 +83,18 @@ async def test_a_window_is_given_back_as_it_was_added_up_over_several_batches(op
 
     assert [(w.key.start, w.calls, w.errors, w.answered) for w in windows] == [(BEGAN, 5, 1, 4), (BEGAN + 15, 1, 0, 1)]
     assert texts(windows) == texts(await opened.log.of_versions([1], BEGAN, BEGAN + 16))
+
+
+async def test_calls_that_callers_deadlines_took_away_are_given_back_with_their_window(opened):
+    rows = [
+        a_row(number)._replace(rollout_id=7, predicted_at=BEGAN + 0.5, status=status, deadline_us=1_000)
+        for number, status in enumerate((Status.OK, Status.TIMEOUT))
+    ]
+
+    await opened.ship_rows(rows)
+
+    (window,) = await opened.log.of_rollout(7)
+    assert (window.volume, window.calls, window.hurried_calls, window.hurried_errors) == (2, 0, 2, 1)
 
 
 async def test_windows_of_other_rollouts_versions_and_times_are_left_out(opened):

@@ -333,6 +333,7 @@ async def test_a_version_that_needs_a_new_input_is_named_before_it_has_a_share(
     assert "E207 The version is not ready for callers" in refused.said
     assert f"every call that fits 1, the champion, would fail at 5: {why}" in refused.said
     assert as_json.json["plan"]["input_differences"] == {"breaking": [why], "possible": []}
+    assert as_json.json["plan"]["deadline_warnings"] == []
     assert f"a call that fits 1 fails at 5 (422) {why}" in shadowed.said
     assert f"a call that fits 1 fails at 5 (422) {why}" in raised.said
     assert tried.json["input_differences"] == {"6": {"breaking": [why], "possible": []}}

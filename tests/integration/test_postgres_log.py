@@ -52,6 +52,7 @@ async def test_every_column_arrives_as_it_was(store, database, version_id):
         rollout_id=5,
         cache_hit=True,
         defaulted=("age", 'qu"o\\te'),
+        deadline_us=140_000,
     )
 
     await store.write(a_batch(row))
@@ -64,6 +65,7 @@ async def test_every_column_arrives_as_it_was(store, database, version_id):
     assert (found["role"], found["status"], found["error_code"]) == ("shadow", "timeout", "E504")
     assert (found["latency_ms"], found["latency_us"]) == (12, 12_999)
     assert (found["score"], found["rollout_id"], found["cache_hit"]) == (None, 5, True)
+    assert found["deadline_us"] == 140_000
     assert found["defaulted"] == '["age", "qu\\"o\\\\te"]'
 
 

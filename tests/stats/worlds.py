@@ -1,13 +1,14 @@
 """Simulated traffic: requests of entities, drawn one by one, in the product's windows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
+from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
 from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey
@@ -17,6 +18,10 @@ FloatArray = NDArray[np.float64]
 
 ROLLOUT = 1
 PER_MINUTE = 60 // WINDOW_SECONDS
+BUDGET_RATIO = 0.4
+"""The challenger's share of a call's deadline."""
+TYPICAL_US = 10_000
+"""The latency that a world's deadlines are multiples of."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class World:
     slowest_factor: float = 1.0
     slowest_hundredths_factor: float = 1.0
     """How much longer its slowest three in a hundred take."""
+    deadlines: tuple[float, float] | None = None
+    """Least and longest deadline of callers, in multiples of the typical latency."""
+    deadline_ratio: float = 1.0
+    """Share of the calls whose callers set one."""
 
 
 def plain(requests_per_minute: float = 3_000.0) -> World:
@@ -128,6 +137,30 @@ def incident(requests_per_minute: float, seconds: float, error_rate: float, minu
     )
 
 
+def hurried_callers(requests_per_minute: float = 3_000.0, deadline_ratio: float = 1.0) -> World:
+    """Return equal versions whose callers give a call 1.0 to 2.5 times what it takes."""
+    name = f"deadlines of {100 * deadline_ratio:g} % at 1 to 2.5 x the latency"
+    return World(name, requests_per_minute, deadlines=(1.0, 2.5), deadline_ratio=deadline_ratio)
+
+
+def callers_of_all_sorts(requests_per_minute: float = 3_000.0, *, pareto: float = 0.0, pod_noise: float = 0.0) -> World:
+    """Return equal versions whose callers' deadlines are on both sides of what is long enough to judge a version by."""
+    name = f"deadlines at 1 to 30 x the latency{' (Pareto)' if pareto else ''}, pods {100 * pod_noise:g} %"
+    return World(name, requests_per_minute, deadlines=(1.0, 30.0), pareto=pareto, pod_noise=pod_noise)
+
+
+def slow_under_deadlines(requests_per_minute: float, latency_factor: float) -> World:
+    """Return a slower challenger whose callers' deadlines the champion's usual latency fits in, with its share."""
+    name = f"latency x{latency_factor:g}, deadlines at 10 to 30 x"
+    return World(name, requests_per_minute, deadlines=(10.0, 30.0), latency_factor=latency_factor)
+
+
+def failing_under_deadlines(requests_per_minute: float, error_factor: float) -> World:
+    """Return a challenger with more errors whose callers' deadlines are long enough to judge it by."""
+    name = f"errors x{error_factor:g}, deadlines at 10 to 30 x"
+    return World(name, requests_per_minute, deadlines=(10.0, 30.0), error_factor=error_factor)
+
+
 class Traffic:
     """One run of a world."""
 
@@ -177,7 +210,36 @@ class Traffic:
         log_us += np.log(world.incident_latency_factor) * in_incident
         scores = rng.normal(0.3, 0.1, len(window)) + world.score_shift * affected if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
-        return list(self._counted(calls, first, count, generation))
+        if world.deadlines is None:
+            return list(self._counted(calls, first, count, generation))
+        kept, hurried, expired = self._within_deadlines(calls, world.deadlines)
+        left_out = calls.per_side(count, hurried.astype(np.float64)), kept.per_side(count, expired.astype(np.float64))
+        windows = self._counted(kept, first, count, generation)
+        return [
+            replace(window, hurried_calls=int(hurried_calls), expired_calls=int(expired_calls))
+            for window, hurried_calls, expired_calls in zip(
+                windows, *(counts.T.ravel().tolist() for counts in left_out), strict=True
+            )
+        ]
+
+    def _within_deadlines(
+        self, calls: "_Calls", deadlines: tuple[float, float]
+    ) -> tuple["_Calls", NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return what proxies judge of calls with deadlines, which are hurried, and which of the judged expired."""
+        rng, number = self._random, len(calls.window)
+        deadline_us = (TYPICAL_US * rng.uniform(*deadlines, number)).astype(np.int64)
+        deadline_us[rng.random(number) >= self.world.deadline_ratio] = 0
+        latency_us = np.exp(calls.log_us)
+        allowed_us = deadline_us * np.where(calls.challenger, BUDGET_RATIO, 1.0)
+        is_late = (deadline_us > 0) & (latency_us > allowed_us)
+        least_us = least_deadline_us(round(self.slow_us), BUDGET_RATIO, is_in_rollout=True)
+        hurried = are_hurried(deadline_us, is_late, np.full(number, least_us))
+        given = given_time(deadline_us, is_late, BUDGET_RATIO)
+        if given is None:
+            return calls, hurried, is_late
+        compared = np.where(given.is_expired, given.compared_us, np.minimum(latency_us, given.compared_us))
+        judged = calls._replace(errors=calls.errors & ~given.is_expired, log_us=np.log(compared))
+        return judged.where(~hurried), hurried, given.is_expired[~hurried]
 
     def _inside_the_incident(self, numbers: IntArray) -> NDArray[np.bool_]:
         """Return which calls of the windows ``numbers`` are inside the incident, at a moment of its own each."""
@@ -299,6 +361,11 @@ class _Calls(NamedTuple):
     errors: NDArray[np.bool_]
     log_us: FloatArray
     scores: FloatArray | None
+
+    def where(self, chosen: NDArray[np.bool_]) -> "_Calls":
+        scores = None if self.scores is None else self.scores[chosen]
+        window, entity, challenger = self.window[chosen], self.entity[chosen], self.challenger[chosen]
+        return _Calls(window, entity, challenger, self.errors[chosen], self.log_us[chosen], scores)
 
     def per_side(self, count: int, values: FloatArray) -> FloatArray:
         sums = np.bincount(self.challenger * count + self.window, values, 2 * count)

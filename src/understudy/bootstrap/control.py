@@ -19,11 +19,13 @@ class Control(NamedTuple):
 
     parts: Callable[[], AbstractAsyncContextManager[Session]]
     probe: Callable[[], AbstractAsyncContextManager[WarmUpProbe]]
+    challenger_budget_ratio: float
+    """The challenger's share of a call's deadline."""
 
 
 def control_of(settings: Settings) -> Control:
     """Return the openers; they open nothing before they are called."""
-    return Control(partial(_session, settings), partial(_open_probe, settings))
+    return Control(partial(_session, settings), partial(_open_probe, settings), settings.challenger_budget_ratio)
 
 
 def _session(settings: Settings) -> Session:

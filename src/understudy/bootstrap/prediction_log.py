@@ -64,6 +64,7 @@ def open_shipper(
         store,
         lambda: WindowBuilder(
             f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
+            challenger_budget_ratio=settings.challenger_budget_ratio,
             open_rollouts=lambda: None if feed.snapshot is None else feed.snapshot.rollout_ids(),
         ),
         lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),

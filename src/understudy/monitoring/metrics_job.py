@@ -64,8 +64,8 @@ def counts_of(windows: Iterable[Window]) -> VersionCounts:
     kept = list(windows)
     return VersionCounts(
         volume=sum(window.volume for window in kept),
-        calls=sum(window.calls for window in kept),
-        errors=sum(window.errors for window in kept),
+        calls=sum(window.metric_calls for window in kept),
+        errors=sum(window.metric_errors for window in kept),
         latency_us=merged(window.latencies for window in kept).quantile,
         score_calls=sum(window.score_calls for window in kept),
         score=sum(window.score for window in kept),

@@ -38,7 +38,8 @@ from understudy.rollout.analysis import (
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.metrics import RolloutMetrics, Trigger
-from understudy.rollout.start import TRAFFIC_SECONDS, slow_us_of
+from understudy.rollout.start import TRAFFIC_SECONDS
+from understudy.rollout.time_allowed import slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.window_cache import WindowCache
 

@@ -11,12 +11,13 @@ from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade
 from understudy.core.rollout.plan_reader import plan_violations, read_plan
 from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
-from understudy.core.windows.window import Window, merge_windows
+from understudy.core.windows.window import Window
 from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
 from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, limits_of
+from understudy.rollout.time_allowed import Allowed, deadline_warnings, slow_us_of
 from understudy.rollout.warm_up import WarmUpProbe
 
 TRAFFIC_SECONDS = 3_600.0
@@ -29,8 +30,6 @@ SAID_ELSEWHERE = {
     "maximum_seconds": "expected at /maximum_seconds of the plan",
 }
 """Limits that a plan gives at other places than ``canary_limits``, where they would do nothing."""
-ENOUGH_CALLS = 200
-"""Answered calls of the champion that its 95th percentile is taken from."""
 
 
 class Prepared(NamedTuple):
@@ -44,6 +43,8 @@ class Prepared(NamedTuple):
     slow_us: int | None
     generation: int
     inputs: InputDifferences = NO_DIFFERENCES
+    deadline_warnings: tuple[str, ...] = ()
+    """Why a version cannot be judged, or fails, by the time that it has."""
 
     def rollout(self, salt: str | None) -> NewRollout:
         """Return what is to be started."""
@@ -59,11 +60,13 @@ async def prepare(
     plan_source: str | Mapping[str, Any] | None,
     *,
     now: float,
+    budget_ratio: float,
     freezes: Sequence[str] = (),
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
     ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
+    ``budget_ratio`` is the challenger's share of a deadline, where the champion may stand in for it.
     ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them.
 
     Raises:
@@ -101,7 +104,9 @@ async def prepare(
     outlook = forecast(plan, _traffic_of(seen, now), needs)
     slow_us = slow_us_of(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
-    return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs)
+    allowed = Allowed(champion, budget_ratio) if policy.fallback else Allowed(challenger, 1.0)
+    warnings = deadline_warnings(seen, champion, challenger, allowed)
+    return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs, warnings)
 
 
 def require_same_inputs(prepared: Prepared) -> None:
@@ -118,14 +123,6 @@ def require_same_inputs(prepared: Prepared) -> None:
             hint="Register a version whose new inputs have a default, or come from the feature store "
             "(docs/how-to/connect-a-model-server.md); nothing was started.",
         )
-
-
-def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
-    """Return the champion's 95th percentile in microseconds; ``None`` from too few calls."""
-    own = [w for w in windows if w.key.model_version_id == champion_id and w.key.role is Role.CHAMPION]
-    if sum(window.answered for window in own) < ENOUGH_CALLS:
-        return None
-    return round(merge_windows(own[0].key, own).latencies.quantile(0.95) or 0)
 
 
 async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> None:
@@ -191,4 +188,5 @@ def _traffic_of(windows: Sequence[Window], now: float) -> Traffic:
     if not calls:
         return Traffic(0.0)
     first = min(window.key.start for window in calls)
-    return Traffic(sum(window.volume for window in calls) / max(15.0, now - first))
+    judged = sum(window.volume - window.hurried_calls for window in calls)
+    return Traffic(judged / max(15.0, now - first))

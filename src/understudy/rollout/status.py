@@ -10,14 +10,16 @@ from understudy.core.canary.decision import Decision
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.history import (
     DecisionAt,
+    LeftOut,
     calls_per_second,
     decisions_at,
     latest_moments,
+    left_out,
     requests_by_stage,
 )
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.difference import Difference
-from understudy.core.windows.strata import Strata
+from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.errors import NotRegistered
 from understudy.ports.prediction_history import FailureHistory, LoggedFailures, TrialAsked
@@ -56,12 +58,15 @@ class RolloutStatus(NamedTuple):
     """Of the last two minutes; ``None`` while it is not known."""
     monitor_seconds: float | None = None
     """Since the monitor that leads last said so; ``None`` if none ever did."""
+    left_out: Mapping[Role, LeftOut] = {}
+    """What callers' deadlines took away; empty while nothing was analysed."""
 
 
 class _Analysis(NamedTuple):
     decision: Decision | None = None
     decisions: Sequence[DecisionAt] = ()
     requests: Sequence[int] = ()
+    left_out: Mapping[Role, LeftOut] = {}
 
 
 class StatusReader:
@@ -94,7 +99,7 @@ class StatusReader:
         self._known: dict[float, DecisionAt] = {}
         """The last decisions but the newest, by their moments."""
         self._rates: tuple[object, Mapping[Role, float] | None] = (None, None)
-        self._after: tuple[object, Decision | None] = (None, None)
+        self._after: tuple[object, _Analysis] = (None, _Analysis())
         self._outcome: tuple[object, Difference | None] = (None, None)
 
     async def read(self) -> RolloutStatus:
@@ -114,7 +119,8 @@ class StatusReader:
         monitor_seconds = None
         if view.policy is not None:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
-        return RolloutStatus(view, events, *seen, await self._rates_of(view), monitor_seconds)
+        found = (seen.decision, seen.decisions, seen.requests)
+        return RolloutStatus(view, events, *found, await self._rates_of(view), monitor_seconds, seen.left_out)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)
@@ -127,10 +133,11 @@ class StatusReader:
         if not state.step_starts:
             return _Analysis()
         if state.promoted_at is not None:
-            return _Analysis(await self._after_promotion(view))
+            return await self._after_promotion(view)
         if state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(view.record.id)
-            return _Analysis(await asyncio.to_thread(analyse, view, windows, view.read_at))
+            decision = await asyncio.to_thread(analyse, view, windows, view.read_at)
+            return _Analysis(decision, left_out=left_out(stratify(windows, view.record.id)))
         strata = await self._window_cache.strata(view.record.id, view.read_at)
         if strata is None:
             return _Analysis()
@@ -142,12 +149,13 @@ class StatusReader:
             self._outcome = minute, await self._measure_outcome(view)
         return self._outcome[1]
 
-    async def _after_promotion(self, view: RolloutView) -> Decision | None:
+    async def _after_promotion(self, view: RolloutView) -> _Analysis:
         state = view.record.state
         looked_at = (state.promoted_at, view.read_at // WINDOW_SECONDS)
         if self._after[0] != looked_at:
             windows = await read_after_promotion(self._windows, view)
-            self._after = looked_at, await asyncio.to_thread(analyse_after_promotion, view, windows)
+            decision = await asyncio.to_thread(analyse_after_promotion, view, windows)
+            self._after = looked_at, _Analysis(decision, left_out=left_out(stratify(windows, view.record.id)))
         return self._after[1]
 
     def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
@@ -160,7 +168,8 @@ class StatusReader:
         self._known = {moment: known[moment] for moment in earlier}
         decision = judge(strata, policy_of(view), stage_of(view), now, outcome)
         requests = requests_by_stage(strata, course.stage.starts)
-        return _Analysis(decision, [*self._known.values(), DecisionAt(now, decision)], requests)
+        decisions = [*self._known.values(), DecisionAt(now, decision)]
+        return _Analysis(decision, decisions, requests, left_out(strata))
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS

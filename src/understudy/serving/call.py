@@ -65,7 +65,7 @@ class Call(NamedTuple):
     """One call under way: when it began, when its route was known and when it ends, in monotonic seconds.
 
     ``stored`` is what the feature store had, ``None`` if it was not asked or failed. ``span`` is the call's own, while
-    tracing is on.
+    tracing is on. ``caller_seconds`` is the limit that the caller gave it, whatever the version's own is.
     """
 
     prediction_id: str
@@ -79,3 +79,4 @@ class Call(NamedTuple):
     stored: Mapping[str, Any] | None = None
     feature_error: FeaturesUnavailable | None = None
     span: Span | None = None
+    caller_seconds: float | None = None

@@ -88,6 +88,7 @@ class CallRecorder:
             status=_status(served.error, fallback_from),
             error_code=error.code if error is not None else None,
             defaulted=assembled.defaulted if assembled is not None else (),
+            deadline_us=None if call.caller_seconds is None else _deadline_us(call, role, call.caller_seconds),
             inputs=self._logged_inputs(call, role, served) if call.policy.input_sample_percent else None,
         )
 
@@ -145,6 +146,17 @@ def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None
     if error is None:
         return Status.OK if fallback_from is None else Status.FALLBACK
     return _STATUS.get(type(error), Status.ERROR)
+
+
+def _deadline_us(call: Call, role: Role, caller_seconds: float) -> int | None:
+    """Return the caller's own deadline where it is shorter than the champion's time-out, whichever version is asked.
+
+    The version that a call happens to get must not decide whether its deadline counts (ADR 75). A shadow has its own.
+    """
+    if role is Role.SHADOW or caller_seconds >= call.policy.champion.timeout_seconds:
+        return None
+    # A limit of some nanoseconds, which gRPC can write, is one too: 0 would be none.
+    return max(1, int(caller_seconds * 1_000_000))
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:

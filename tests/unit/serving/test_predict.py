@@ -19,14 +19,19 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.model_servers.connect import connect
+from understudy.core.canary.analysis import evaluate
+from understudy.core.canary.decision import Verdict
+from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.limits import Stage as RolloutStage
 from understudy.core.prediction_log.input_sampling import is_sampled
-from understudy.core.prediction_log.row import PredictionRow, Status
-from understudy.core.prediction_log.spool_format import MAX_PAYLOAD_BYTES, encode_row
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
+from understudy.core.prediction_log.spool_format import FRAME_BYTES, MAX_PAYLOAD_BYTES, encode_row
 from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_batch
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, bucket_of
 from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
 from understudy.core.schema.tensors import Datatype, Row, Tensor
+from understudy.core.windows.builder import WindowBuilder
 from understudy.entrypoints.proxy.messages.headers import receipt_lines
 from understudy.errors import (
     BackendUnavailable,
@@ -385,6 +390,43 @@ async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     assert champion_seconds < 0.1
     assert challenger_seconds == pytest.approx(0.2, abs=0.1)
     assert stage.rows[0].error_code == "E504"
+
+
+@in_virtual_time
+async def test_an_equal_challenger_is_not_taken_back_for_deadlines_that_leave_it_no_time():
+    policy = a_policy(challenger_weight=50, rollout_id=7)
+    stage = Stage(policy, caches=False)
+    stage.backends["1"].delay_seconds = stage.backends["2"].delay_seconds = 0.06
+    began, rows = 1_763_661_000, []
+    for number in range(400):
+        at = now()
+        assert score_of(await stage.ask(f"customer-{number}", timeout_seconds=0.14)) == 43.0
+        rows.append(stage.rows[-1]._replace(predicted_at=began + at))
+    lines = [encode_row(row)[FRAME_BYTES:] for row in rows]
+
+    windows = WindowBuilder("here").stage(lines, COLUMNS, lambda _: 61_000).windows
+    rollout = RolloutStage("visits", "2", 7, (float(began),), 2, 50.0, {policy.generation: 50.0})
+    decisions = [evaluate(windows, CanaryPolicy(), rollout, began + seconds) for seconds in (11.0, 20.0, 60.0)]
+
+    assert [decision.verdict for decision in decisions] == [Verdict.HOLD] * 3
+    assert "were left out: their callers' deadlines" in decisions[-1].reason
+    # The log says what happened.
+    assert {(row.status, row.error_code) for row in rows} == {(Status.OK, None), (Status.FALLBACK, "E504")}
+    assert {row.deadline_us for row in rows} == {140_000}
+
+
+async def test_a_row_has_its_callers_deadline_where_that_is_shorter_than_the_champions_time_out():
+    policy = a_policy(challenger_weight=50, challenger=a_version("2", timeout_ms=100), shadow=a_version("3"))
+    stage = Stage(policy)
+
+    for entity in (entity_in(0, 50), entity_in(50, 100)):
+        for seconds in (None, 0.499, 0.5, 1e-9):
+            await stage.ask(entity, timeout_seconds=seconds)
+    await stage.shadows.drain(1)
+
+    answered = [row.deadline_us for row in stage.rows if row.role is not Role.SHADOW]
+    assert answered == 2 * [None, 499_000, None, 1]
+    assert {row.deadline_us for row in stage.rows if row.role is Role.SHADOW} == {None}
 
 
 async def test_a_further_arm_answers_its_buckets_and_is_logged_as_a_challenger_of_no_rollout():

@@ -200,6 +200,7 @@ PREDICTION_LOG = Table(
     Column("cache_hit", Boolean, nullable=False, server_default=text("false")),
     Column("defaulted", JSONB(none_as_null=True)),
     Column("inputs", JSONB(none_as_null=True)),
+    Column("deadline_us", BigInteger),
     PrimaryKeyConstraint("id", "predicted_at"),
 )
 Index(

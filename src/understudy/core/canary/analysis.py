@@ -87,7 +87,7 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
-    missing = [no_traffic] if no_traffic is not None else _missing(inputs, now, evidence, detectable)
+    missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable)
     missing = missing or _recently_regressed(begun, now)
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
@@ -141,6 +141,12 @@ def _rolls_back(row: Evidence, policy: CanaryPolicy, failing: Sequence[Evidence]
     return row.change is not None and row.change >= policy.lone_latency_ratio
 
 
+def _unjudged(inputs: CheckInput, lacking: str) -> list[str]:
+    """Return in words what of the challenger's calls is lacking, and how many its callers' deadlines took away."""
+    hurried = inputs.hurried_requests
+    return [lacking, words.hurried_words(hurried)] if hurried else [lacking]
+
+
 def _missing(inputs: CheckInput, now: float, evidence: Sequence[Evidence], detectable: Detectability) -> list[str]:
     """Return in words what keeps the rollout from advancing."""
     policy, stage = inputs.policy, inputs.stage
@@ -155,7 +161,8 @@ def _missing(inputs: CheckInput, now: float, evidence: Sequence[Evidence], detec
     requests = int(inputs.strata.challenger["calls"][inputs.firsts[-1] :].sum())
     entities = inputs.strata.arrivals.challenger_entities
     if requests < policy.min_requests:
-        parts.append(f"{requests:,} of {policy.min_requests:,} challenger requests at {stage.weight_percent:g} %")
+        asked = f"{requests:,} of {policy.min_requests:,} challenger requests at {stage.weight_percent:g} %"
+        parts += _unjudged(inputs, asked)
     if entities < policy.min_entities:
         parts.append(f"{entities:,} of {policy.min_entities:,} challenger entities")
     dwell = words.dwell_words(policy, stage, now)

@@ -54,6 +54,11 @@ class CheckInput(NamedTuple):
         return int(self.strata.champion["calls"].sum()), int(self.strata.challenger["calls"].sum())
 
     @property
+    def hurried_requests(self) -> int:
+        """Calls of the challenger that no version is judged by, because their callers gave them too little time."""
+        return int(self.strata.challenger["hurried_calls"].sum())
+
+    @property
     def has_enough_requests(self) -> bool:
         """Whether so many challenger requests were judged that a difference would mean something."""
         return self.requests[1] >= self.policy.min_requests

@@ -62,6 +62,11 @@ def traffic_words(requests: tuple[int, int], stage: Stage) -> str | None:
     return "no champion requests to compare with" if champion == 0 else None
 
 
+def hurried_words(hurried: int) -> str:
+    """Say how many of the challenger's calls were left out for their callers' deadlines."""
+    return f"{hurried:,} challenger requests were left out: their callers' deadlines are too short to judge it by"
+
+
 def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
     """Say how much of the stage's time is over, unless all of it is."""
     passed = now - stage.starts[-1]

@@ -76,6 +76,7 @@ def encode_row(row: PredictionRow) -> bytes:
         status,
         error_code,
         defaulted,
+        deadline_us,
         inputs,
     ) = row
     second, microsecond = divmod(round(predicted_at * 1_000_000), 1_000_000)
@@ -100,7 +101,9 @@ def encode_row(row: PredictionRow) -> bytes:
             "t" if cache_hit else "f",
             status,
             _NULL if error_code is None else _escape(error_code),
-            "\\N\t\\N\n" if inputs is None and not defaulted else _last_columns(defaulted, inputs),
+            "\\N\t\\N\t\\N\n"
+            if inputs is None and deadline_us is None and not defaulted
+            else _last_columns(defaulted, deadline_us, inputs),
         )
     )
     return _frame(line.encode(errors="replace"))
@@ -187,9 +190,11 @@ def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _last_columns(defaulted: tuple[str, ...], inputs: bytes | None) -> str:
+def _last_columns(defaulted: tuple[str, ...], deadline_us: int | None, inputs: bytes | None) -> str:
+    names = _defaulted_text(defaulted) if defaulted else _NULL
+    deadline = _NULL if deadline_us is None else deadline_us
     inputs_text = _NULL if inputs is None else _escape(inputs.decode(errors="replace"))
-    return f"{_defaulted_text(defaulted) if defaulted else _NULL}\t{inputs_text}\n"
+    return f"{names}\t{deadline}\t{inputs_text}\n"
 
 
 @lru_cache(maxsize=256)

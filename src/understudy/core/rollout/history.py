@@ -44,6 +44,15 @@ class DecisionAt(NamedTuple):
     decision: Decision
 
 
+class LeftOut(NamedTuple):
+    """Calls whose callers gave them little time; both are in no error rate that a version is judged by."""
+
+    hurried_calls: int = 0
+    """Left out whatever came of them: the deadline was too short."""
+    expired_calls: int = 0
+    """Ended at a deadline that was long enough: slow answers."""
+
+
 class ScoreDistributions(NamedTuple):
     """How many scores of each side are in each cell; ``edges`` are one more than cells."""
 
@@ -90,6 +99,12 @@ def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:
     borders = [*(strata.first_at(start) for start in starts), len(strata.starts)]
     calls = strata.challenger["calls"]
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]
+
+
+def left_out(strata: Strata) -> dict[Role, LeftOut]:
+    """Return what callers' deadlines took away of what each role is judged by."""
+    sides = {Role.CHAMPION: strata.champion, Role.CHALLENGER: strata.challenger}
+    return {role: LeftOut(int(s["hurried_calls"].sum()), int(s["expired_calls"].sum())) for role, s in sides.items()}
 
 
 def score_distributions(windows: Sequence[Window]) -> ScoreDistributions | None:

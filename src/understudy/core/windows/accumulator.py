@@ -8,6 +8,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.windows.caller_deadlines import GivenTime
 from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MICRO, BucketColumn, Window
@@ -47,6 +48,8 @@ class WindowTally:
         self.fresh: set[int] = set()
         """Entities that were not in the window."""
         self.fresh_with_error: set[int] = set()
+        self.slow_us = slow_us
+        self.is_in_rollout = window.key.rollout_id != 0
         self._slow_low_us = float("inf") if slow_us is None else slow_us
         self._slow_high_us = STEP_RATIO * self._slow_low_us
         self._latencies = dict(window.latencies.counts)
@@ -60,6 +63,9 @@ class WindowTally:
     cache_hits: int
     calls: int
     errors: int
+    hurried_calls: int
+    hurried_errors: int
+    expired_calls: int
     entities: int
     error_entities: int
     new_entities: int
@@ -90,6 +96,7 @@ class WindowTally:
         is_failed: NDArray[np.bool_],
         latency_us: NDArray[np.int64],
         scores: NDArray[np.float64],
+        given: GivenTime | None = None,
     ) -> None:
         """Add judged calls, arrays of shape ``(n,)`` in their order: failures if ``is_failed``, the others answers.
 
@@ -98,6 +105,7 @@ class WindowTally:
             is_failed: Latency and score of these count nowhere.
             latency_us: From 0 on.
             scores: Those that are not finite are none.
+            given: What their callers gave them. One that expired is no failure, but took the longest time compared.
         """
         places = (entities % ANALYSIS_BUCKETS).astype(np.intp) * _COLUMN_COUNT
         buckets = np.frombuffer(self._buckets, np.int64)
@@ -109,22 +117,35 @@ class WindowTally:
         self.entities += _count_new(entities.tolist(), self._known, self.fresh)
         self.error_entities += _count_new(failed, self._known_with_error, self.fresh_with_error)
         is_answered = ~is_failed
-        self._add_latencies(buckets, places[is_answered], latency_us[is_answered])
+        if given is None:
+            logarithms = self._add_latencies(buckets, places[is_answered], latency_us[is_answered])
+            _count_cells(self._latencies, cells_of_logs(logarithms))
+        else:
+            compared_us = np.where(given.is_expired, given.compared_us, np.minimum(latency_us, given.compared_us))
+            self._add_latencies(buckets, places[is_answered], compared_us[is_answered])
+            is_answered &= ~given.is_expired
+            _count_cells(self._latencies, cells_of_logs(_logarithms(latency_us[is_answered])))
+            self.expired_calls += int(np.count_nonzero(given.is_expired))
         is_scored = is_answered & np.isfinite(scores)
         self._add_scores(buckets, places[is_scored], scores[is_scored])
 
+    def add_hurried(self, is_failed: NDArray[np.bool_], latency_us: NDArray[np.int64]) -> None:
+        """Add calls that no version is judged by: they are counted, and how long it took to answer them."""
+        self.hurried_calls += is_failed.size
+        self.hurried_errors += int(np.count_nonzero(is_failed))
+        _count_cells(self._latencies, cells_of_logs(_logarithms(latency_us[~is_failed])))
+
     def _add_latencies(
         self, buckets: NDArray[np.int64], places: NDArray[np.intp], latency_us: NDArray[np.int64]
-    ) -> None:
-        # The library's logarithm, not numpy's: theirs may differ in the last bit, and then in a sum's last digit.
-        logarithms = np.array(list(map(log, np.maximum(latency_us, 1).tolist())))
+    ) -> NDArray[np.float64]:
+        """Add how long answers took; return the logarithms."""
+        logarithms = _logarithms(latency_us)
         micros = (logarithms * MICRO).astype(np.int64)
         self.log_latency += int(micros.sum())
         self.log_latency_squares += int((logarithms * logarithms * MICRO).astype(np.int64).sum())
         np.add.at(buckets, places + _LOG_LATENCY, micros)
-        _count_cells(self._latencies, cells_of_logs(logarithms))
         if self._slow_low_us == float("inf"):
-            return
+            return logarithms
         is_high = latency_us > self._slow_high_us
         slow_low, slow_high = places[latency_us > self._slow_low_us], places[is_high]
         self.slow_low += slow_low.size
@@ -132,6 +153,7 @@ class WindowTally:
         np.add.at(buckets, slow_low + _SLOW_LOW, 1)
         np.add.at(buckets, slow_high + _SLOW_HIGH, 1)
         _count_cells(self._tails, tail_cells(slow_high // _COLUMN_COUNT, latency_us[is_high], self._slow_low_us))
+        return logarithms
 
     def _add_scores(self, buckets: NDArray[np.int64], places: NDArray[np.intp], scores: NDArray[np.float64]) -> None:
         _count_cells(self._scores, cells_of(scores))
@@ -144,6 +166,11 @@ class WindowTally:
         self.score_calls += scores.size
         np.add.at(buckets, places + _SCORE_CALLS, 1)
         np.add.at(buckets, places + _SCORE, micros)
+
+
+def _logarithms(latency_us: NDArray[np.int64]) -> NDArray[np.float64]:
+    # The library's logarithm, not numpy's: theirs may differ in the last bit, and then in a sum's last digit.
+    return np.array(list(map(log, np.maximum(latency_us, 1).tolist())), np.float64)
 
 
 def _count_new(entities: Sequence[int], known: AbstractSet[int], fresh: set[int]) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
+from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
 from understudy.core.windows.row_reader import (
     NULL,
     Columns,
@@ -63,7 +64,14 @@ _REASON = 4
 _NO_TALLY = -1
 _NO_ROLLOUT = -1
 _GROUP_FACTS = np.dtype(
-    [("tally", np.intp), ("rollout", np.intp), ("is_challenger", "?"), ("is_compared", "?"), ("is_fallback", "?")]
+    [
+        ("tally", np.intp),
+        ("rollout", np.intp),
+        ("is_challenger", "?"),
+        ("is_compared", "?"),
+        ("is_fallback", "?"),
+        ("least_us", np.float64),
+    ]
 )
 """A :class:`_Group`, whose tally and rollout are places in lists."""
 
@@ -97,6 +105,8 @@ class _Group(NamedTuple):
     """Whether chance chose the version."""
     is_fallback: bool
     """Whether another version had to stand in, or tried to."""
+    least_deadline_us: float
+    """See :func:`understudy.core.windows.caller_deadlines.least_deadline_us`."""
 
 
 class WindowBuilder:
@@ -105,11 +115,15 @@ class WindowBuilder:
     Args:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
+        challenger_budget_ratio: The challenger's share of a call's deadline.
         open_rollouts: Asked when many rollouts are remembered: the others go first; ``None``: all may be open.
     """
 
-    def __init__(self, shipper: str, *, open_rollouts: OpenRollouts = lambda: None) -> None:
+    def __init__(
+        self, shipper: str, *, challenger_budget_ratio: float = 0.4, open_rollouts: OpenRollouts = lambda: None
+    ) -> None:
         self._shipper = shipper
+        self.challenger_budget_ratio = challenger_budget_ratio
         self._open_rollouts = open_rollouts
         self._open: dict[WindowKey, _Open] = {}
         self._entities = 0
@@ -267,8 +281,11 @@ class _Batch:
         rollouts = list(dict.fromkeys(group.rollout_id for group in groups if group is not None and group.rollout_id))
         facts = np.array([_facts_of(group, numbers, rollouts) for group in groups], _GROUP_FACTS)[rows.group]
         is_hit = rows.is_hit & ~facts["is_fallback"]
-        is_judged = facts["is_compared"] & ~is_hit
+        is_counted = facts["is_compared"] & ~is_hit
         is_failed = facts["is_fallback"] | ~rows.is_ok
+        is_hurried = facts["is_compared"] & are_hurried(rows.deadline_us, rows.is_out_of_time, facts["least_us"])
+        # A hurried call that fails and one that is answered meet nobody new, so the split does not depend on which.
+        facts["is_compared"] &= ~is_hurried
         is_new, is_new_in_role = self._meet_all(rows.entity, facts, rollouts)
         # Stable: within a window the rows stay in their order.
         order = np.argsort(facts["tally"], kind="stable")
@@ -279,9 +296,20 @@ class _Batch:
             tally.cache_hits += int(np.count_nonzero(is_hit[mine]))
             tally.new_entities += int(np.count_nonzero(is_new[mine]))
             tally.new_in_role += int(np.count_nonzero(is_new_in_role[mine]))
-            judged = mine[is_judged[mine]]
-            tally.add_calls(rows.entity[judged], is_failed[judged], rows.latency_us[judged], rows.score[judged])
+            left_out = mine[(is_hurried & is_counted)[mine]]
+            if left_out.size:
+                tally.add_hurried(is_failed[left_out], rows.latency_us[left_out])
+            self._judge(tally, rows, mine[(is_counted & ~is_hurried)[mine]], is_failed)
         return unreadable_rows
+
+    def _judge(self, tally: WindowTally, rows: Columns, judged: NDArray[np.intp], is_failed: NDArray[np.bool_]) -> None:
+        """Add the judged rows of a window, given their places."""
+        given = None
+        if tally.is_in_rollout:
+            ratio = self._builder.challenger_budget_ratio
+            given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], ratio)
+        failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
+        tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given)
 
     def _new_group(self, shared: Shared) -> _Group:
         at, version, assigned, role_text, reason, generation, rollout = shared
@@ -289,13 +317,15 @@ class _Batch:
         role = Role.CHALLENGER if is_fallback else Role(role_text.decode())
         rollout_id = 0 if rollout == NULL else int(rollout)
         key = self._builder.key_of(int(assigned), role, rollout_id, int(generation), _window_start(at))
+        tally = self._tally(key)
         return _Group(
-            self._tally(key),
+            tally,
             # A shadow's calls are copies: their entities were met in another role.
             0 if role is Role.SHADOW else rollout_id,
             role is Role.CHALLENGER,
             reason != _CATEGORY or role is Role.SHADOW,
             is_fallback,
+            least_deadline_us(tally.slow_us, self._builder.challenger_budget_ratio, is_in_rollout=tally.is_in_rollout),
         )
 
     def _tally(self, key: WindowKey) -> WindowTally:
@@ -340,12 +370,13 @@ class _Batch:
 
 def _facts_of(
     group: _Group | None, numbers: Mapping[WindowTally, int], rollouts: Sequence[int]
-) -> tuple[int, int, bool, bool, bool]:
+) -> tuple[int, int, bool, bool, bool, float]:
     """Return the :data:`_GROUP_FACTS` of a group; forced calls have none."""
     if group is None:
-        return _NO_TALLY, _NO_ROLLOUT, False, False, False
+        return _NO_TALLY, _NO_ROLLOUT, False, False, False, 0.0
     rollout = rollouts.index(group.rollout_id) if group.rollout_id else _NO_ROLLOUT
-    return numbers[group.tally], rollout, group.is_challenger, group.is_compared, group.is_fallback
+    is_challenger, is_compared, is_fallback, least_us = group[2:]
+    return numbers[group.tally], rollout, is_challenger, is_compared, is_fallback, least_us
 
 
 @lru_cache(maxsize=1024)

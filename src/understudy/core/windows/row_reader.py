@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.prediction_log.row import Status
+from understudy.errors import DeadlineExceeded
 
 NULL = b"\\N"
 OK = Status.OK.encode()
+OUT_OF_TIME = DeadlineExceeded.code.encode()
 TRUE = b"t"
 NEEDED = (
     "predicted_at",
@@ -29,12 +31,16 @@ NEEDED = (
     "latency_us",
     "cache_hit",
     "status",
+    "error_code",
 )
 """The columns that windows need: first those that decide whose window it is."""
+DEADLINE = "deadline_us"
+"""A column that spools of releases before do not have: their calls have no deadline of their callers'."""
 
 _PIECE_ROWS = 256
 """So many rows are taken apart at a time: all fields of thousands do not stay in a processor's cache."""
 _SCORE, _LATENCY = NEEDED.index("score"), NEEDED.index("latency_us")
+_AFTER = len(NEEDED)
 SECOND = len("2025-11-20T18:01:40")
 """Of ``predicted_at``, its part of whole seconds."""
 _BIGINT = 2**63
@@ -53,7 +59,7 @@ class Layout(NamedTuple):
     """Where the needed fields are in a row."""
 
     places: tuple[int, ...]
-    """In the order of :data:`NEEDED`."""
+    """In the order of :data:`NEEDED`, with :data:`DEADLINE` behind them if it is there."""
     facts_of: Callable[[Sequence[bytes]], tuple[bytes, ...]]
     """From a row's fields to the needed ones."""
     tabs: int
@@ -74,6 +80,10 @@ class Columns(NamedTuple):
     latency_us: NDArray[np.int64]
     is_hit: NDArray[np.bool_]
     is_ok: NDArray[np.bool_]
+    is_out_of_time: NDArray[np.bool_]
+    """Whether a deadline ended the call, or what another version had to stand in for."""
+    deadline_us: NDArray[np.int64]
+    """What the caller gave the call, 0 where that is not less than it would have had anyway."""
     unreadable_rows: int
     """Rows that were left out: with a field too few, or a number that is none."""
 
@@ -83,7 +93,8 @@ def layout_of(columns: tuple[str, ...]) -> Layout | None:
     """Return where the needed fields are, or ``None`` when a column is missing."""
     if not set(NEEDED).issubset(columns):
         return None
-    places = tuple(map(columns.index, NEEDED))
+    names = (*NEEDED, DEADLINE) if DEADLINE in columns else NEEDED
+    places = tuple(map(columns.index, names))
     return Layout(places, itemgetter(*places), len(columns) - 1)
 
 
@@ -101,8 +112,13 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
             pieces.append(read)
     if not pieces:
         return None
-    group, entity, score, latency_us, is_hit, is_ok = map(np.concatenate, zip(*pieces, strict=True))
-    return Columns(list(numbers), group, entity, score, latency_us, is_hit, is_ok, len(rows) - group.size)
+    group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us = map(
+        np.concatenate, zip(*pieces, strict=True)
+    )
+    unreadable = len(rows) - group.size
+    return Columns(
+        list(numbers), group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, unreadable
+    )
 
 
 def analysis_hash(entity: bytes) -> int:
@@ -136,32 +152,39 @@ def _readable(rows: Sequence[bytes], layout: Layout) -> list[tuple[bytes, ...]]:
             facts = layout.facts_of(row.split(b"\t"))
         except IndexError:
             continue
-        if _read_numbers(facts[_LATENCY : _LATENCY + 1], facts[_SCORE : _SCORE + 1]) is not None:
+        if _read_numbers(facts[_LATENCY : _LATENCY + 1], facts[_SCORE : _SCORE + 1], facts[_AFTER:]) is not None:
             found.append(facts)
     return found
 
 
-def _read_numbers(latency: Sequence[bytes], score: Sequence[bytes]) -> tuple[list[int], list[float | None]] | None:
+def _read_numbers(
+    latency: Sequence[bytes], score: Sequence[bytes], deadline: Sequence[bytes]
+) -> tuple[list[int], list[float | None], list[int]] | None:
     try:
         latencies = list(map(int, latency))
         scores = [None if text == NULL else float(text) for text in score]
+        deadlines = [0 if text == NULL else int(text) for text in deadline]
     except ValueError:
         return None
-    return (latencies, scores) if min(latencies) >= 0 and max(latencies) < _BIGINT else None
+    is_in_range = all(not given or (min(given) >= 0 and max(given) < _BIGINT) for given in (latencies, deadlines))
+    return (latencies, scores, deadlines) if is_in_range else None
 
 
 def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) -> tuple[NDArray[Any], ...] | None:
     """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
 
     Args:
-        fields: The columns of :data:`NEEDED`, of one row at least.
+        fields: The columns of :data:`NEEDED`, and that of the deadlines if there is one, of one row at least.
         numbers: The groups so far; new ones are put behind them.
     """
-    at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status = fields
-    read = _read_numbers(latency, score)
+    at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status, code = fields[
+        :_AFTER
+    ]
+    deadline = fields[_AFTER] if len(fields) > _AFTER else [NULL] * len(at)
+    read = _read_numbers(latency, score, deadline)
     if read is None:
         return None
-    latencies, scores = read
+    latencies, scores, deadlines = read
     shared = zip([text[:SECOND] for text in at], version, assigned, role, reason, generation, rollout, strict=True)
     return (
         np.array([numbers.setdefault(one, len(numbers)) for one in shared], np.intp),
@@ -170,6 +193,8 @@ def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) 
         np.array(latencies, np.int64),
         np.array([text == TRUE for text in hit]),
         np.array([text == OK for text in status]),
+        np.array([text == OUT_OF_TIME for text in code]),
+        np.array(deadlines, np.int64),
     )
 
 

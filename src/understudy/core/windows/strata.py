@@ -31,6 +31,9 @@ _COLUMNS = (
     "score_calls",
     "score",
     "score_squares",
+    # Stored verdicts of earlier releases have none of these, so they are the last ones.
+    "hurried_calls",
+    "expired_calls",
 )
 _sums_of = attrgetter(*_COLUMNS)
 _IN_MILLIONTHS = ("log_latency", "log_latency_squares", "score", "score_squares")
@@ -54,6 +57,12 @@ class Side:
     tails: NDArray[np.int64] = field(default_factory=no_tails)
     """Few of the cells of :mod:`understudy.core.windows.tail` hold anything: a row for each that does, of window, cell
     and count."""
+
+    @classmethod
+    def of_stored(cls, sums: FloatArray, buckets: FloatArray, tails: NDArray[np.int64]) -> "Side":
+        """Return a side that this release or another one stored, with 0 in columns that the other one did not have."""
+        missing = len(_COLUMNS) - sums.shape[1]
+        return cls(np.pad(sums, ((0, 0), (0, missing))) if missing > 0 else sums, buckets, tails)
 
     def __getitem__(self, name: str) -> FloatArray:
         """Return a sum of each window, by the name of the window's field."""

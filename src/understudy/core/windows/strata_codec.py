@@ -50,7 +50,7 @@ def strata_from_text(text: str) -> Strata:
         tails = arrays[11:] or (no_tails(), no_tails())
         # Types cannot say which of the arrays holds which kind of number; the header does.
         champion, challenger = (
-            Side(sums, buckets, tail)  # type: ignore[arg-type]
+            Side.of_stored(sums, buckets, tail)  # type: ignore[arg-type]
             for (sums, buckets), tail in zip((sides[:2], sides[2:]), tails, strict=True)
         )
         return Strata(starts, champion, challenger, Arrivals(tuple(header["shippers"]), *arrays[5:11]))  # type: ignore[arg-type]

@@ -15,6 +15,8 @@ Which rows of ``PredictionLog`` count, and where:
   challenger. It counts once, as an error of that challenger in the role ``challenger``, whether the champion then
   answered (``status`` ``fallback``) or failed as well. The champion's own window does not see it: those calls are not
   a sample of the champion's traffic but the calls that a challenger could not answer, and their latency is that of two.
+* A call whose caller gave it little time: see :mod:`understudy.core.windows.caller_deadlines`. The hurried ones are in
+  ``volume``, ``hurried_calls``, ``hurried_errors`` and ``latencies``, and nowhere else.
 * Everything else is a judged call of the version and role that the row names; an error if its ``status`` is
   ``timeout``, ``unavailable``, ``bad_answer`` or ``error``. Latency and score are those of judged calls that were
   answered.
@@ -86,6 +88,12 @@ class Window:
     calls: int = 0
     """Judged calls: answered or failed by the version itself."""
     errors: int = 0
+    hurried_calls: int = 0
+    """Calls that no version is judged by, because their callers gave them too little time."""
+    hurried_errors: int = 0
+    """Those that were not answered, or by another version."""
+    expired_calls: int = 0
+    """Judged calls that ended at their callers' deadlines: among the slow answers, not among the errors."""
     entities: int = 0
     """Different entities among the judged calls."""
     error_entities: int = 0
@@ -106,7 +114,7 @@ class Window:
     positives: int = 0
     """Scores of at least 0.5."""
     latencies: Histogram = field(default_factory=Histogram)
-    """Of answered calls, in microseconds."""
+    """Of answered calls, in microseconds: all the time that they took, those of hurried ones included."""
     scores: Histogram = field(default_factory=Histogram)
     tails: Histogram = field(default_factory=Histogram)
     """Of answered calls slower than 1.2 τ, in cells of :mod:`understudy.core.windows.tail`, by analysis bucket."""
@@ -115,8 +123,18 @@ class Window:
 
     @property
     def answered(self) -> int:
-        """Judged calls that were no error."""
+        """Judged calls that were no error; those that expired are slow answers."""
         return self.calls - self.errors
+
+    @property
+    def metric_calls(self) -> int:
+        """Calls that an error rate is of, whatever their callers gave them."""
+        return self.calls + self.hurried_calls
+
+    @property
+    def metric_errors(self) -> int:
+        """Those of them that were not answered by this version."""
+        return self.errors + self.hurried_errors + self.expired_calls
 
 
 COUNTS = (
@@ -124,6 +142,9 @@ COUNTS = (
     "cache_hits",
     "calls",
     "errors",
+    "hurried_calls",
+    "hurried_errors",
+    "expired_calls",
     "entities",
     "error_entities",
     "new_entities",

@@ -5,6 +5,7 @@ import time
 import typer
 
 from understudy.bootstrap.session import Session
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.rollout_plan import (
@@ -32,12 +33,20 @@ def plan(
 ) -> None:
     """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
     source, freezes = plan_source_of(plan), freeze or ()
+    settings = settings_with_demo()
 
     async def look(session: Session) -> Prepared:
         return await prepare(
-            session.registry, session.windows, model, version, source, now=time.time(), freezes=freezes
+            session.registry,
+            session.windows,
+            model,
+            version,
+            source,
+            now=time.time(),
+            budget_ratio=settings.challenger_budget_ratio,
+            freezes=freezes,
         )
 
-    prepared = with_session(look)
+    prepared = with_session(look, settings)
     text = prepared_text(prepared, asked_plan=plan, freezes=freezes)
     show({"plan": prepared_document(prepared)}, *text, as_json=as_json)

@@ -52,6 +52,7 @@ def status_document(
         "rollout": rollout_document(status.view.record),
         "presence": liveness_document(status.view),
         "decision": decision,
+        "left_out": {role.value: counts._asdict() for role, counts in status.left_out.items()},
         "events": events,
     }
 
@@ -92,6 +93,7 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
             "steps": [step._asdict() for step in prepared.forecast.steps],
         },
         "input_differences": prepared.inputs._asdict(),
+        "deadline_warnings": list(prepared.deadline_warnings),
     }
 
 

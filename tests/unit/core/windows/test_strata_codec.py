@@ -11,7 +11,7 @@ from understudy.core.prediction_log.row import COLUMNS, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
-from understudy.core.windows.strata import Strata, stratify
+from understudy.core.windows.strata import Side, Strata, stratify
 from understudy.core.windows.strata_codec import strata_digest, strata_from_text, strata_to_text
 
 
@@ -84,3 +84,16 @@ def test_a_further_arms_rows_are_in_no_rollouts_windows():
 def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="not stored strata"):
         strata_from_text(text)
+
+
+def test_strata_of_a_release_before_callers_deadlines_have_none_that_were_left_out():
+    strata = some_strata(500)
+    champion, challenger = (
+        Side(side.sums[:, :11], side.buckets, side.tails) for side in (strata.champion, strata.challenger)
+    )
+    before = Strata(strata.starts, champion, challenger, strata.arrivals)
+
+    found = strata_from_text(strata_to_text(before))
+
+    assert found.challenger["hurried_calls"].sum() == 0
+    assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))

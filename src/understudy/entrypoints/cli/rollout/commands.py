@@ -103,6 +103,7 @@ def start(
             version,
             plan_source_of(plan),
             now=time.time(),
+            budget_ratio=settings.challenger_budget_ratio,
             freezes=freeze or (),
         )
         if dry_run:

@@ -40,7 +40,7 @@ def status_view(
     width = width or data_console().width
     state = status.view.record.state
     parts: list[RenderableType] = [*heading(status), "", Text(sentence_of(status)), *notes]
-    if split := split_lines(status, width):
+    if split := [*split_lines(status, width), *left_out_lines(status)]:
         parts += ["", *split]
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=sides_of(state))]
@@ -135,6 +135,26 @@ def split_lines(status: RolloutStatus, width: int) -> list[Text]:
         line.append(f"  {_calls_words(rates, role, set_percents[role])}", "dim")
         lines.append(line)
     return lines
+
+
+def left_out_lines(status: RolloutStatus) -> list[Text]:
+    """Return how many calls of each version say nothing of errors, because their callers gave them little time."""
+    hurried = _sides_words({role: counts.hurried_calls for role, counts in status.left_out.items()})
+    expired = _sides_words({role: counts.expired_calls for role, counts in status.left_out.items()})
+    lines = []
+    if hurried:
+        lines.append(f"  left out: {hurried}; their callers' deadlines are too short")
+    if expired:
+        lines.append(f"  slow and no errors: {expired} that ended at their callers' deadlines")
+    return [Text(line, "dim") for line in lines]
+
+
+def _sides_words(calls: Mapping[Role, int]) -> str:
+    """Return how many calls of each version: ``4,120 calls of the challenger, 30 of the champion``."""
+    counted = [(role, number) for role, number in calls.items() if number]
+    return ", ".join(
+        f"{number:,} {'calls ' if place == 0 else ''}of the {role}" for place, (role, number) in enumerate(counted)
+    )
 
 
 def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:

@@ -89,6 +89,7 @@ def prepared_text(
             Text(f"→ understudy rollout watch {quote(model)}"),
         ]
     warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    warnings += [Text("! ", "yellow").append(words) for words in prepared.deadline_warnings]
     if prepared.inputs.breaking and record is None:
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."

@@ -63,7 +63,13 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
 
     async def start(parts: Session) -> Reply:
         prepared = await prepare(
-            parts.registry, parts.windows, call.model_name, asked.version, asked.plan, now=time.time()
+            parts.registry,
+            parts.windows,
+            call.model_name,
+            asked.version,
+            asked.plan,
+            now=time.time(),
+            budget_ratio=call.handler.challenger_budget_ratio,
         )
         if dry_run:
             return answer(start_document(prepared, None))

@@ -20,7 +20,7 @@ from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.rollout.actions import PolicySeen
-from understudy.core.rollout.history import DecisionAt
+from understudy.core.rollout.history import DecisionAt, LeftOut
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, begin
 from understudy.core.routing.policy import Role
@@ -427,3 +427,15 @@ def test_the_page_says_when_windows_are_gone_and_when_there_is_nothing_to_draw()
     assert "<svg" in gone
     assert "There are no pictures of the checks" in nothing
     assert "<svg" not in nothing
+
+
+def test_calls_that_callers_deadlines_took_away_are_counted_below_the_split():
+    left_out = {Role.CHAMPION: LeftOut(30, 0), Role.CHALLENGER: LeftOut(4_120, 7)}
+
+    shown = screen(status_view(a_status(left_out=left_out), 120), 120)
+
+    assert (
+        "left out: 30 calls of the champion, 4,120 of the challenger; their callers' deadlines are too short" in shown
+    )
+    assert "slow and no errors: 7 calls of the challenger that ended at their callers' deadlines" in shown
+    assert "left out" not in screen(status_view(a_status(), 120), 120)
