@@ -190,6 +190,19 @@ async def test_without_a_server_it_says_so_at_once():
         await store.committed(SPOOL)
 
 
+async def test_rows_of_a_newer_release_wait_for_the_migration_that_adds_their_column(store, database, version_id):
+    batch = a_batch(a_row(1, version_id=version_id)._replace(deadline_us=140_000))
+    await database.execute("ALTER TABLE PredictionLog DROP COLUMN deadline_us")
+
+    with pytest.raises(MigrationNeeded, match="deadline_us"):
+        await store.write(batch)
+    await database.execute("ALTER TABLE PredictionLog ADD COLUMN deadline_us BIGINT")
+    result = await store.write(batch)
+
+    assert result.outcome is WriteOutcome.WRITTEN
+    assert await database.fetchval("SELECT deadline_us FROM PredictionLog") == 140_000
+
+
 async def test_columns_that_the_table_does_not_have_need_a_migration(store, version_id):
     batch = a_batch(a_row(1, version_id=version_id))
 

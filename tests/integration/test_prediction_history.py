@@ -158,6 +158,7 @@ async def trial(database: asyncpg.Connection, database_url: str) -> PostgresPred
             a_call(13, reason=Reason.CATEGORY),
             a_call(14, **{**own, "role": Role.SHADOW}),
             a_call(15, predicted_at=NOW - 61),
+            a_call(16, error_code="E504", deadline_us=140_000),
         ]
     )
     await traffic.close()

@@ -232,7 +232,7 @@ class Traffic:
         latency_us = np.exp(calls.log_us)
         allowed_us = deadline_us * np.where(calls.challenger, BUDGET_RATIO, 1.0)
         is_late = (deadline_us > 0) & (latency_us > allowed_us)
-        least_us = least_deadline_us(round(self.slow_us), BUDGET_RATIO, is_in_rollout=True)
+        least_us = least_deadline_us(round(self.slow_us), BUDGET_RATIO, is_compared=True)
         hurried = are_hurried(deadline_us, is_late, np.full(number, least_us))
         given = given_time(deadline_us, is_late, BUDGET_RATIO)
         if given is None:

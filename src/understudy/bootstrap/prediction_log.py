@@ -9,6 +9,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.windows.builder import WindowBuilder
+from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.serving.background import run_until_closed
 from understudy.serving.call import not_logged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
@@ -64,7 +65,7 @@ def open_shipper(
         store,
         lambda: WindowBuilder(
             f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
-            challenger_budget_ratio=settings.challenger_budget_ratio,
+            share_of=partial(_share_of, feed, Share(settings.challenger_budget_ratio)),
             open_rollouts=lambda: None if feed.snapshot is None else feed.snapshot.rollout_ids(),
         ),
         lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
@@ -74,3 +75,8 @@ def open_shipper(
     )
     stack.push_async_callback(shipper.drain, settings.drain_seconds)
     run_until_closed("log_shipper", shipper.run, telemetry, stack)
+
+
+def _share_of(feed: PolicyFeed, challengers: Share, rollout_id: int, generation: int) -> Share:
+    is_alone = feed.snapshot is not None and feed.snapshot.has_champion_alone(rollout_id, generation)
+    return ALONE if is_alone else challengers

@@ -101,5 +101,6 @@ class FailureHistory(Protocol):
 
         The newest ``at_most`` rows of each version are looked at.
 
-        Of the calls that windows judge: a call that was forced, or sent by its category, is none of them.
+        A call that was forced, or sent by its category, is judged by no window and so is none of them, nor is one that
+        ended at its caller's own deadline.
         """

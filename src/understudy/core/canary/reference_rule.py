@@ -46,7 +46,8 @@ class _Side(NamedTuple):
 def evaluate_reference_rule(windows: Sequence[Window], stage: Stage, now: float) -> Decision:
     """Return the rule's verdict: ``ROLL_BACK``, ``HOLD`` below 50 requests of either version, otherwise ``ADVANCE``.
 
-    Seed 003's latency includes failed requests; windows know that of answered ones.
+    Seed 003's latency includes failed requests; windows know that of answered ones. One that ended at its caller's
+    deadline failed, unless that deadline was too short to judge any version by.
     """
     champion, challenger = (_last(windows, stage, role, now) for role in (Role.CHAMPION, Role.CHALLENGER))
     fewest = min(champion.requests, challenger.requests)
@@ -71,7 +72,7 @@ def _last(windows: Sequence[Window], stage: Stage, role: Role, now: float) -> _S
         used.append(own.pop())
     return _Side(
         sum(window.calls for window in used),
-        sum(window.errors for window in used),
+        sum(window.errors + window.expired_calls for window in used),
         merged(window.latencies for window in used).quantile(0.99),
     )
 

@@ -157,6 +157,11 @@ class PolicySnapshot:
             return None
         return next((one.slow_us for one in self.policies.values() if one.rollout_id == rollout_id), None)
 
+    def has_champion_alone(self, rollout_id: int, generation: int) -> bool:
+        """Whether a rollout's policy is of a generation, and splits no calls; ``False`` of generations before."""
+        own = (one for one in self.policies.values() if one.rollout_id == rollout_id)
+        return any(one.generation == generation and not (one.challenger_weight or one.arms) for one in own)
+
     def rollout_ids(self) -> frozenset[int]:
         """Return the rollouts that policies belong to."""
         return frozenset(one.rollout_id for one in self.policies.values() if one.rollout_id is not None)

@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.windows.caller_deadlines import GivenTime
+from understudy.core.windows.caller_deadlines import GivenTime, Share, least_deadline_us
 from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MICRO, BucketColumn, Window
@@ -37,10 +37,16 @@ class WindowTally:
         entities: Hashes of the entities that are in it.
         error_entities: Those with an error.
         slow_us: The threshold τ in microseconds; without one no call is slow.
+        share: Of its callers' deadlines.
     """
 
     def __init__(
-        self, window: Window, entities: AbstractSet[int], error_entities: AbstractSet[int], slow_us: int | None
+        self,
+        window: Window,
+        entities: AbstractSet[int],
+        error_entities: AbstractSet[int],
+        slow_us: int | None,
+        share: Share,
     ) -> None:
         self._base = window
         self._known = entities
@@ -48,8 +54,10 @@ class WindowTally:
         self.fresh: set[int] = set()
         """Entities that were not in the window."""
         self.fresh_with_error: set[int] = set()
-        self.slow_us = slow_us
         self.is_in_rollout = window.key.rollout_id != 0
+        self.budget_ratio = share.ratio
+        is_compared = self.is_in_rollout and not share.is_alone
+        self.least_deadline_us = least_deadline_us(slow_us, share.ratio, is_compared=is_compared)
         self._slow_low_us = float("inf") if slow_us is None else slow_us
         self._slow_high_us = STEP_RATIO * self._slow_low_us
         self._latencies = dict(window.latencies.counts)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
-from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
+from understudy.core.windows.caller_deadlines import Share, are_hurried, given_time
 from understudy.core.windows.row_reader import (
     NULL,
     Columns,
@@ -53,6 +53,9 @@ SlowThreshold = Callable[[int], int | None]
 
 OpenRollouts = Callable[[], Collection[int] | None]
 """To the ids of the rollouts that policies have now; ``None`` while that is not known."""
+
+ShareOf = Callable[[int, int], Share]
+"""From a rollout's id and a generation of its policy to what versions had of a deadline there."""
 
 _AS_CHALLENGER = 0x9E37_79B9_7F4A_7C15
 """2**64 divided by the golden ratio. Any constant would do that changes many bits of a hash, which then stands for the
@@ -115,15 +118,19 @@ class WindowBuilder:
     Args:
         shipper: A name that no other builder ever has, elsewhere or before a restart: a builder that forgot its windows
             would overwrite theirs, and call all entities new again.
-        challenger_budget_ratio: The challenger's share of a call's deadline.
+        share_of: Of callers' deadlines.
         open_rollouts: Asked when many rollouts are remembered: the others go first; ``None``: all may be open.
     """
 
     def __init__(
-        self, shipper: str, *, challenger_budget_ratio: float = 0.4, open_rollouts: OpenRollouts = lambda: None
+        self,
+        shipper: str,
+        *,
+        share_of: ShareOf = lambda _rollout_id, _generation: Share(),
+        open_rollouts: OpenRollouts = lambda: None,
     ) -> None:
         self._shipper = shipper
-        self.challenger_budget_ratio = challenger_budget_ratio
+        self.share_of = share_of
         self._open_rollouts = open_rollouts
         self._open: dict[WindowKey, _Open] = {}
         self._entities = 0
@@ -306,8 +313,7 @@ class _Batch:
         """Add the judged rows of a window, given their places."""
         given = None
         if tally.is_in_rollout:
-            ratio = self._builder.challenger_budget_ratio
-            given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], ratio)
+            given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], tally.budget_ratio)
         failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
         tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given)
 
@@ -325,7 +331,7 @@ class _Batch:
             role is Role.CHALLENGER,
             reason != _CATEGORY or role is Role.SHADOW,
             is_fallback,
-            least_deadline_us(tally.slow_us, self._builder.challenger_budget_ratio, is_in_rollout=tally.is_in_rollout),
+            tally.least_deadline_us,
         )
 
     def _tally(self, key: WindowKey) -> WindowTally:
@@ -333,7 +339,9 @@ class _Batch:
         if tally is None:
             opened = self._builder.opened(key)
             slow_us = self._slow_us_of(key.rollout_id)
-            tally = self.tallies[key] = WindowTally(opened.window, opened.entities, opened.error_entities, slow_us)
+            share = self._builder.share_of(key.rollout_id, key.policy_generation)
+            tally = WindowTally(opened.window, opened.entities, opened.error_entities, slow_us, share)
+            self.tallies[key] = tally
         return tally
 
     def _meet_all(

@@ -10,8 +10,10 @@ costs says nothing about errors, and it must not be able to veto a release. So, 
   ended at its deadline took all of that: it is a slow answer and no error. Both sides are censored at the same time,
   which is beyond 1.2 times the champion's p95, so none of it makes an equal version look slower.
 
+A champion that is alone, as after a promotion, has the whole deadline: its share is 1.
+
 Outside of a rollout there is no such threshold, and nothing is compared at once: only what ended at its deadline is
-hurried.
+hurried. The same holds of a champion that is alone while the p95 is not known.
 
 Source:
     ADR 75. Censoring at a time that does not depend on the outcome (type I): Klein and Moeschberger, *Survival
@@ -29,26 +31,39 @@ HURRIED_RATIO = 1.5
 is for what a call does before a version is asked."""
 
 
+class Share(NamedTuple):
+    """How much of a deadline a version has to itself."""
+
+    ratio: float = 0.4
+    """A challenger's, so that the champion can still answer; 1 for a champion that is alone."""
+    is_alone: bool = False
+    """Whether no other version is called."""
+
+
+ALONE = Share(1.0, is_alone=True)
+
+
 class GivenTime(NamedTuple):
     """What calls were given, each array of shape ``(n,)``."""
 
     compared_us: NDArray[np.int64]
-    """The longest time that is compared, in microseconds: the challenger's share of a deadline, whoever answered."""
+    """The longest time that is compared, in microseconds: the share of a deadline, whoever answered."""
     is_expired: NDArray[np.bool_]
     """Whether a call that is judged ended at its caller's deadline."""
 
 
-def least_deadline_us(slow_us: int | None, budget_ratio: float, *, is_in_rollout: bool) -> float:
-    """Return the shortest deadline of a caller, in microseconds, that leaves a challenger enough time to be judged by.
+def least_deadline_us(slow_us: int | None, budget_ratio: float, *, is_compared: bool) -> float:
+    """Return the shortest deadline of a caller, in microseconds, that leaves a version enough time to be judged by.
 
     Args:
-        slow_us: The rollout's threshold τ, the champion's p95; ``None`` while it is not known: then infinity.
-        budget_ratio: The challenger's share of a deadline.
-        is_in_rollout: Otherwise each deadline is long enough, unless the call ended at it.
+        slow_us: The rollout's threshold τ, the champion's p95; ``None`` while it is not known, and outside of rollouts.
+        budget_ratio: The share of a deadline that a version has to itself.
+        is_compared: Whether there are two versions at once. Then without a threshold no deadline is long enough;
+            otherwise each one is, unless the call ended at it, which 0 says.
     """
-    if not is_in_rollout:
-        return 0.0
-    return inf if slow_us is None else HURRIED_RATIO * slow_us / budget_ratio
+    if slow_us is None:
+        return inf if is_compared else 0.0
+    return HURRIED_RATIO * slow_us / budget_ratio
 
 
 def are_hurried(

@@ -62,6 +62,15 @@ def test_a_challenger_that_answers_nothing_has_no_latency_and_too_many_errors():
     assert decision.evidence[0].state is CheckState.TOO_EARLY
 
 
+def test_requests_that_end_at_their_callers_deadlines_are_errors_of_a_challenger_that_hangs():
+    hanging = replace(a_window(Role.CHALLENGER), latencies=Histogram(), expired_calls=100)
+
+    decision = evaluate_reference_rule([a_window(Role.CHAMPION), hanging], STAGE, NOW)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert decision.evidence[1].challenger == 1.0
+
+
 def test_only_the_last_thousand_requests_count():
     old = [a_window(role, number=n, errors=50 * (role is Role.CHALLENGER)) for n in range(5) for role in Role]
     new = [a_window(role, number=5 + n) for n in range(10) for role in Role]

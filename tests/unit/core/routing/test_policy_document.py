@@ -108,6 +108,23 @@ def test_a_snapshot_knows_which_rollouts_policies_have():
     assert snapshot.rollout_ids() == {7, 9}
 
 
+@pytest.mark.parametrize(
+    ("rollout_id", "changes", "is_alone"),
+    [
+        (7, {}, True),
+        (7, {"challenger_version": 2}, True),
+        (7, {"challenger_version": 2, "challenger_weight": 10}, False),
+        (7, {"generation": 4}, False),
+        (8, {}, False),
+    ],
+)
+def test_a_snapshot_knows_whether_a_rollouts_champion_is_alone_at_a_generation(rollout_id, changes, is_alone):
+    snapshot = after(EMPTY, visits=policy_rows(**{"rollout_id": 7, "generation": 3} | changes))
+
+    assert snapshot.has_champion_alone(rollout_id, 3) is is_alone
+    assert not snapshot.has_champion_alone(0, 3)
+
+
 def test_an_unchanged_version_is_not_compiled_again():
     first = after(EMPTY, visits=policy_rows())
     second = after(first, visits=policy_rows(generation=2, champion_version=2))

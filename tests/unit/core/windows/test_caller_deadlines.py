@@ -15,6 +15,7 @@ from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
+from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.core.windows.window import BucketColumn, Window, merge_windows, window_from_json, window_to_json
 from understudy.monitoring.metrics_job import counts_of
 
@@ -41,13 +42,17 @@ def out_of_time(role: Role = Role.CHAMPION, **changes) -> PredictionRow:
 
 
 def built(
-    rows: Iterable[PredictionRow], slow_us: int | None = SLOW_US, columns: Sequence[str] = COLUMNS
+    rows: Iterable[PredictionRow],
+    slow_us: int | None = SLOW_US,
+    columns: Sequence[str] = COLUMNS,
+    share: Share = Share(),  # noqa: B008 - a value
 ) -> tuple[Window, ...]:
     lines = [encode_row(row)[FRAME_BYTES:] for row in rows]
     if columns is not COLUMNS:  # as a release before wrote them
         places = [COLUMNS.index(name) for name in columns]
         lines = [b"\t".join(line[:-1].split(b"\t")[place] for place in places) + b"\n" for line in lines]
-    staged = WindowBuilder("here").stage(lines, columns, lambda rollout_id: slow_us if rollout_id == ROLLOUT else None)
+    builder = WindowBuilder("here", share_of=lambda _rollout_id, _generation: share)
+    staged = builder.stage(lines, columns, lambda rollout_id: slow_us if rollout_id == ROLLOUT else None)
     assert staged.unreadable_rows == 0
     return staged.windows
 
@@ -110,6 +115,25 @@ def test_without_a_threshold_every_deadline_of_a_caller_is_too_short_to_judge_by
     assert (window.calls, window.hurried_calls) == (1, 1)
     # The threshold is then found from all that was answered.
     assert window.latencies.total == 2
+
+
+@pytest.mark.parametrize(("deadline_us", "hurried_calls"), [(90_000 - 1, 1), (90_000, 0)])
+def test_a_champion_that_is_alone_has_the_whole_deadline(deadline_us, hurried_calls):
+    window = only(built([out_of_time(deadline_us=deadline_us)], share=ALONE))
+
+    assert (window.hurried_calls, window.expired_calls, window.slow_high) == (
+        hurried_calls,
+        1 - hurried_calls,
+        1 - hurried_calls,
+    )
+
+
+def test_without_a_threshold_a_champion_that_is_alone_is_judged_by_all_but_time_outs():
+    failed = out_of_time(deadline_us=400_000, error_code="E502", status=Status.BAD_ANSWER)
+
+    window = only(built([failed, out_of_time(deadline_us=400_000), a_call()], slow_us=None, share=ALONE))
+
+    assert (window.calls, window.errors, window.hurried_calls) == (2, 1, 1)
 
 
 def test_outside_of_a_rollout_only_what_ended_at_its_deadline_is_left_out():
@@ -232,6 +256,31 @@ def test_after_a_promotion_calls_with_a_deadline_of_a_millisecond_are_evidence_o
     first, *others = (decision for decision in found if decision is not None)
     assert first.evidence[0].challenger_requests > 400
     assert [decision.evidence for decision in others] == [first.evidence] * 2
+
+
+def test_a_new_champion_that_hangs_fails_by_deadlines_that_would_leave_a_challenger_too_little():
+    answers = [
+        a_call(entity=f"user-{n}", at=n / 4, latency_us=30_000 + 7_919 * n % 40_000, deadline_us=180_000)
+        for n in range(480)
+    ]
+    before = [row._replace(rollout_id=None, predicted_at=row.predicted_at - 120) for row in answers]
+    late = [
+        out_of_time(
+            entity_id=row.entity_id,
+            predicted_at=row.predicted_at,
+            deadline_us=180_000,
+            model_version_id=CHALLENGER,
+            assigned_version_id=CHALLENGER,
+        )
+        for row in answers
+    ]
+    stage = Stage("visits", "2", ROLLOUT, (float(START),), 1, 100.0, {3: 100.0})
+
+    past = past_of(built(before), stage, CHAMPION)
+    decision = judge_after_promotion(past, built(late, share=ALONE), stage, CHALLENGER, START + 130.0)
+
+    assert decision is not None
+    assert decision.verdict is Verdict.ROLL_BACK
 
 
 def test_a_verdict_that_lacks_requests_says_how_many_were_left_out():

@@ -52,7 +52,7 @@ _CALLS = """
     ORDER BY call.predicted_at DESC, call.id DESC
 """
 _MAX_ANSWER = 4_096
-_CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code FROM predictionlog"
+_CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code, deadline_us FROM predictionlog"
 _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
 """
@@ -63,7 +63,7 @@ _FAILURES = f"""
          failed AS (
              SELECT error_code, count(*) AS calls FROM (TABLE of_champion UNION ALL TABLE of_challenger) AS looked_at
              WHERE rollout_id = $1 AND assigned_version_id = $3 AND error_code IS NOT NULL AND reason = 'bucket'
-               AND role <> 'shadow'
+               AND role <> 'shadow' AND (error_code <> 'E504' OR deadline_us IS NULL)
              GROUP BY error_code)
     SELECT (SELECT coalesce(jsonb_object_agg(error_code, calls), '{{}}') FROM failed)::text AS calls_by_code,
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
