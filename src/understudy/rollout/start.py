@@ -104,7 +104,8 @@ async def prepare(
     outlook = forecast(plan, _traffic_of(seen, now), needs)
     slow_us = slow_us_of(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
-    allowed = Allowed(champion, budget_ratio) if policy.fallback else Allowed(challenger, 1.0)
+    has_stand_in = policy.fallback
+    allowed = Allowed(champion if has_stand_in else challenger, budget_ratio if has_stand_in else 1.0, budget_ratio)
     warnings = deadline_warnings(seen, champion, challenger, allowed)
     return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs, warnings)
 

@@ -5,7 +5,8 @@ from math import ceil
 from typing import NamedTuple
 
 from understudy.core.routing.policy import Role
-from understudy.core.windows.histogram import merged
+from understudy.core.windows.caller_deadlines import least_deadline_us
+from understudy.core.windows.histogram import merged, value_of
 from understudy.core.windows.window import Window
 from understudy.ports.registry import VersionRecord
 
@@ -25,6 +26,8 @@ class Allowed(NamedTuple):
     """Its ``timeout_ms`` holds: the champion's where that may stand in, else the challenger's own."""
     budget_ratio: float
     """The challenger's share of it: 1 where no champion stands in."""
+    judged_ratio: float
+    """The share of a caller's deadline that versions are compared by, whether the champion stands in or not."""
 
     @property
     def milliseconds(self) -> float:
@@ -52,7 +55,7 @@ def deadline_warnings(
         challenger: Who will be asked.
         allowed: What a call of the challenger's may take.
     """
-    found = (_share_words(windows, champion, challenger, allowed), _hurried_words(windows, champion))
+    found = (_share_words(windows, champion, challenger, allowed), _hurried_words(windows, champion, allowed))
     return tuple(words for words in found if words is not None)
 
 
@@ -84,14 +87,22 @@ def _remedy(allowed: Allowed, took_ms: float) -> str:
     return f": {share}, which then has time to stand in. It would fail. → {', or '.join(ways)}"
 
 
-def _hurried_words(windows: Sequence[Window], champion: VersionRecord) -> str | None:
+def _hurried_words(windows: Sequence[Window], champion: VersionRecord, allowed: Allowed) -> str | None:
+    slow_us = slow_us_of(windows, champion.id)
+    if slow_us is None:
+        return None
     own = [w for w in windows if w.key.model_version_id == champion.id and w.key.role is Role.CHAMPION]
-    calls, hurried = sum(window.metric_calls for window in own), sum(window.hurried_calls for window in own)
-    if calls < ENOUGH_CALLS or hurried < MANY_HURRIED * calls:
+    least_us = least_deadline_us(slow_us, allowed.judged_ratio, is_compared=True)
+    deadlines = merged(window.deadlines for window in own)
+    hurried = sum(count for cell, count in deadlines.counts.items() if value_of(cell) < least_us)
+    calls = sum(window.metric_calls for window in own)
+    if hurried < MANY_HURRIED * calls:
         return None
     return (
-        f"{100 * hurried / calls:.0f} % of the last hour's calls had deadlines of their callers that are too short to "
-        "judge a version by; the rollout does not count them (docs/explanation/rollouts.md)"
+        f"{100 * hurried / calls:.0f} % of the last hour's calls had deadlines of their callers below "
+        f"{least_us / _US_IN_MS:,.0f} ms, {least_us / slow_us:.3g} times the p95 of {champion.version}: too short to "
+        "judge a version by, so the rollout does not count them. → Set longer deadlines, or a larger "
+        "UNDERSTUDY_CHALLENGER_BUDGET_RATIO (docs/explanation/rollouts.md)"
     )
 
 

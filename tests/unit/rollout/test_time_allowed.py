@@ -20,7 +20,7 @@ def a_version(number: int, timeout_ms: int = 500) -> VersionRecord:
 
 
 CHAMPION, CHALLENGER = a_version(1), a_version(2)
-ALLOWED = Allowed(CHAMPION, 0.4)
+ALLOWED = Allowed(CHAMPION, 0.4, 0.4)
 
 
 def a_window(version_id: int, milliseconds: float, role: Role = Role.CHAMPION, **counts: Any) -> Window:
@@ -54,7 +54,7 @@ def test_of_a_version_that_never_answered_it_is_said_what_one_as_fast_as_the_cha
 def test_without_a_champion_to_stand_in_its_own_time_out_is_what_a_version_has():
     own = a_version(2, timeout_ms=100)
 
-    (words,) = deadline_warnings([a_window(2, 120, Role.SHADOW)], CHAMPION, own, Allowed(own, 1.0))
+    (words,) = deadline_warnings([a_window(2, 120, Role.SHADOW)], CHAMPION, own, Allowed(own, 1.0, 0.4))
 
     assert (
         "has 100 ms for a call, the timeout_ms of v2; it would fail. → UPDATE ModelVersion SET timeout_ms = 1" in words
@@ -63,9 +63,21 @@ def test_without_a_champion_to_stand_in_its_own_time_out_is_what_a_version_has()
 
 
 def test_callers_whose_deadlines_are_too_short_to_judge_by_are_mentioned_before_the_start():
-    (words,) = deadline_warnings([a_window(1, 50, hurried_calls=ENOUGH_CALLS)], CHAMPION, CHALLENGER, ALLOWED)
+    # 3.75 times the p95 are 187.5 ms.
+    deadlines = Histogram.of([100_000.0] * 80 + [180_000.0] * 20 + [200_000.0] * 40)
 
-    assert words.startswith("50 % of the last hour's calls had deadlines of their callers")
+    (words,) = deadline_warnings([a_window(1, 50, deadlines=deadlines)], CHAMPION, CHALLENGER, ALLOWED)
+
+    assert words.startswith("50 % of the last hour's calls had deadlines of their callers below 18")
+    assert "3.75 times the p95 of v1: too short to judge a version by" in words
+
+
+def test_deadlines_that_are_long_enough_or_rare_are_not_mentioned():
+    longer = Histogram.of([200_000.0] * ENOUGH_CALLS)
+    rare = Histogram.of([1_000.0] * (ENOUGH_CALLS // 20 - 1))
+
+    for deadlines in (longer, rare):
+        assert deadline_warnings([a_window(1, 50, deadlines=deadlines)], CHAMPION, CHALLENGER, ALLOWED) == ()
 
 
 def test_a_threshold_is_known_where_every_caller_of_the_champion_is_hurried():

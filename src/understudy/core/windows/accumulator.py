@@ -63,6 +63,7 @@ class WindowTally:
         self._latencies = dict(window.latencies.counts)
         self._scores = dict(window.scores.counts)
         self._tails = dict(window.tails.counts)
+        self._deadlines = dict(window.deadlines.counts)
         self._buckets = array("q", window.buckets.tobytes())
         for name in COUNTS:
             setattr(self, name, getattr(window, name))
@@ -95,6 +96,7 @@ class WindowTally:
             latencies=Histogram(self._latencies),
             scores=Histogram(self._scores),
             tails=Histogram(self._tails),
+            deadlines=Histogram(self._deadlines),
             buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
         )
 
@@ -136,6 +138,12 @@ class WindowTally:
             self.expired_calls += int(np.count_nonzero(given.is_expired))
         is_scored = is_answered & np.isfinite(scores)
         self._add_scores(buckets, places[is_scored], scores[is_scored])
+
+    def add_deadlines(self, deadline_us: NDArray[np.int64]) -> None:
+        """Add what callers gave their calls, 0 for nothing."""
+        given = deadline_us[deadline_us > 0]
+        if given.size:
+            _count_cells(self._deadlines, cells_of_logs(_logarithms(given)))
 
     def add_hurried(self, is_failed: NDArray[np.bool_], latency_us: NDArray[np.int64]) -> None:
         """Add calls that no version is judged by: they are counted, and how long it took to answer them."""

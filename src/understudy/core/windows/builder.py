@@ -303,10 +303,12 @@ class _Batch:
             tally.cache_hits += int(np.count_nonzero(is_hit[mine]))
             tally.new_entities += int(np.count_nonzero(is_new[mine]))
             tally.new_in_role += int(np.count_nonzero(is_new_in_role[mine]))
-            left_out = mine[(is_hurried & is_counted)[mine]]
+            counted = mine[is_counted[mine]]
+            tally.add_deadlines(rows.deadline_us[counted])
+            left_out, judged = counted[is_hurried[counted]], counted[~is_hurried[counted]]
             if left_out.size:
                 tally.add_hurried(is_failed[left_out], rows.latency_us[left_out])
-            self._judge(tally, rows, mine[(is_counted & ~is_hurried)[mine]], is_failed)
+            self._judge(tally, rows, judged, is_failed)
         return unreadable_rows
 
     def _judge(self, tally: WindowTally, rows: Columns, judged: NDArray[np.intp], is_failed: NDArray[np.bool_]) -> None:

@@ -118,6 +118,9 @@ class Window:
     scores: Histogram = field(default_factory=Histogram)
     tails: Histogram = field(default_factory=Histogram)
     """Of answered calls slower than 1.2 τ, in cells of :mod:`understudy.core.windows.tail`, by analysis bucket."""
+    deadlines: Histogram = field(default_factory=Histogram)
+    """Of the calls in :attr:`metric_calls`, those that their callers gave less time than the champion has by itself, in
+    microseconds."""
     buckets: NDArray[np.int64] = field(default_factory=no_buckets)
     """Shape (64, 7): a row per analysis bucket, the columns of :class:`BucketColumn`."""
 
@@ -175,6 +178,7 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
         latencies=merged(window.latencies for window in windows),
         scores=merged(window.scores for window in windows),
         tails=merged(window.tails for window in windows),
+        deadlines=merged(window.deadlines for window in windows),
         buckets=buckets,
     )
 
@@ -182,8 +186,8 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
 def window_to_json(window: Window) -> str:
     """Return everything but the key as JSON text; what is 0 is left out, and equal windows have equal texts.
 
-    ``latencies``, ``scores`` and ``tails`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is one of
-    ``[bucket, calls, errors, …]`` per bucket with calls. Squares are strings: they may need more than 64 bits.
+    ``latencies``, ``scores``, ``tails`` and ``deadlines`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is
+    one of ``[bucket, calls, errors, …]`` per bucket with calls. Squares are strings: they may need more than 64 bits.
     """
     document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
     document |= {name: str(document[name]) for name in _MAY_BE_LONG if name in document}
@@ -206,7 +210,9 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
             **{name: _count_of(name, document[name]) for name in COUNTS if name in document},
             latencies=_histogram(document.get("latencies", ())),
             scores=_histogram(document.get("scores", ())),
-            tails=_histogram(document.get("tails", ())),  # releases before wrote none
+            # Releases before wrote none of these.
+            tails=_histogram(document.get("tails", ())),
+            deadlines=_histogram(document.get("deadlines", ())),
             buckets=_buckets(document.get("buckets", ())),
         )
     except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
@@ -233,7 +239,7 @@ def _count_of(name: str, value: Any) -> int:
 
 
 _MAY_BE_LONG = ("log_latency_squares", "score_squares")
-_HISTOGRAMS = ("latencies", "scores", "tails")
+_HISTOGRAMS = ("latencies", "scores", "tails", "deadlines")
 
 
 def _pairs(histogram: Histogram) -> list[int]:

@@ -16,6 +16,7 @@ from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
+from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import BucketColumn, Window, merge_windows, window_from_json, window_to_json
 from understudy.monitoring.metrics_job import counts_of
 
@@ -293,8 +294,20 @@ def test_a_verdict_that_lacks_requests_says_how_many_were_left_out():
     assert "1 challenger requests were left out: their callers' deadlines are too short" in decision.reason
 
 
+def test_windows_keep_what_callers_gave_the_calls_that_may_be_judged():
+    rows = [a_call(deadline_us=1_000), a_call(deadline_us=400_000), a_call(cache_hit=True, deadline_us=1_000), a_call()]
+
+    window = only(built([row._replace(rollout_id=None) for row in rows]))
+    again = window_from_json(window.key, window_to_json(window))
+
+    assert window.deadlines.counts == Histogram.of([1_000.0, 400_000.0]).counts
+    assert again.deadlines.counts == window.deadlines.counts
+    assert merge_windows(window.key, [window, again]).deadlines.total == 4
+
+
 def test_a_window_without_such_calls_is_written_as_before():
     text = window_to_json(only(built([a_call()])))
 
     assert "hurried" not in text
     assert "expired" not in text
+    assert "deadlines" not in text
