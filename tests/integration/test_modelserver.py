@@ -376,7 +376,7 @@ def test_each_kind_of_broken_answer_is_given_when_asked_for():
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_within_a_second_even_while_a_call_hangs(number):
     inputs = some_inputs(1)
