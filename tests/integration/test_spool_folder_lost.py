@@ -82,12 +82,19 @@ def moves_on(worker: Worker, spool_id: str, first: int) -> list[int]:
     return appended
 
 
+def delete(worker: Worker, folder: Path) -> None:
+    """Delete a folder as if in one step: file by file, the worker may make a new one in the middle of it."""
+    gone = worker.directory.parent.with_name("gone")
+    folder.rename(gone)
+    shutil.rmtree(gone)
+
+
 def delete_own(worker: Worker) -> None:
-    shutil.rmtree(worker.spool.own.folder)
+    delete(worker, worker.spool.own.folder)
 
 
 def delete_all(worker: Worker) -> None:
-    shutil.rmtree(worker.directory.parent)
+    delete(worker, worker.directory.parent)
 
 
 def move_away(worker: Worker) -> None:
