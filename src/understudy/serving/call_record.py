@@ -30,6 +30,10 @@ _STATUS: Mapping[type[UnderstudyError], Status] = {
     NotLogged: Status.UNAVAILABLE,
 }
 
+_AS_LONG_RATIO = 0.99
+"""Of the champion's time-out. Reading a request takes some of its deadline: one that is as long as the time-out, which
+many callers set, is no shorter one."""
+
 
 class CallRecorder:
     """Counts calls, and makes their rows.
@@ -152,8 +156,9 @@ def _deadline_us(call: Call, role: Role, caller_seconds: float) -> int | None:
     """Return the caller's own deadline where it is shorter than the champion's time-out, whichever version is asked.
 
     The version that a call happens to get must not decide whether its deadline counts (ADR 75). A shadow has its own.
+    ``caller_seconds`` is what is left when the request has been read, so that a slow body is no way around this.
     """
-    if role is Role.SHADOW or caller_seconds >= call.policy.champion.timeout_seconds:
+    if role is Role.SHADOW or caller_seconds >= _AS_LONG_RATIO * call.policy.champion.timeout_seconds:
         return None
     # A limit of some nanoseconds, which gRPC can write, is one too: 0 would be none.
     return max(1, int(caller_seconds * 1_000_000))

@@ -312,11 +312,7 @@ Evidence = tuple[Counter[Any], set[str]]
 
 def evidence(pair: Pair, number: int) -> Evidence:
     """Return the rows of one server and its spans, and what it counted; of what it measured, how often."""
-    # Of a deadline, what is left when the request has been read: it differs as latencies do.
-    rows = Counter(
-        row._replace(prediction_id="", predicted_at=0.0, latency_us=0, deadline_us=None)
-        for row in pair.spools[number].rows
-    )
+    rows = Counter(row._replace(prediction_id="", predicted_at=0.0, latency_us=0) for row in pair.spools[number].rows)
     lines = pair.telemetries[number].exposition()[0].decode().splitlines()
     spans = Counter(told(span) for span in pair.tracers[number].ended) if pair.tracers is not None else Counter[Any]()
     return rows + spans, {line for line in lines if "_total{" in line or "_count{" in line}
