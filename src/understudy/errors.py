@@ -44,7 +44,7 @@ UnderstudyError
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
-    ├── MigrationNeeded    E511 the database's schema is not the one this code needs
+    ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
 
@@ -399,8 +399,13 @@ class LoginNotAllowed(RegistryUnavailable):
 
 class MigrationNeeded(RegistryError):
     code = "E511"
-    title = "The database's schema does not fit this version of Understudy"
+    title = "The database does not fit this version of Understudy"
     hint = "Run understudy db upgrade; if the database is newer, install the newer Understudy."
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, detail_for_callers: str = "") -> None:
+        super().__init__(detail, hint=hint)
+        self.detail_for_callers = detail_for_callers
+        """What a caller over HTTP is told; other details have statements of the database, which are for the log."""
 
 
 class ArchiveUnavailable(RegistryError):

@@ -8,11 +8,13 @@ from understudy.core.experiments.ab import AbPlan, AbState
 from understudy.core.statistics.difference import Difference, compare
 from understudy.core.statistics.multiple_comparisons import Comparison, compare_together
 from understudy.core.statistics.sample_ratio import ArmsEpoch, ArmsRatio, sample_ratio_of_arms
+from understudy.errors import MigrationNeeded
 from understudy.experiments.attribution import Period, arms_of, epochs_of, periods, shares_of
-from understudy.experiments.declared_tests import DeclaredTest, declared_test
+from understudy.experiments.declared_rows import declared_test
+from understudy.experiments.declared_tests import DeclaredTest
 from understudy.experiments.declaring import Found
 from understudy.ports.experiment_log import Allocation, EntityQuery, ExperimentLog
-from understudy.ports.experiment_store import ExperimentStore
+from understudy.ports.experiment_store import ExperimentRecord, ExperimentStore
 
 MAX_COMPARED = 12
 """Arms, beyond which a report would read the log too often; then each report compares its own arm alone."""
@@ -147,15 +149,23 @@ async def _difference(log: ExperimentLog, query: EntityQuery, found: Found, vers
 async def rejected_beside(store: ExperimentStore, test: DeclaredTest) -> int:
     """Return how many of the tests that share alpha with this one have found a difference; once it is decided, before.
 
-    Those are the latest of the same metric and champion that were declared beside the same versions.
+    Those are the latest of the same metric and champion that were declared beside the same versions. One that is
+    unreadable has found nothing: it keeps its share, and only its own report ends with an error.
     """
     own, until = test.record, inf if test.decision is None else test.decision.at
     family = {own.challenger_id, *test.plan.beside}
     rejected = 0
     for version_id in test.plan.beside:
         record = await store.latest(own.model_name, own.metric, (own.champion_id, version_id))
-        other = None if record is None else declared_test(record)
+        other = None if record is None else _readable(record)
         if other is None or other.decision is None or {version_id, *other.plan.beside} != family:
             continue
         rejected += other.decision.state in _FOUND and other.decision.at < until
     return rejected
+
+
+def _readable(record: ExperimentRecord) -> DeclaredTest | None:
+    try:
+        return declared_test(record)
+    except MigrationNeeded:
+        return None

@@ -16,6 +16,7 @@ from understudy.core.statistics.sample_size import (
 )
 from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of, shares_of
+from understudy.experiments.declared_rows import plan_from_json
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, fractions_of
 from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
@@ -111,12 +112,13 @@ async def plan_to_declare(log: ExperimentLog, question: PlanQuestion) -> Plan:
     """Return the plan of a test.
 
     Raises:
-        ValueError: If nothing is known of the metric yet; the rest as :func:`plan_ab`.
+        ValueError: If nothing is known of the metric yet, or the plan leaves the bounds within which it could be read
+            again; the rest as :func:`plan_ab`.
     """
     sizes = await plan_ab(log, question)
     if sizes.baseline.gap:
         raise ValueError(sizes.baseline.gap)
-    return Plan(
+    plan = Plan(
         question.wanted,
         question.choice,
         sizes.baseline.is_share,
@@ -125,6 +127,7 @@ async def plan_to_declare(log: ExperimentLog, question: PlanQuestion) -> Plan:
         question.looks,
         beside=sizes.beside,
     )
+    return plan_from_json(plan.to_json())
 
 
 def effect_of(wanted: Wanted, baseline: Baseline) -> Effect:

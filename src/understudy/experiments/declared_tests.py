@@ -1,6 +1,5 @@
 """Tests that were declared before their end was known: what was fixed, and the looks that were taken."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict
@@ -71,21 +70,10 @@ class Plan(NamedTuple):
         return AbPlan(self.entities_per_arm, fractions_of(self.looks), self.alpha / comparisons)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what :func:`plan_from_json` reads."""
+        """Return what ``declared_rows.plan_from_json`` reads."""
         document = {**self._asdict(), "wanted": self.wanted._asdict(), "choice": self.choice._asdict()}
         # A release that knows no versions beside a test can read all others.
         return {name: value for name, value in document.items() if name != "beside" or value}
-
-
-def plan_from_json(document: Mapping[str, Any]) -> Plan:
-    """Return a stored plan.
-
-    Raises:
-        TypeError, KeyError: It is none.
-    """
-    wanted, choice = Wanted(**document["wanted"]), MetricChoice(**document["choice"])
-    beside = tuple(document.get("beside", ()))
-    return Plan(**{**document, "wanted": wanted, "choice": choice, "beside": beside})
 
 
 def fractions_of(looks: int) -> tuple[float, ...]:
@@ -119,18 +107,6 @@ class DeclaredTest(NamedTuple):
     def decision(self) -> InterimAnalysis | None:
         """The interim analysis that ended it."""
         return next((look for look in self.looks if look.state in DECIDED), None)
-
-
-def declared_test(record: ExperimentRecord) -> DeclaredTest:
-    """Return what a stored row says."""
-    looks = (record.result or {}).get("looks", [])
-    return DeclaredTest(
-        record,
-        plan_from_json(record.plan),
-        tuple(
-            InterimAnalysis(look["at"], look["fraction"], AbState(look["state"]), look["sentence"]) for look in looks
-        ),
-    )
 
 
 def with_interim_analysis(test: DeclaredTest, verdict: AbVerdict, now: float) -> DeclaredTest:

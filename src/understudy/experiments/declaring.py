@@ -7,7 +7,8 @@ from typing import NamedTuple
 from understudy.errors import NotRegistered
 from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
 from understudy.experiments.attribution import began
-from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted, declared_test
+from understudy.experiments.declared_rows import declared_test
+from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
 from understudy.ports.experiment_log import Allocation, ExperimentLog, Observed
 from understudy.ports.experiment_store import ExperimentStore, NewExperiment
 
@@ -73,7 +74,7 @@ async def find_test(
 
     Raises:
         NotRegistered: There is neither.
-        RegistryUnavailable, MigrationNeeded: As the log and the store.
+        RegistryUnavailable, MigrationNeeded: As the log and the store; also if the test's row is unreadable.
     """
     allocations = await log.allocations(model_name)
     latest = allocations[-1] if allocations else None

@@ -17,7 +17,7 @@ class NewExperiment(NamedTuple):
 
 
 class ExperimentRecord(NamedTuple):
-    """A declared test; ``result`` is JSON: the looks that were taken and what they said."""
+    """A declared test as its row has it; ``plan`` and ``result`` (the looks taken, what they said) may be any JSON."""
 
     id: int
     model_name: str

@@ -666,6 +666,58 @@ async def test_a_report_has_the_quantiles_that_the_query_names(proxy, database: 
     assert "has no quantiles" in of_a_share["report"]["quantiles"]["gap"]
 
 
+DECLARED = {
+    "wanted": {"amount": 0.05},
+    "choice": {"within_seconds": 604_800},
+    "is_share": True,
+    "difference": 0.01,
+    "entities_per_arm": 300,
+    "looks": 5,
+    "alpha": 0.05,
+}
+CRAFTED_ROWS = [
+    ({**DECLARED, "looks": 30_000_000}, None, "plan.looks"),
+    ({**DECLARED, "beside": [[]] * 100_000}, None, "plan: expected an object, of at most 64 KiB"),
+    (DECLARED, "[" * 1_500 + "]" * 1_500, "result: expected an object"),
+    (DECLARED, '{"looks": [{"at": 1, "fraction": "a", "state": "zzz", "sentence": 5}]}', "result.looks[0]"),
+]
+
+
+async def test_a_declared_test_that_is_unreadable_is_one_clear_error_and_stops_nothing_else(
+    proxy, database: asyncpg.Connection, database_url
+):
+    world = World(database)
+    await a_finished_test(world)
+    path = f"/v1/models/{MODEL}/reports/ab"
+
+    for plan, result, place in CRAFTED_ROWS:
+        row = await database.fetchval(
+            """
+            INSERT INTO Experiment (model_name, name, champion_version, challenger_version, metric, plan, result)
+            VALUES ($1, 't', $2, $3, 'converted', $4, $5) RETURNING id
+            """,
+            MODEL,
+            world.versions["6"],
+            world.versions["7"],
+            orjson.dumps(plan).decode(),
+            result,
+        )
+        refused = await proxy.get(f"{path}?metric=converted", headers=EYE)
+        told = await CommandLine(database_url).beside("ab", "report", MODEL, "--metric", "converted")
+        beside = await proxy.get(f"{path}?metric=visited", headers=EYE)
+
+        problem = refused.json()
+        assert (refused.status_code, problem["code"]) == (503, "E511"), place
+        assert f"row {row} of Experiment" in problem["detail"]
+        assert place in problem["detail"]
+        assert f"DELETE FROM Experiment WHERE id = {row}" in problem["next"]
+        assert told.code == 1
+        assert "E511" in told.err
+        assert beside.status_code == 200
+        await database.execute("DELETE FROM Experiment WHERE id = $1", row)
+    assert (await proxy.get(f"{path}?metric=converted", headers=EYE)).status_code == 200
+
+
 # -- when things are away ----------------------------------------------------------------------------------------------
 
 

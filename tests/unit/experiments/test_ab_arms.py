@@ -8,7 +8,8 @@ from understudy.core.experiments.ab import AbState
 from understudy.experiments.ab_arms import Split, rejected_beside, split_of
 from understudy.experiments.ab_plan import versions_beside
 from understudy.experiments.attribution import periods
-from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, declared_test
+from understudy.experiments.declared_rows import declared_test
+from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
 from understudy.ports.experiment_log import Allocation
 from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
@@ -98,6 +99,13 @@ async def test_the_tests_of_the_same_family_that_found_a_difference_leave_their_
     assert await rejected_beside(StoredTests(a_record(C, B, D)), own) == 0
     assert await rejected_beside(StoredTests(a_record(C, B, D, found=AbState.NO_DIFFERENCE)), own) == 0
     assert await rejected_beside(StoredTests(a_record(C, B, found=AbState.B_BETTER)), own) == 0
+
+
+async def test_an_unreadable_test_beside_another_has_found_nothing_and_stops_only_its_own_report():
+    own, beside = declared_test(a_record(B, C, D)), a_record(C, B, D, found=AbState.B_BETTER)
+    unreadable = beside._replace(plan={**beside.plan, "looks": 30_000_000})
+
+    assert await rejected_beside(StoredTests(unreadable), own) == 0
 
 
 async def test_a_decided_test_keeps_the_share_that_it_had():

@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.experiments.ab import AbState, AbVerdict
+from understudy.experiments.declared_rows import declared_test, plan_from_json
 from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
     Wanted,
-    declared_test,
     fractions_of,
-    plan_from_json,
     result_of,
     with_interim_analysis,
 )
@@ -28,7 +27,7 @@ plans = st.builds(
     st.integers(2, 10**9),
     st.integers(1, 20),
     st.floats(0.001, 0.5),
-    st.lists(st.integers(1, 2**40), max_size=3).map(tuple),
+    st.lists(st.integers(1, 2**40), max_size=3, unique=True).map(tuple),
 )
 PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5)
 RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json(), None, "dana", None)

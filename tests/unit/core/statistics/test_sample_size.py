@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -193,3 +195,13 @@ def test_all_alpha_is_spent_at_the_end():
 def test_an_interval_that_always_holds_is_wider_than_any_fixed_one(fraction):
     assert always_valid_boundary(fraction) >= always_valid_boundary(1.0) - 0.01
     assert always_valid_boundary(1.0) == pytest.approx(1.549 * normal_quantile(1 - ALPHA / 2), abs=1e-3)
+
+
+@pytest.mark.deep
+def test_twenty_looks_cost_less_than_three_seconds_however_close_they_are():
+    looks = [place for tenth in range(1, 11) for place in (tenth / 10 - 1e-9, tenth / 10)]
+    began = time.process_time()
+
+    look_boundaries(looks)
+
+    assert time.process_time() - began < 3

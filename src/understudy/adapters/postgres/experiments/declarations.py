@@ -9,9 +9,12 @@ import orjson
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
 
-_COLUMNS = """
+_MAX_JSON_BYTES = 65_536
+_COLUMNS = f"""
     id, model_name, metric, champion_version, challenger_version, extract(epoch FROM started_at)::float8 AS started_at,
-    plan, result, created_by, extract(epoch FROM ended_at)::float8 AS ended_at
+    CASE WHEN octet_length(plan::text) > {_MAX_JSON_BYTES} THEN '"too long"' ELSE plan END AS plan,
+    CASE WHEN octet_length(result::text) > {_MAX_JSON_BYTES} THEN '"too long"' ELSE result END AS result,
+    left(created_by, 255) AS created_by, extract(epoch FROM ended_at)::float8 AS ended_at
 """
 _LATEST = f"""
     SELECT {_COLUMNS} FROM experiment
@@ -80,5 +83,14 @@ def _record(row: asyncpg.Record) -> ExperimentRecord:
     values = dict(zip(ExperimentRecord._fields, row, strict=True))
     result = values["result"]
     return ExperimentRecord(
-        **{**values, "plan": orjson.loads(values["plan"]), "result": None if result is None else orjson.loads(result)}
+        **{**values, "plan": _document(values["plan"]), "result": None if result is None else _document(result)}
     )
+
+
+def _document(text: str) -> object:
+    """Return stored JSON; as its text where Python has no value for it, which no reader takes for a document."""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:  # too deep, or a number outside of a float's range
+        return text
+    return text if document is None else document

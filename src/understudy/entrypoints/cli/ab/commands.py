@@ -20,6 +20,7 @@ from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_o
 from understudy.entrypoints.documents.experiments import ab_document, document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
+from understudy.experiments.declared_rows import MAX_AMOUNT, MAX_LOOKS, MIN_AMOUNT
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
 from understudy.ports.experiment_log import Observed
@@ -27,7 +28,6 @@ from understudy.ports.experiment_log import Observed
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
 WITHIN, EFFECT, LOOKS = "7d", "5%", 5
-MAX_LOOKS = 20
 _EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
 
 Effect = Annotated[
@@ -205,9 +205,12 @@ def wanted_of(text: str | None) -> Wanted:
     amount = float(found["amount"]) if found is not None else 0.0
     if found is None or amount <= 0:
         raise CommandRefused(ExitCode.USAGE, f"--effect: {text!r} is no change", "For example 5%, 0.05 or 0.5pt.")
-    if found["unit"] is None:
-        return Wanted(amount)
-    return Wanted(amount / 100, is_relative=found["unit"] == "%")
+    wanted = Wanted(amount) if found["unit"] is None else Wanted(amount / 100, is_relative=found["unit"] == "%")
+    if not MIN_AMOUNT <= wanted.amount <= MAX_AMOUNT:
+        raise CommandRefused(
+            ExitCode.USAGE, f"--effect: {text!r} is too small or too large a change", "For example 5%, 0.05 or 0.5pt."
+        )
+    return wanted
 
 
 def is_decided(test: DeclaredTest | None) -> bool:

@@ -92,6 +92,8 @@ class ControlCall(NamedTuple):
             raise NotRegistered(problem.detail_without_others, hint=problem.next_step) from problem
         except (RegistryUnavailable, MigrationNeeded) as problem:
             _log.warning("control.failed", code=problem.code, why=problem.detail)
+            if isinstance(problem, MigrationNeeded):
+                raise MigrationNeeded(problem.detail_for_callers, hint=problem.next_step) from problem
             raise type(problem)(hint=problem.next_step) from problem
 
 
