@@ -108,4 +108,4 @@ def _hurried_words(windows: Sequence[Window], champion: VersionRecord, allowed: 
 
 def _p95_us(windows: Sequence[Window]) -> int | None:
     latencies = merged(window.latencies for window in windows)
-    return None if latencies.total < ENOUGH_CALLS else round(latencies.quantile(0.95) or 0)
+    return None if latencies.total < ENOUGH_CALLS else max(1, round(latencies.quantile(0.95) or 0))

@@ -11,13 +11,11 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.windows.window import ANALYSIS_BUCKETS, Window
+from understudy.core.windows.window import ANALYSIS_BUCKETS, TAIL_STEPS, Window
 
 STEP_RATIO = 1.2
 """Seed 003: a percentile that is 20 % higher is too high. One step beyond the champion's threshold is the
 challenger's."""
-STEPS = 16
-"""Thresholds τ · 1.2^1 to τ · 1.2^16, 18 times τ; what is further is in the last cell."""
 _LOG_STEP = log(STEP_RATIO)
 
 
@@ -27,10 +25,10 @@ def tail_cells(
     """Return the cells of answers that are slower than 1.2 ``slow_us``, given the analysis bucket of each.
 
     Returns:
-        Shape (answers,): ``STEPS * bucket + step - 1``, where ``step`` is the highest threshold that it is beyond.
+        Shape (answers,): ``TAIL_STEPS * bucket + step - 1``, where ``step`` is the highest threshold that it is beyond.
     """
     steps = np.log(latency_us / slow_us) / _LOG_STEP
-    return STEPS * buckets + np.clip(np.ceil(steps).astype(np.int64) - 1, 1, STEPS) - 1
+    return TAIL_STEPS * buckets + np.clip(np.ceil(steps).astype(np.int64) - 1, 1, TAIL_STEPS) - 1
 
 
 def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:
@@ -41,15 +39,15 @@ def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:
 
 def counts_beyond_step(entries: NDArray[np.int64], step: int, windows: int) -> NDArray[np.float64]:
     """Return the sums over the buckets of what :func:`beyond_step` returns, shape (windows,), sooner."""
-    places, _, counts = entries[entries[:, 1] % STEPS >= step - 1].T
+    places, _, counts = entries[entries[:, 1] % TAIL_STEPS >= step - 1].T
     return np.bincount(places, counts, windows).astype(np.float64)
 
 
 def beyond_step(entries: NDArray[np.int64], step: int, windows: int) -> NDArray[np.float64]:
     """Return how many answers are beyond a step, shape (windows, 64)."""
-    places, cells, counts = entries[entries[:, 1] % STEPS >= step - 1].T
+    places, cells, counts = entries[entries[:, 1] % TAIL_STEPS >= step - 1].T
     found = np.zeros(windows * ANALYSIS_BUCKETS)
-    np.add.at(found, places * ANALYSIS_BUCKETS + cells // STEPS, counts)
+    np.add.at(found, places * ANALYSIS_BUCKETS + cells // TAIL_STEPS, counts)
     return found.reshape(windows, ANALYSIS_BUCKETS)
 
 
@@ -61,4 +59,4 @@ def tail_step_of(value_us: float, slow_us: float) -> int | None:
     if value_us <= 0 or slow_us <= 0:
         return None
     step = max(1, round(log(value_us / slow_us) / _LOG_STEP))
-    return step if step < STEPS else None
+    return step if step < TAIL_STEPS else None

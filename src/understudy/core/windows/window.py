@@ -37,6 +37,11 @@ from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of, merg
 
 WINDOW_SECONDS = 15
 ANALYSIS_BUCKETS = 64
+TAIL_STEPS = 16
+"""Thresholds τ · 1.2^1 to τ · 1.2^16, 18 times τ, that :mod:`understudy.core.windows.tail` tells apart; what is further
+is in the last cell."""
+MAX_SCORE = 1_000_000
+"""Scores beyond it, on either side of zero, add as it, so that sums stay within 64 bits."""
 MICRO = 1_000_000
 """Sums of logarithms and scores are in millionths, because sums of floats depend on their order."""
 
@@ -78,7 +83,7 @@ class Window:
     """Sums over the calls of one :class:`WindowKey`; two windows are equal if their JSON is.
 
     ``log_latency`` and ``score`` with their ``_squares`` are in millionths: of the logarithm of microseconds, and of
-    the score. Scores beyond ±1,000,000 add as that, so that sums stay within 64 bits; their cells are exact.
+    the score, which adds as at most :data:`MAX_SCORE`; its cell is exact.
     """
 
     key: WindowKey
@@ -191,7 +196,7 @@ def window_to_json(window: Window) -> str:
     """
     document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
     document |= {name: str(document[name]) for name in _MAY_BE_LONG if name in document}
-    document |= {name: _pairs(histogram) for name in _HISTOGRAMS if (histogram := getattr(window, name)).counts}
+    document |= {name: _pairs(histogram) for name in _CELLS if (histogram := getattr(window, name)).counts}
     if rows := _bucket_rows(window.buckets):
         document["buckets"] = rows
     return orjson.dumps(document).decode()
@@ -201,26 +206,39 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
     """Return the window that :func:`window_to_json` wrote.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: It is not one, or no calls can have these sums.
     """
     try:
         document: Mapping[str, Any] = orjson.loads(text)
-        return Window(
-            key=key,
-            **{name: _count_of(name, document[name]) for name in COUNTS if name in document},
-            latencies=_histogram(document.get("latencies", ())),
-            scores=_histogram(document.get("scores", ())),
-            # Releases before wrote none of these.
-            tails=_histogram(document.get("tails", ())),
-            deadlines=_histogram(document.get("deadlines", ())),
-            buckets=_buckets(document.get("buckets", ())),
-        )
+        counts = {name: _count_of(name, document[name]) for name in COUNTS if name in document}
+        _require_possible(counts)
+        # Releases before wrote only two of these.
+        histograms = {name: _histogram(document.get(name, ()), *cells) for name, cells in _CELLS.items()}
+        fields: Mapping[str, Any] = counts | histograms
+        return Window(key=key, **fields, buckets=_buckets(document.get("buckets", ())))
     except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
         raise ValueError(f"not a window: {problem}") from problem
 
 
 _MAX_COUNT = 2**63 - 1
+_MAX_LOG_LATENCY = 50
+"""The logarithm of the longest latency that 64 bits hold in microseconds is 43.7."""
+_MAX_SUMS = (
+    ("log_latency", "calls", _MAX_LOG_LATENCY * MICRO),
+    ("log_latency_squares", "calls", _MAX_LOG_LATENCY**2 * MICRO),
+    ("score", "score_calls", MAX_SCORE * MICRO),
+    ("score_squares", "score_calls", MAX_SCORE**2 * MICRO),
+)
+"""A sum, the calls that it is of, and the most that each of them adds."""
 _MAX_CELL = cell_of(MAX_SIZE)
+_MAX_LATENCY_CELL = cell_of(2.0**53)
+_CELLS = {
+    "latencies": (0, _MAX_LATENCY_CELL),
+    "scores": (-_MAX_CELL, _MAX_CELL),
+    "tails": (0, TAIL_STEPS * ANALYSIS_BUCKETS - 1),
+    "deadlines": (0, _MAX_LATENCY_CELL),
+}
+"""The first and the last cell of each histogram: what is computed from others would be no number."""
 _MAX_LONG = 2**127
 _MAY_BE_NEGATIVE = frozenset({"log_latency", "score"})
 
@@ -238,18 +256,24 @@ def _count_of(name: str, value: Any) -> int:
     return count
 
 
+def _require_possible(counts: Mapping[str, int]) -> None:
+    """Refuse sums beyond what so many calls add up to: the exponential of their mean is no float."""
+    for name, calls, most in _MAX_SUMS:
+        if abs(counts.get(name, 0)) > most * counts.get(calls, 0):
+            raise ValueError(f"{name} is out of range for {counts.get(calls, 0)} {calls}")
+
+
 _MAY_BE_LONG = ("log_latency_squares", "score_squares")
-_HISTOGRAMS = ("latencies", "scores", "tails", "deadlines")
 
 
 def _pairs(histogram: Histogram) -> list[int]:
     return list(chain.from_iterable(sorted(histogram.counts.items())))
 
 
-def _histogram(pairs: Sequence[int]) -> Histogram:
+def _histogram(pairs: Sequence[int], first_cell: int, last_cell: int) -> Histogram:
     cells, counts = pairs[::2], pairs[1::2]
     if pairs:
-        if set(map(type, pairs)) != {int} or min(cells) < -_MAX_CELL or max(cells) > _MAX_CELL:
+        if set(map(type, pairs)) != {int} or min(cells) < first_cell or max(cells) > last_cell:
             raise ValueError("a histogram has something else than cells")
         if min(counts, default=0) < 0 or max(counts, default=0) > _MAX_COUNT:
             raise ValueError("a histogram's counts are out of range")
@@ -262,11 +286,23 @@ def _bucket_rows(buckets: NDArray[np.int64]) -> list[list[int]]:
     return rows
 
 
+_NOT_NEGATIVE = [
+    0,
+    *(1 + column for column in BucketColumn if column not in (BucketColumn.LOG_LATENCY, BucketColumn.SCORE)),
+]
+_BUCKET_SUMS = [1 + BucketColumn.LOG_LATENCY, 1 + BucketColumn.SCORE]
+_BUCKET_CALLS = [1 + BucketColumn.CALLS, 1 + BucketColumn.SCORE_CALLS]
+_BUCKET_MOST = np.array([_MAX_LOG_LATENCY * MICRO, MAX_SCORE * MICRO], np.float64)
+"""Columns of a stored row, whose first is the bucket's number."""
+
+
 def _buckets(rows: Iterable[Sequence[int]]) -> NDArray[np.int64]:
     buckets = no_buckets()
     if rows:
         table = np.array(rows, np.int64).reshape(-1, 1 + len(BucketColumn))
-        if table[:, : 1 + BucketColumn.LOG_LATENCY].min() < 0:
+        if table[:, _NOT_NEGATIVE].min() < 0:
             raise ValueError("a bucket's counts are negative")
+        if (np.abs(table[:, _BUCKET_SUMS].astype(np.float64)) > table[:, _BUCKET_CALLS] * _BUCKET_MOST).any():
+            raise ValueError("a bucket's sums are out of range for its calls")
         buckets[table[:, 0]] = table[:, 1:]
     return buckets

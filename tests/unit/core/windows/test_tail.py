@@ -9,8 +9,15 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.strata import join_strata, no_tails, stratify
 from understudy.core.windows.strata_codec import strata_from_text, strata_to_text
-from understudy.core.windows.tail import STEP_RATIO, STEPS, tail_cells, tail_entries, tail_step_of
-from understudy.core.windows.window import Window, WindowKey, merge_windows, window_from_json, window_to_json
+from understudy.core.windows.tail import STEP_RATIO, tail_cells, tail_entries, tail_step_of
+from understudy.core.windows.window import (
+    TAIL_STEPS,
+    Window,
+    WindowKey,
+    merge_windows,
+    window_from_json,
+    window_to_json,
+)
 
 SLOW_US = 10_000.0
 KEY = WindowKey("worker-1", 0, 1, Role.CHALLENGER, 7, 3, 0)
@@ -29,14 +36,14 @@ def a_window(start: int = 0, tails: dict[int, int] | None = None) -> Window:
 def test_an_answer_is_beyond_its_steps_threshold_and_not_beyond_the_next(ratio, bucket):
     (cell,) = cells(ratio * SLOW_US, bucket=bucket)
 
-    place, step = divmod(cell, STEPS)
+    place, step = divmod(cell, TAIL_STEPS)
     assert place == bucket
     assert STEP_RATIO ** (step + 1) <= ratio * (1 + 1e-9)
-    assert step == STEPS - 1 or ratio <= STEP_RATIO ** (step + 2) * (1 + 1e-9)
+    assert step == TAIL_STEPS - 1 or ratio <= STEP_RATIO ** (step + 2) * (1 + 1e-9)
 
 
 def test_the_last_cell_has_whatever_is_further():
-    assert cells(12_001, 14_401, 1e9) == [0, 1, STEPS - 1]
+    assert cells(12_001, 14_401, 1e9) == [0, 1, TAIL_STEPS - 1]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +102,8 @@ def test_windows_without_slow_answers_have_no_entries():
 
 
 @given(
-    st.lists(st.dictionaries(st.integers(0, 64 * STEPS - 1), st.integers(1, 50), max_size=5), max_size=8),
-    st.integers(1, STEPS),
+    st.lists(st.dictionaries(st.integers(0, 64 * TAIL_STEPS - 1), st.integers(1, 50), max_size=5), max_size=8),
+    st.integers(1, TAIL_STEPS),
 )
 def test_what_is_beyond_a_step_in_all_buckets_together_is_the_sum_over_the_buckets(tails, step):
     side = stratify([a_window(15 * place, own) for place, own in enumerate(tails)], 7).challenger

@@ -297,7 +297,14 @@ def test_a_window_is_read_back_from_its_json(rows):
         '{"scores": [99999999, 1]}', '{"scores": {"a": 1}}', '{"latencies": 7}', '{"scores": "ab"}',
         '{"buckets": [[1, 2]]}', '{"buckets": [[-1, 1, 0, 0, 0, 0, 0, 0]]}', '{"buckets": [[64, 1, 0, 0, 0, 0, 0, 0]]}',
         '{"buckets": [[1, 99999999999999999999, 0, 0, 0, 0, 0, 0]]}', '{"buckets": "x"}', '{"buckets": {"a": 1}}',
-        '{"buckets": [[1, -5, 0, 0, 0, 0, 0, 0]]}',
+        '{"buckets": [[1, -5, 0, 0, 0, 0, 0, 0]]}', '{"buckets": [[1, 5, 0, 0, 0, 0, -1, 0]]}',
+        '{"calls": 1, "log_latency": 900000000000000000}', '{"calls": 1, "log_latency": -50000001}',
+        '{"calls": 9, "log_latency_squares": "170141183460469231731687303715884105727"}', '{"log_latency": 1}',
+        '{"score_calls": 5, "score": -100000000000000000}',
+        '{"score_calls": 1, "score_squares": "1000000000000000001"}',
+        '{"buckets": [[1, 1, 0, 0, 0, 50000001, 0, 0]]}', '{"buckets": [[1, 0, 0, 0, 0, -9223372036854775808, 0, 0]]}',
+        '{"buckets": [[1, 9, 0, 0, 0, 0, 1, 1000000000001]]}', '{"latencies": [2903, 1]}', '{"latencies": [-1, 1]}',
+        '{"deadlines": [2903, 1]}', '{"tails": [1024, 1]}', '{"tails": [-1, 1]}',
     ],
 )  # fmt: skip
 def test_what_is_not_a_window_is_refused(text):
