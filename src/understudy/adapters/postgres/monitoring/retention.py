@@ -62,17 +62,18 @@ _ROLLOUTS = f"""
           AND NOT EXISTS (SELECT FROM servingpolicy WHERE rollout_id = done.id)
         ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))
 """  # noqa: S608 - constants
-# Reports look up the policy at a point in time, which is in the newest row before it.
+# Reports look up the policy at a point in time, which is in the newest row before it. Asked of each row by itself, this
+# was a comparison with every other row of its model in some plans.
 _AUDIT = f"""
     DELETE FROM policyaudit WHERE id = ANY (ARRAY(
-        SELECT id FROM policyaudit AS row WHERE row.changed_at < {_OLD}
-          AND EXISTS (
-              SELECT FROM policyaudit AS later
-              WHERE later.model_name = row.model_name AND later.id > row.id AND later.changed_at < {_OLD})
+        WITH newest AS (
+            SELECT model_name, max(id) AS id FROM policyaudit WHERE changed_at < {_OLD} GROUP BY model_name)
+        SELECT row.id FROM policyaudit AS row JOIN newest ON newest.model_name = row.model_name
+        WHERE row.changed_at < {_OLD} AND row.id < newest.id
           AND NOT EXISTS (
               SELECT FROM rollout WHERE rollout.model_name = row.model_name AND rollout.started_at <= row.changed_at
                 AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
-        ORDER BY changed_at LIMIT $2))
+        ORDER BY row.changed_at LIMIT $2))
 """  # noqa: S608 - constants
 _REGISTRY_AUDIT = f"""
     DELETE FROM registryaudit WHERE id = ANY (ARRAY(
