@@ -96,6 +96,10 @@ class DriftJob:
             LeadershipLost: Another monitor leads; what was not written is that one's.
             Exception: The last failure, once the others had their turn.
         """
+        async with self._store.shared_session(), self._windows.shared_session():
+            await self._tick(epoch)
+
+    async def _tick(self, epoch: Epoch) -> None:
         active = await self._store.active()
         until = closed_until(active.now)
         failures: list[Exception] = []

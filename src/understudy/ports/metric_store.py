@@ -1,6 +1,7 @@
 """Port of what the monitor measures and stores of a version: metrics, drift hours, drift alerts."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent, AlertKind
@@ -55,6 +56,9 @@ class MetricStore(Protocol):
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes also ``LeadershipLost``. Every write is one
     transaction, and doing it again changes nothing.
     """
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which all calls share a connection, which is cheaper where there are many."""
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
         """Return the active versions of a model, or of all."""
