@@ -61,12 +61,19 @@ check: lint ## The gate: lint, format, types, import rules, unit and architectur
 # Only these files, because collecting all tests to leave out nearly all takes some seconds.
 ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration tests/faults)
 
+BEYOND := tests/e2e tests/contract tests/integration tests/migrations tests/faults
+
+# Each worker would compile the same tests at the same time; mypy leaves half a core free for doing it once.
+.PHONY: compiled
+compiled: $(VENV)/.dev
+	@$(BIN)/pytest -q --collect-only tests/unit tests/architecture tests/docs $(BEYOND) >/dev/null || true  # tests say what failed
+
 .PHONY: test
-test: lint ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
+test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not timed and not alone and not followed" $(EXAMPLES) $(PURE)
 	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
-	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) \
-		tests/e2e tests/contract tests/integration tests/migrations tests/faults
+	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) $(BEYOND)
 	@$(BIN)/pytest -q -m "alone and not slow" $(ALONE)
 
 .PHONY: test-rigs

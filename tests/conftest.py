@@ -41,7 +41,7 @@ hypothesis.settings.register_profile(
     "random draws", hypothesis.settings.get_profile("shared machine"), derandomize=False
 )
 hypothesis.settings.register_profile("few_examples", hypothesis.settings.get_profile("shared machine"), max_examples=30)
-"""For ``make check``; ``make test`` draws all 100."""
+"""For each run that does not draw at random; such a run draws all 100."""
 hypothesis.settings.load_profile("random draws" if IS_RANDOM else "shared machine")
 
 # Its own way shows what every variable held, drawn with rich: that takes half a second for each logged exception.
@@ -60,6 +60,7 @@ FAST = {
     "autovacuum": "off",
     "max_connections": "200",
     "max_wal_size": "256MB",
+    "shared_buffers": "24MB",  # searched whole for each database that is dropped
 }
 
 
