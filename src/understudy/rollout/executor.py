@@ -234,7 +234,9 @@ class RolloutExecutor:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
             return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcome_of(record.id))
-        strata = await self._window_cache.strata(record.id, view.read_at, seconds=READ_SECONDS)
+        strata = await self._window_cache.strata(
+            record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS
+        )
         if strata is None:
             return None
         return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id))

@@ -138,7 +138,7 @@ class StatusReader:
             windows = await self._windows.of_rollout(view.record.id)
             decision = await asyncio.to_thread(analyse, view, windows, view.read_at)
             return _Analysis(decision, left_out=left_out(stratify(windows, view.record.id)))
-        strata = await self._window_cache.strata(view.record.id, view.read_at)
+        strata = await self._window_cache.strata(view.record.id, view.read_at, started_at=state.started_at)
         if strata is None:
             return _Analysis()
         return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))

@@ -3,8 +3,8 @@
 A rollout of a day has thousands of windows for each proxy, and reading one takes some 50 µs: reading all of them at
 once exceeds every deadline. So what is older than a few minutes is kept as strata, by blocks of a quarter of an
 hour, each as long as Postgres says that nothing of it was written since: a proxy that had lost Postgres ships late, and
-then its block is read again and no other. Blocks are read one at a time, and those that were read stay when time is
-over: the next tick goes on from there.
+then its block is read again and no other. Days of marks and then blocks are read one at a time, and those that were
+read stay when time is over: the next tick goes on from there.
 """
 
 import asyncio
@@ -18,10 +18,13 @@ from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, block_of
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
 """Windows that start longer ago are closed at every proxy that is not behind."""
+EARLY_SECONDS = 3_600
+"""How much earlier than their rollout windows may start that are read: no proxy has its windows before it began, but
+its clock may be slow. Any login of a proxy can write windows of any day, and each day takes a query."""
 BEFORE_SECONDS = 3_600
 """How much of the champion before a rollout says how far its pods wander."""
 STEP_SECONDS = 4 * WINDOW_SECONDS
@@ -47,14 +50,18 @@ class _Before(NamedTuple):
 class _Kept:
     """What is known of a rollout's windows that start before a moment."""
 
+    first: int
+    """The start of the first block that is read."""
+    surveyed: int
+    """Until where the marks of all blocks were read, while they are read for the first time."""
+    next_old: int
+    """From where on old marks are read again next."""
     marks: Mapping[int, str] = field(default_factory=dict)
     """As Postgres last said, by the start of the block."""
     blocks: dict[int, _Block] = field(default_factory=dict)
     joined: Strata | None = None
     is_surveyed: bool = False
     """Whether the marks of all blocks were read once."""
-    next_old: int = 0
-    """From where on old marks are read again next."""
 
     def survey(self, since: int, until: int, marks: Mapping[int, str]) -> None:
         """Take over the marks of the blocks from ``since`` to before ``until``; those without one are gone."""
@@ -110,19 +117,24 @@ class WindowCache:
         windows = await self._windows.of_versions([record.champion_id], started - BEFORE_SECONDS, started)
         return await asyncio.to_thread(champion_before, windows, record.slow_us)
 
-    async def strata(self, rollout_id: int, now: float, *, seconds: float = inf) -> Strata | None:
+    async def strata(self, rollout_id: int, now: float, *, started_at: float, seconds: float = inf) -> Strata | None:
         """Return what :func:`stratify` makes of all windows of a rollout.
 
         Args:
             rollout_id: The rollout.
             now: Seconds since the epoch.
-            seconds: After this time no further block is read. Then there is nothing to return yet, and ``None`` is;
-                the next call goes on with the block that comes next. One block is read in any case.
+            started_at: When the rollout began. Windows that start :data:`EARLY_SECONDS` earlier are left out.
+            seconds: After this time no further day of marks and no further block is read. Then there is nothing to
+                return yet, and ``None`` is; the next call goes on with the day or the block that comes next. One is
+                read in any case.
         """
         settled = int((now - SETTLED_SECONDS) // STEP_SECONDS * STEP_SECONDS)
-        kept = self._kept.setdefault(rollout_id, _Kept())
-        latest = await self._survey(kept, rollout_id, settled)
         until = asyncio.get_running_loop().time() + seconds
+        first = max(0, block_of(started_at - EARLY_SECONDS))
+        kept = self._kept.setdefault(rollout_id, _Kept(first, surveyed=first, next_old=first))
+        latest = await self._survey(kept, rollout_id, settled, until)
+        if latest is None:
+            return None
         for place, start in enumerate(kept.stale()):
             if place and asyncio.get_running_loop().time() >= until:
                 return None
@@ -137,20 +149,26 @@ class WindowCache:
         self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in rollout_ids}
         self._before = {rollout_id: seen for rollout_id, seen in self._before.items() if rollout_id in rollout_ids}
 
-    async def _survey(self, kept: _Kept, rollout_id: int, settled: int) -> Sequence[Window]:
-        """Read the marks of the last day, and of one more day in turn; at first of all days. Return what is newer."""
-        since = max(0, (settled - MARKED_SECONDS) // BLOCK_SECONDS * BLOCK_SECONDS) if kept.is_surveyed else 0
-        if kept.next_old < since:
+    async def _survey(self, kept: _Kept, rollout_id: int, settled: int, until: float) -> Sequence[Window] | None:
+        """Read the marks of the last day, and of one more day in turn; at first of all days.
+
+        Return what is newer. ``None``: not all days were read for the first time when it was ``until``, by the clock of
+        the event loop.
+        """
+        since = max(kept.first, block_of(settled - MARKED_SECONDS)) if kept.is_surveyed else kept.surveyed
+        if kept.is_surveyed and kept.next_old < since:
             old = await self._windows.marks_of_rollout(rollout_id, kept.next_old, since)
             kept.survey(kept.next_old, old.until, old.marks)
-            kept.next_old = old.until if old.until < since else 0
+            kept.next_old = old.until if old.until < since else kept.first
         while True:
             latest = await self._windows.latest_of_rollout(rollout_id, since, settled)
             kept.survey(since, latest.marks.until, latest.marks.marks)
-            since = latest.marks.until
+            since = kept.surveyed = latest.marks.until
             if since >= settled:
                 kept.is_surveyed = True
                 return latest.windows
+            if not kept.is_surveyed and asyncio.get_running_loop().time() >= until:
+                return None
 
 
 def _all_of(kept: _Kept, rollout_id: int, latest: Sequence[Window]) -> Strata:

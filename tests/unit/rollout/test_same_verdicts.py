@@ -74,7 +74,7 @@ async def test_a_monitor_says_at_each_look_what_all_windows_in_the_database_say(
         log.windows.update((window.key, window) for window in come)
         if random.random() < RESTART_RATIO:
             cache = WindowCache(log)
-        strata = await cache.strata(ROLLOUT, float(now))
+        strata = await cache.strata(ROLLOUT, float(now), started_at=0.0)
         assert strata is not None
         kept = judge(strata, POLICY, STAGE, float(now))
         anew = judge(stratify(await log.of_rollout(ROLLOUT), ROLLOUT), POLICY, STAGE, float(now))

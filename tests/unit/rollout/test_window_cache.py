@@ -16,8 +16,8 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog
-from understudy.rollout.window_cache import SETTLED_SECONDS, WindowCache
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, WindowLog
+from understudy.rollout.window_cache import EARLY_SECONDS, SETTLED_SECONDS, WindowCache
 
 
 class Counting(MemoryPredictionStore):
@@ -52,7 +52,7 @@ def late(window: Window) -> Window:
 
 
 async def strata_of(cache: WindowCache, now: float = NOW) -> Strata:
-    found = await cache.strata(ROLLOUT, now)
+    found = await cache.strata(ROLLOUT, now, started_at=0.0)
     assert found is not None
     return found
 
@@ -94,7 +94,7 @@ async def test_what_was_read_stays_when_time_is_over_and_the_next_look_goes_on(w
     cache = WindowCache(log)
 
     looks = 0
-    while (found := await cache.strata(ROLLOUT, NOW, seconds=0.0)) is None:
+    while (found := await cache.strata(ROLLOUT, NOW, started_at=0.0, seconds=0.0)) is None:
         looks += 1
         assert log.read == ALL_BLOCKS[:looks]
 
@@ -128,6 +128,66 @@ async def test_a_late_window_of_an_earlier_day_is_seen_within_as_many_looks_as_t
     await strata_of(cache, now)
     await strata_of(cache, now)
     await assert_all_is_there(await strata_of(cache, now), log)
+
+
+class CountingSurveys(Counting):
+    """The twin, which also tells from where on marks were read."""
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        super().__init__(windows)
+        self.surveyed: list[int] = []
+
+    async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
+        self.surveyed.append(since)
+        return await super().latest_of_rollout(rollout_id, since, settled)
+
+
+DAYS = 40
+
+
+def one_a_day(windows: Sequence[Window]) -> list[Window]:
+    """Return windows of as many days, of which the last one has all."""
+    a_day = [w for w in windows if w.key.start < 4 * 60]
+    return [on_day(w, day) for day in range(DAYS) for w in (a_day if day < DAYS - 1 else windows)]
+
+
+def on_day(window: Window, day: int) -> Window:
+    return replace(window, key=window.key._replace(start=window.key.start + MARKED_SECONDS * day))
+
+
+async def test_windows_of_the_days_before_a_rollout_cost_nothing_and_are_left_out(windows):
+    log, last_day = CountingSurveys(one_a_day(windows)), MARKED_SECONDS * (DAYS - 1)
+    cache, started_at = WindowCache(log), float(last_day + 100)
+
+    found = await cache.strata(ROLLOUT, NOW + last_day, started_at=started_at)
+    again = await cache.strata(ROLLOUT, NOW + last_day, started_at=started_at)
+
+    assert found is not None
+    assert again is not None
+    assert found.starts[0] == again.starts[0] == last_day
+    assert log.surveyed == [last_day - EARLY_SECONDS] * 2
+
+
+async def test_windows_of_a_slow_clock_count_though_they_start_before_the_rollout(windows):
+    log = Counting(windows)
+
+    found = await WindowCache(log).strata(ROLLOUT, NOW, started_at=float(EARLY_SECONDS))
+
+    assert found is not None
+    await assert_all_is_there(found, log)
+
+
+async def test_a_look_surveys_no_more_days_than_it_has_time_for_and_the_next_one_goes_on(windows):
+    log, now = CountingSurveys(one_a_day(windows)), NOW + MARKED_SECONDS * (DAYS - 1)
+    cache = WindowCache(log)
+
+    surveys = []
+    while (found := await cache.strata(ROLLOUT, now, started_at=0.0, seconds=0.0)) is None:
+        surveys.append(len(log.surveyed))
+        assert len(surveys) < 4 * DAYS
+
+    assert surveys[:DAYS] == list(range(1, DAYS + 1))
+    await assert_all_is_there(found, log)
 
 
 HOUR = 3_600
