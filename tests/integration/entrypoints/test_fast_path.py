@@ -372,6 +372,21 @@ async def test_who_is_refused_in_a_crowd_is_told_and_logged_the_same_both_ways(s
     assert both.fast_path.known > 0
 
 
+@pytest.mark.parametrize("name", ["x-request-timeout-ms", "x-envoy-expected-rq-timeout-ms", "grpc-timeout"])
+async def test_a_deadline_that_is_sent_twice_is_refused_both_ways_in_any_order(pair: Pair, name: str):
+    good = "5S" if name == "grpc-timeout" else "5000"
+    orders = [(good, "nan"), ("nan", good), (good, good)]
+    sent = [a_call(more=[f"{name}: {first}", f"{name.title()}: {second}"]) for first, second in orders]
+
+    await compare(pair, sent, "again", 0)
+    once, *twice = await answers(pair.ports[0], [a_call(more=[f"{name}: {good}"]), *sent], "whole")
+
+    assert b" 200 " in once
+    for answer in twice:
+        assert b" 400 " in answer
+        assert b'"code":"E104","detail":"%b: there are two"' % name.encode() in answer
+
+
 async def settled_evidence(pair: Pair) -> tuple[Evidence, Evidence]:
     """Return both servers' evidence, with what comes after the answers: shadows, callers that have disconnected."""
     give_up = asyncio.get_running_loop().time() + 20
@@ -387,10 +402,10 @@ async def settled_evidence(pair: Pair) -> tuple[Evidence, Evidence]:
 GOOD = {"entity_id": "a", "inputs": {"age": 1, "income": 2}}
 
 
-def a_call(model: str = "plain", document: object = GOOD) -> bytes:
+def a_call(model: str = "plain", document: object = GOOD, more: Sequence[str] = ()) -> bytes:
     body = json.dumps(document).encode()
-    head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    lines = [f"POST /v1/models/{model}/predict HTTP/1.1", "host: x", *more, f"content-length: {len(body)}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 async def next_head(reader: asyncio.StreamReader) -> bytes:

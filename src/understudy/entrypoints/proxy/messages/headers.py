@@ -20,8 +20,9 @@ HeaderFields = Mapping[bytes, bytes]
 
 NAMES_REQUEST = frozenset({b"traceparent", b"x-request-id"})
 """Headers that are a request's own, so that no other request has the same."""
-_DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-request-timeout-ms"})
-_OPTIONS = _DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
+DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-request-timeout-ms"})
+"""Headers of callers' deadlines; a head with two of one name is refused where it is parsed."""
+_OPTIONS = DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -82,7 +83,7 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
     authorization = fields.get(b"authorization")
     return RequestOptions(
         authorization=authorization.decode("latin-1") if authorization is not None else None,
-        timeout_seconds=None if _DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
+        timeout_seconds=None if DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
         content_length=content_length(fields.get(b"content-length")),
     )
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from understudy.entrypoints.proxy.messages.headers import DEADLINES
 from understudy.errors import CrossSiteRequest, HeaderInvalid, HostUnknown, UnderstudyError
 
 HEAD_PROBLEM = "understudy.head_problem"
@@ -18,6 +19,8 @@ HEAD_PROBLEM = "understudy.head_problem"
 LOCAL_NAMES = ("localhost", "*.localhost")
 """Names that browsers and resolvers take for this machine whatever a name server says (RFC 6761 §6.3)."""
 _VERSIONS = ("1.1", "1.0")
+_SENT_ONCE = (b"authorization", *sorted(DEADLINES))
+"""Headers of which the proxy would read the last alone if there were two, and a gateway in front perhaps the first."""
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{0,255})(:[0-9]{0,5})?")
 _MAX_HOST = 263
 """Bytes of a name, a colon and a port: longer ones are refused, and none is cached."""
@@ -96,8 +99,9 @@ def _unusual_problem(target: bytes, version: str, headers: Sequence[tuple[bytes,
     hosts = names.count(b"host")
     if hosts > 1 or (not hosts and version == "1.1"):  # HTTP/1.0, which no browser speaks, needs none
         return HeaderInvalid("host: expected one")
-    if names.count(b"authorization") > 1:
-        return HeaderInvalid("authorization: there are two")
+    for name in _SENT_ONCE:
+        if names.count(name) > 1:
+            return HeaderInvalid(f"{name.decode()}: there are two")
     codings = [value for name, value in headers if name == b"transfer-encoding"]
     if codings and (version != "1.1" or [coding.strip().lower() for coding in codings] != [b"chunked"]):
         return HeaderInvalid("transfer-encoding: expected chunked and no other coding, in HTTP/1.1")

@@ -29,6 +29,15 @@ def judged(rules: HeadRules, *headers: tuple[bytes, bytes], method: bytes = b"PO
         ([(b"host", b"x" * 256)], "host: expected a name or an address"),
         ([(b"host", b"x" * 60_000)], "host: expected a name or an address"),
         ([HOST, (b"authorization", b"Bearer a.b"), (b"authorization", b"Bearer c.d")], "authorization: there are two"),
+        ([HOST, (b"x-request-timeout-ms", b"nan"), (b"x-request-timeout-ms", b"5000")], "x-request-timeout-ms: there"),
+        (
+            [HOST, (b"grpc-timeout", b"1S"), (b"accept", b"*/*"), (b"grpc-timeout", b"1S")],
+            "grpc-timeout: there are two",
+        ),
+        (
+            [HOST, (b"x-envoy-expected-rq-timeout-ms", b"70"), (b"x-envoy-expected-rq-timeout-ms", b"0")],
+            "x-envoy-expected-rq-timeout-ms: there are two",
+        ),
         ([HOST, (b"transfer-encoding", b"gzip, chunked")], "transfer-encoding: expected chunked"),
         ([HOST, (b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"chunked")], "transfer-encoding"),
     ],
@@ -74,6 +83,8 @@ def test_what_http_permits_passes():
     chunked = (b"transfer-encoding", b" Chunked ")
 
     assert NO_RULES.problem(b"POST", PLAIN, "1.1", [HOST, chunked, (b"authorization", b"Bearer a.b")]) is None
+    deadlines = [(b"x-request-timeout-ms", b"80"), (b"grpc-timeout", b"60m"), (b"x-envoy-expected-rq-timeout-ms", b"7")]
+    assert NO_RULES.problem(b"POST", PLAIN, "1.1", [HOST, *deadlines, (b"cookie", b"a"), (b"cookie", b"b")]) is None
     assert NO_RULES.problem(b"GET", PLAIN, "1.0", []) is None
     for host in (b"", b"proxy", b"proxy.shop.example:8080", b"[::1]", b"[::1]:80", b"10.0.0.1:", b"my_service"):
         assert NO_RULES.problem(b"GET", PLAIN, "1.1", [(b"host", host)]) is None
