@@ -1,5 +1,6 @@
 """What a stolen login of one process may not do to the others, by SQL that its role's rights allow."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -8,7 +9,10 @@ import asyncpg
 import pytest
 
 from understudy.adapters import migrations
+from understudy.adapters.migrations.bounds import Patience
+from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
+from understudy.ports.experiment_store import NewExperiment
 
 PROXY, MONITOR, ENGINEER, RETENTION, READER = migrations.ROLES
 Session = Callable[..., Awaitable[asyncpg.Connection]]
@@ -263,6 +267,30 @@ async def test_a_readers_lock_holds_up_no_new_partition(database, session):
             await reader.execute("LOCK TABLE PredictionLog IN SHARE UPDATE EXCLUSIVE MODE")
 
     assert made == 2
+
+
+async def test_a_readers_lock_holds_up_no_declaration_of_a_test(database, database_url, session):
+    reader, engineer = await session(READER), await session(ENGINEER)
+    champion, challenger = [await database.fetchval(ADD_VERSION, label) for label in ("6", "7")]
+    await reader.execute("SELECT pg_advisory_lock(hashtextextended('understudy.experiment', 0))")
+    async with refused("permission denied", asyncpg.InsufficientPrivilegeError), reader.transaction():
+        await reader.execute("LOCK TABLE Experiment IN ROW EXCLUSIVE MODE")
+    login = await engineer.fetchval("SELECT current_user")
+    url = f"postgresql://{login}:secret@{database_url.rpartition('@')[2]}"
+    new = NewExperiment("churn", "converted", champion, challenger, 1_800_000_000.0, {}, "dana")
+
+    declared = await asyncio.gather(*(PostgresExperimentStore(url, timeout_seconds=20).declare(new) for _ in range(2)))
+
+    assert sorted(one is None for one in declared) == [False, True]
+
+
+async def test_a_readers_lock_holds_up_no_migration(database, database_url, session):
+    reader = await session(READER)
+    await reader.execute("SELECT pg_advisory_lock($1)", migrations._MUTEX)  # noqa: SLF001 - as a migration takes it
+    async with refused("permission denied", asyncpg.InsufficientPrivilegeError), reader.transaction():
+        await reader.execute("LOCK TABLE alembic_version IN ROW EXCLUSIVE MODE")
+
+    assert await migrations.upgrade(database_url, patience=Patience(lock_seconds=1)) == migrations.head()
 
 
 async def test_no_role_writes_a_text_or_a_document_without_a_bound(database):

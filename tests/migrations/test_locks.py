@@ -129,7 +129,7 @@ async def test_a_login_that_may_not_look_at_others_is_told_their_pid_and_applica
     url = f"postgresql://{name}:secret@{database_url.rpartition('@')[2]}"
     try:
         async with a_session(database_url, "nightly export") as holder, holder.transaction():
-            await holder.execute("SELECT pg_advisory_xact_lock($1)", migrations._MUTEX)  # noqa: SLF001 - as a migration does
+            await holder.execute("LOCK TABLE alembic_version IN SHARE ROW EXCLUSIVE MODE")  # as a migration does
 
             with pytest.raises(MigrationBlocked) as refused:
                 await migrations.upgrade(url, patience=IMPATIENT)
@@ -143,7 +143,7 @@ async def test_a_login_that_may_not_look_at_others_is_told_their_pid_and_applica
 
 async def test_whoever_asks_for_the_revision_waits_for_no_migration(database, database_url):
     async with database.transaction():
-        await database.execute("SELECT pg_advisory_xact_lock($1)", migrations._MUTEX)  # noqa: SLF001 - a migration's
+        await database.execute("LOCK TABLE alembic_version IN SHARE ROW EXCLUSIVE MODE")  # as a migration does
 
         assert await migrations.check(database_url) == migrations.head()
 

@@ -43,7 +43,12 @@ _WITHOUT_RIGHTS = """
     ORDER BY name
 """
 _FAILED = "the schema could not be read or changed"
-_MUTEX = 0x756E_6465_7273_7475  # "understu": the advisory lock that serialises upgrades
+_MUTEX = 0x756E_6465_7273_7475
+"""The advisory lock "understu": upgrades of an empty database take turns by it, and the release before waits for it."""
+_HAS_SCHEMA = """
+    SELECT EXISTS (SELECT FROM pg_class
+                   WHERE relname = 'alembic_version' AND relnamespace = current_schema()::regnamespace)
+"""
 
 
 async def upgrade(database_url: str, revision: str = "head", *, patience: Patience = PATIENCE) -> str:
@@ -291,8 +296,17 @@ async def _in_transaction(
 
 
 def _take_turn(connection: Connection) -> None:
+    """Wait for other migrations, by a lock that asks for the right to write: any login can take an advisory one.
+
+    A migration of the release before waits for this one, by the advisory lock. This one does not wait for it: Postgres
+    rolls the later of the two back whole, since both change the same tables and the same row of alembic_version.
+    """
     with _naming("waiting for another migration of this database"):
-        connection.execute(text("SELECT pg_advisory_xact_lock(:mutex)"), {"mutex": _MUTEX})
+        has_schema = connection.execute(text(_HAS_SCHEMA)).scalar()
+        take = "pg_try_advisory_xact_lock" if has_schema else "pg_advisory_xact_lock"
+        connection.execute(text(f"SELECT {take}(:mutex)"), {"mutex": _MUTEX})
+        if connection.execute(text(_HAS_SCHEMA)).scalar():
+            connection.execute(text("LOCK TABLE alembic_version IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def _blocked(what: str, wait: Wait | None, patience: Patience) -> MigrationBlocked:

@@ -21,7 +21,9 @@ _LATEST = f"""
     WHERE model_name = $1 AND metric = $2
       AND ($3::bigint IS NULL OR (champion_version = $3 AND challenger_version = $4)) ORDER BY id DESC LIMIT 1
 """  # noqa: S608 - constants
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('understudy.experiment', 0))"
+# A table's lock, which asks for the right to write, and no advisory one, which any login may take and keep. The release
+# before takes an advisory one: its insert waits for this lock, and this lock for its insert.
+_LOCK = "LOCK TABLE experiment IN SHARE ROW EXCLUSIVE MODE"
 _DECLARE = f"""
     INSERT INTO experiment
         (model_name, metric, champion_version, challenger_version, plan, created_by, started_at, name)
