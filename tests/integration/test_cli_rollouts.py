@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
+from locked_reports import locked_reports
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.core.rollout.state import Phase
@@ -220,6 +221,37 @@ async def test_a_rollback_says_who_has_confirmed_it_and_who_may_not_know_of_it(u
         words = " ".join(said.out.split())
         assert "1 stale proxy may still send traffic by the old policy: web-7:4711, no report for 2 m" in words
         assert max(map(len, said.out.splitlines())) <= 80
+
+
+async def test_a_rollback_by_command_is_done_while_a_proxys_login_keeps_the_reports_locked(understudy, database_url):
+    await understudy.beside("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+
+    async with locked_reports(database_url):
+        unconfirmed = await understudy.beside("rollback", "visits", "--reason", "it burns")
+        said = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes")
+        examined = await understudy.beside("doctor")
+        (weight,) = await sql(database_url, "SELECT challenger_weight FROM ServingPolicy")
+
+    assert (unconfirmed.code, "now: 1 80 %, 2 20 %" in unconfirmed.err) == (2, True)
+    assert (said.code, weight["challenger_weight"]) == (3, 0)
+    words = " ".join(said.out.split())
+    assert (
+        "which proxies are live is unknown, since another session keeps ProxyInstance locked: the rollback is" in words
+    )
+    assert "answers every call" not in words
+    assert "another session keeps ProxyInstance locked" in " ".join(examined.out.split())
+
+
+async def test_a_rollout_is_aborted_while_a_proxys_login_keeps_the_reports_locked(understudy, database_url):
+    await asyncio.to_thread(started, understudy)
+
+    async with locked_reports(database_url):
+        shown = await understudy.beside("rollout", "show", "visits")
+        aborted = await understudy.beside("rollout", "abort", "visits", "--reason", "no", "--yes", "--json")
+        (rollout,) = await sql(database_url, "SELECT phase FROM Rollout")
+
+    assert "another session keeps ProxyInstance locked, so no step is taken" in " ".join(shown.out.split())
+    assert (aborted.json["changed"], rollout["phase"]) == (True, "FAILED")
 
 
 async def test_a_rollout_that_is_shown_says_who_acts_on_its_policy(understudy, database_url):

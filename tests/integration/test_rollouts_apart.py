@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+from locked_reports import locked_reports
 from rollout_world import ReadyProbe
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
@@ -227,6 +228,30 @@ async def test_an_end_that_no_live_proxy_can_confirm_is_written_down_as_that_at_
     told = (await monitor.store.events(churn))[-1]
     assert told.reason == "no live proxy: the end is unconfirmed"
     assert (told.inputs["proxies"], told.inputs["in_flight"]) == (0, None)
+
+
+async def test_while_the_reports_are_locked_rollouts_are_looked_at_and_an_end_is_announced_late(monitor, database_url):
+    visits = await monitor.start("visits")
+    churn = await aborted(monitor)
+    await a_proxy(monitor, "live:1", 1_000, 0)
+
+    async with locked_reports(database_url):
+        await monitor.tick()
+        before = await monitor.store.open_ids()
+        await monitor.database.execute(
+            "UPDATE Rollout SET finished_at = now() - INTERVAL '31 seconds' WHERE id = $1", churn
+        )
+        await monitor.tick()
+        view = await monitor.store.view(visits)
+        tried = await monitor.store.roll_back("visits", ACTOR)
+
+    assert (before, (view.proxies, view.proxies_hidden, view.in_flight)) == ([visits, churn], (0, True, {}))
+    assert tried.did == "weight 0"
+    told = (await monitor.store.events(churn))[-1]
+    assert told.reason == (
+        "which proxies are live is unknown, since another session keeps ProxyInstance locked: the end is unconfirmed"
+    )
+    assert not (await monitor.store.view(visits)).proxies_hidden
 
 
 async def test_the_record_of_a_rollback_names_who_may_still_send_traffic_by_the_old_policy(monitor):

@@ -20,6 +20,7 @@ from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.server_findings import (
+    HIDDEN_PROXIES,
     NO_MONITOR,
     NO_PROXY,
     NO_REDIS,
@@ -146,7 +147,12 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     )
     generations = {name: policy.generation for name, policy in snapshot.policies.items()}
     proxies = [judge_proxy(p.instance, p.generations, generations, p.age_seconds) for p in checkup.proxies]
-    return [*rejected, *servers, *_tokens_in_plain_text(snapshot), *(proxies or [NO_PROXY])]
+    return [
+        *rejected,
+        *servers,
+        *_tokens_in_plain_text(snapshot),
+        *(proxies or [HIDDEN_PROXIES if checkup.proxies_hidden else NO_PROXY]),
+    ]
 
 
 def _tokens_in_plain_text(snapshot: PolicySnapshot) -> list[Finding]:

@@ -6,7 +6,7 @@ from shlex import quote
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from understudy.core.routing.proxy_liveness import is_live
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_live
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.model_backend import ServerSeen
 
@@ -47,6 +47,12 @@ MONITOR_ADVICE = (
     "the log are not made ahead, and no alert is sent."
 )
 NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
+HIDDEN_PROXIES = Finding(
+    "proxies",
+    State.WARNING,
+    HIDDEN_WORDS,
+    "docs/explanation/security.md (Locks of a proxy's login) has the SQL that finds that session and ends it.",
+)
 NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
 
 

@@ -65,6 +65,8 @@ class RolloutView(NamedTuple):
     """What a guard may do: as the policy says, and at most ``ALERT`` while a declared test of the model is open."""
     champion_before: ChampionBefore = ChampionBefore()
     """What the champion did in the hour before; the store leaves it out."""
+    proxies_hidden: bool = False
+    """Whether the reports of proxies could not be read, since a session keeps their table locked: then none is live."""
 
 
 class NewRolloutEvent(NamedTuple):
@@ -110,6 +112,8 @@ class PolicyReach(NamedTuple):
     """By Postgres' clock."""
     stale: StaleProxies = NONE_STALE
     """Those that had not confirmed the generation that is asked about."""
+    proxies_hidden: bool = False
+    """As in :class:`RolloutView`."""
 
 
 class RollbackRecord(NamedTuple):

@@ -78,6 +78,7 @@ def _observation(view: RolloutView, command: Command) -> Observation:
         policy=view.policy,
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
+        proxies_hidden=view.proxies_hidden,
         guard=view.guard,
         command=command,
     )

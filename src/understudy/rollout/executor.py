@@ -15,7 +15,7 @@ from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.state import Kind, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
-from understudy.core.routing.proxy_liveness import is_confirmed_since, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_words
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
@@ -153,6 +153,8 @@ class RolloutExecutor:
     async def _advance(self, rollout_id: int, turn: Turn, epoch: Epoch) -> tuple[RolloutView, Observation] | None:
         """Take a rollout a step further; return what was seen of one whose challenger is to be warmed up first."""
         view = await self._store.view(rollout_id)
+        if view.proxies_hidden:
+            _log.warning("rollout.proxies_hidden", rollout_id=rollout_id, problem=HIDDEN_WORDS)
         await self._resolve_others(view, epoch)
         if view.record.state.phase.is_final and view.record.finished_at is not None:
             self._metrics.forget(rollout_id)
@@ -281,14 +283,15 @@ class RolloutExecutor:
     async def _announce(self, view: RolloutView, epoch: Epoch) -> None:
         """Write down when the end had reached every live proxy and nothing was in flight any more, or that it had not.
 
-        Without any live proxy it is written down at once that the end is unconfirmed.
+        Without any live proxy it is written down at once that the end is unconfirmed; where the reports of proxies
+        cannot be read, after the time of draining.
         """
         record = view.record
         seconds = view.read_at - (record.finished_at or view.read_at)
         # A challenger that is champion now keeps its calls.
         left = None if record.state.phase is Phase.SUCCEEDED else view.in_flight.get(record.challenger_id, 0)
         is_everywhere = is_confirmed_since(view.proxies, view.proxies_on_generation, view.stale, seconds)
-        if view.proxies and seconds < DRAIN_SECONDS and not (is_everywhere and not left):
+        if (view.proxies or view.proxies_hidden) and seconds < DRAIN_SECONDS and not (is_everywhere and not left):
             return
         inputs = {
             "seconds": seconds,
@@ -336,6 +339,7 @@ def _observation(view: RolloutView, seen: Analysis) -> Observation:
         requests=seen.requests,
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
+        proxies_hidden=view.proxies_hidden,
         guard=view.guard,
     )
 
@@ -346,7 +350,8 @@ def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
         f"{view.proxies_on_generation} of {view.proxies} live proxies have confirmed the end after {seconds:.1f} s"
     )
     in_flight = "" if left is None else f"{left} calls in flight at version {view.record.state.challenger}"
-    said = [confirmed, in_flight] if view.proxies else ["no live proxy: the end is unconfirmed"]
+    unseen = HIDDEN_WORDS if view.proxies_hidden else "no live proxy"
+    said = [confirmed, in_flight] if view.proxies else [f"{unseen}: the end is unconfirmed"]
     return "; ".join(filter(None, [*said, stale_words(view.stale)]))
 
 

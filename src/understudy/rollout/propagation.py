@@ -20,6 +20,8 @@ class Propagation(NamedTuple):
     """Until all that were live had confirmed it; ``None`` when some did not in time, or without a live proxy."""
     stale: StaleProxies = NONE_STALE
     """Those that had not confirmed it before they turned stale."""
+    proxies_hidden: bool = False
+    """Whether the reports of proxies could not be read: then it is unknown which proxies follow."""
 
 
 class Drained(NamedTuple):
@@ -29,7 +31,7 @@ class Drained(NamedTuple):
     """The most that were seen under way."""
     left: int
     seconds: float | None
-    """Until none was left; ``None`` when some were after all patience."""
+    """Until none was left; ``None`` when some were after all patience, or when reports could not be read any more."""
 
 
 async def wait_for_drain(
@@ -41,9 +43,12 @@ async def wait_for_drain(
         NotRegistered: The policy is gone.
     """
     clock = asyncio.get_running_loop().time
-    began, most = clock(), 0
+    began, most, left = clock(), 0, 0
     while True:
-        in_flight = (await rollouts.reach(model_name)).in_flight
+        reach = await rollouts.reach(model_name)
+        if reach.proxies_hidden:
+            return Drained(most, left, None)
+        in_flight = reach.in_flight
         left = sum(in_flight.get(version_id, 0) for version_id in version_ids)
         most, elapsed = max(most, left), clock() - began
         if not left:
@@ -58,7 +63,8 @@ async def wait_for_propagation(
 ) -> tuple[Propagation, PolicyReach]:
     """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
 
-    A proxy that turns stale meanwhile is waited for. Without any live proxy there is nothing to wait for.
+    A proxy that turns stale meanwhile is waited for. Without any live proxy there is nothing to wait for,
+    nor where their reports cannot be read.
 
     Raises:
         NotRegistered: The policy is gone.
@@ -72,5 +78,5 @@ async def wait_for_propagation(
         if is_confirmed_since(proxies, on_generation, stale, elapsed):
             return Propagation(proxies, on_generation, elapsed, stale), reach
         if not proxies or elapsed >= patience_seconds:
-            return Propagation(proxies, on_generation, None, stale), reach
+            return Propagation(proxies, on_generation, None, stale, reach.proxies_hidden), reach
         await asyncio.sleep(POLL_SECONDS)

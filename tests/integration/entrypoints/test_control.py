@@ -18,6 +18,7 @@ from asgi import lifespan
 from command import CommandLine
 from e2e.stack import a_stack, register, sql
 from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
+from locked_reports import locked_reports
 from pydantic import SecretStr
 
 from understudy.core.rollout.state import CommandKind
@@ -339,6 +340,19 @@ async def test_a_rollback_that_no_live_proxy_can_confirm_says_so_and_names_the_s
     assert silent["instance"].endswith(f":{os.getpid()}")
     assert silent["seconds"] >= 120
     assert told["in_flight"] is None, "no live proxy reports calls under way"
+
+
+async def test_a_rollback_is_done_while_a_proxys_login_keeps_the_reports_locked(proxy, registry, database_url):
+    await sql(database_url, "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 5", registry["2"])
+    rollout = (await sql(database_url, "SELECT id FROM Rollout"))[0]["id"]
+
+    async with locked_reports(database_url):
+        told = (await proxy.post(f"{VISITS}:rollback")).json()["rollback"]
+        shown = (await proxy.get(f"{VISITS}/rollouts/{rollout}")).json()
+
+    assert (told["did"], told["changed"]) == ("weight 0", True)
+    assert (told["confirmed"], told["in_flight"]) == (None, None)
+    assert (shown["presence"]["proxies"], shown["presence"]["proxies_hidden"]) == (0, True)
 
 
 async def test_rollbacks_do_not_wait_for_the_proxies_that_another_one_waits_for(proxy, registry, database_url):

@@ -8,7 +8,7 @@ from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.rollout.actions import Alert, PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import begin
-from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies, StaleProxy
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, NONE_STALE, StaleProxies, StaleProxy
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 
@@ -17,10 +17,19 @@ STATE = replace(begin(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight
 FROZEN = StaleProxies(1, (StaleProxy("web-7:4711", 120.0),))
 
 
-def told(kind: AlertKind, action: AlertAction, proxies: int = 6, stale: StaleProxies = FROZEN) -> AlertEvent:
+def told(
+    kind: AlertKind,
+    action: AlertAction,
+    proxies: int = 6,
+    stale: StaleProxies = FROZEN,
+    *,
+    proxies_hidden: bool = False,
+) -> AlertEvent:
     record = RolloutRecord(1, STATE, 3, 1, 2, "salt", 9_000, None, "dana", None, None)
     # The frozen one had confirmed the weight that is taken back: it acts on just that.
-    view = RolloutView(record, POLICY, {}, proxies, proxies, {}, 200.0, NONE_STALE, stale)
+    view = RolloutView(record, POLICY, {}, proxies, proxies, {}, 200.0, NONE_STALE, stale)._replace(
+        proxies_hidden=proxies_hidden
+    )
     (event,) = alert_events([Alert(kind, action, "churn: version 7 rolled back")], view, "test")
     return event
 
@@ -41,6 +50,12 @@ def test_a_rollback_of_which_no_live_proxy_hears_is_told_as_that():
     event = told(AlertKind.CANARY_ROLLED_BACK, AlertAction.TRIGGER, proxies=0, stale=NONE_STALE)
 
     assert event.summary == "churn: version 7 rolled back; no live proxy hears of it"
+
+
+def test_a_rollback_of_which_it_is_unknown_what_hears_of_it_is_told_as_that():
+    event = told(AlertKind.CANARY_ROLLED_BACK, AlertAction.TRIGGER, proxies=0, stale=NONE_STALE, proxies_hidden=True)
+
+    assert event.summary == f"churn: version 7 rolled back; {HIDDEN_WORDS}"
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ class Observation:
     """Live ones. A stale proxy holds no step: a worker that was killed must not stop every rollout."""
     proxies_on_generation: int = 0
     """Those of them that act on the policy's generation."""
+    proxies_hidden: bool = False
+    """Whether the reports of proxies could not be read."""
     warm_up: WarmUpResult | None = None
     command: Command | None = None
     guard: GuardMode = GuardMode.ROLLBACK

@@ -43,7 +43,7 @@ from understudy.core.rollout.transitions import (
     taken_back,
     waiting,
 )
-from understudy.core.routing.proxy_liveness import is_confirmed, live_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed, live_words
 
 WARM_UP_SECONDS = 300.0
 """How long the challenger may fail its warm-up before an operator is alerted: a model takes time to load."""
@@ -272,6 +272,8 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
 
 
 def _proxies(observation: Observation) -> str:
+    if observation.proxies_hidden:
+        return HIDDEN_WORDS
     return live_words(observation.proxies, observation.proxies_on_generation)
 
 

@@ -48,6 +48,9 @@ class StaleProxies:
 
 NONE_STALE = StaleProxies()
 
+HIDDEN_WORDS = "which proxies are live is unknown, since another session keeps ProxyInstance locked"
+"""Why no live proxy is seen where their reports cannot be read."""
+
 
 def is_live(age_seconds: float) -> bool:
     """Whether a proxy is live that last reported so long ago."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
-from understudy.core.routing.proxy_liveness import LIVE_SECONDS, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, LIVE_SECONDS, stale_words
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
@@ -112,7 +112,8 @@ def _lines(taken: _TakenBack) -> list[Text]:
 def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: int) -> list[Text]:
     """Return which proxies act on a generation, and what is under way at versions that get no more."""
     count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies on generation {generation}"
-    lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(_NO_PROXY)]
+    unseen = f"{HIDDEN_WORDS}: the rollback is not confirmed" if confirmed.proxies_hidden else _NO_PROXY
+    lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(unseen)]
     if confirmed.stale.count:
         lines.append(_warning(stale_words(confirmed.stale)))
     if drained is None:
@@ -122,6 +123,8 @@ def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: in
     )
     if drained.left:
         calls = f"{drained.left} calls in flight on other versions are left"
+    elif drained.seconds is None:
+        return [*lines, _warning(f"calls in flight cannot be counted: {HIDDEN_WORDS}")]
     return [*lines, _line(calls, drained.seconds)]
 
 

@@ -5,16 +5,21 @@ from typing import Any
 from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.propagation import Propagation
 
+_TOLD_APART = ("stale", "proxies_hidden")
+
 
 def rollback_document(done: RollbackRecord, confirmed: Propagation | None) -> dict[str, Any]:
-    """Return a manual rollback as JSON; ``confirmed`` is ``None`` where the caller did not wait for proxies."""
+    """Return a manual rollback as JSON.
+
+    ``confirmed`` is ``None`` where the caller did not wait for proxies, and where their reports could not be read.
+    """
     return {
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
         "changed": done.changed,
-        "confirmed": None if confirmed is None else _confirmed_document(confirmed),
+        "confirmed": None if confirmed is None or confirmed.proxies_hidden else _confirmed_document(confirmed),
     }
 
 
 def _confirmed_document(confirmed: Propagation) -> dict[str, Any]:
-    numbers = {name: value for name, value in confirmed._asdict().items() if name != "stale"}
+    numbers = {name: value for name, value in confirmed._asdict().items() if name not in _TOLD_APART}
     return {**numbers, "silent": confirmed.stale.to_json()}

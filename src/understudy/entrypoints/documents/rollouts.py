@@ -62,6 +62,7 @@ def liveness_document(view: RolloutView) -> dict[str, Any]:
     return {
         "proxies": view.proxies,
         "proxies_on_generation": view.proxies_on_generation,
+        "proxies_hidden": view.proxies_hidden,
         "silent": view.stale.to_json(),
     }
 

@@ -268,6 +268,7 @@ def test_the_old_champion_is_not_retired_while_a_proxy_may_still_call_it():
         ({"requests": 0}, "no traffic"),
         ({"proxies_on_generation": 5}, "5 of 6 live proxies"),
         ({"proxies": 0, "proxies_on_generation": 0}, "no live proxy"),
+        ({"proxies": 0, "proxies_on_generation": 0, "proxies_hidden": True}, "keeps ProxyInstance locked"),
         ({"decision": None}, "no verdict yet"),
         ({"decision": EARLY}, "could so far have seen only 2.3x"),
     ],

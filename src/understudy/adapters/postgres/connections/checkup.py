@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from understudy.adapters.postgres.connections.connection import connect, session, translated
+from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 
 _ASK = "SELECT current_setting('server_version') AS version, extract(epoch FROM clock_timestamp())::float8 AS clock"
 _TABLES = "SELECT to_regclass('servingpolicy') IS NOT NULL"
@@ -101,6 +102,8 @@ class PostgresCheckup(NamedTuple):
     last_partition: str | None
     """The month up to which PredictionLog has partitions, as ``2027-02``."""
     proxies: tuple[ProxySeen, ...]
+    proxies_hidden: bool = False
+    """Whether their reports could not be read, since a session keeps the table locked."""
 
 
 async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -> PostgresCheckup:
@@ -116,10 +119,12 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
             began, clock_began = time.monotonic(), time.time()
             (asked,) = await connection.fetch(_ASK)
             round_trip_seconds = time.monotonic() - began
-            month, proxies = None, []
+            month, proxies, is_seen = None, [], True
             if await connection.fetchval(_TABLES):
                 month = await connection.fetchval(_PARTITIONS)
-                proxies = await connection.fetch(_PROXIES)
+                async with connection.transaction():
+                    is_seen = await ProxyReports().can_be_read(connection)
+                    proxies = await connection.fetch(_PROXIES) if is_seen else []
     finally:
         connection.terminate()
     return PostgresCheckup(
@@ -128,6 +133,7 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
         clock_ahead_seconds=clock_began + round_trip_seconds / 2 - asked["clock"],
         last_partition=month.replace("_", "-") if month else None,
         proxies=tuple(map(_proxy_of, proxies)),
+        proxies_hidden=not is_seen,
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     literal_column,
     or_,
     select,
@@ -27,6 +28,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.postgres.connections.engine import make_engine, translated
+from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.registry.audit import newest_changes, sign
 from understudy.adapters.postgres.tables import (
     API_KEY,
@@ -341,8 +343,9 @@ async def _policy_of(connection: AsyncConnection, model_name: str) -> PolicyReco
 
 
 async def _models(connection: AsyncConnection, model_name: str | None = None) -> list[ModelRecord]:
+    """Return models with their policies; of one whose proxies' reports are locked, no proxy is live."""
     counts = select(MODEL_VERSION.c.model_name, func.count().label("versions")).group_by(MODEL_VERSION.c.model_name)
-    policies = _policies()
+    policies = _policies(can_see_proxies=await ProxyReports().can_be_read_by(connection))
     if model_name is not None:
         counts = counts.where(MODEL_VERSION.c.model_name == model_name)
         policies = policies.where(SERVING_POLICY.c.model_name == model_name)
@@ -351,7 +354,7 @@ async def _models(connection: AsyncConnection, model_name: str | None = None) ->
     return [ModelRecord(row.model_name, held.get(row.model_name), row.versions) for row in rows]
 
 
-def _policies() -> Select[Any]:
+def _policies(*, can_see_proxies: bool) -> Select[Any]:
     policy = SERVING_POLICY.c
     on_generation = PROXY_INSTANCE.c.generations[policy.model_name].astext == cast(policy.generation, Text)
     live = select(func.count()).select_from(PROXY_INSTANCE).where(_LIVE)
@@ -365,8 +368,8 @@ def _policies() -> Select[Any]:
         policy.generation,
         policy.updated_at,
         policy.updated_by,
-        live.scalar_subquery().label("proxies"),
-        live.where(on_generation).scalar_subquery().label("proxies_on_generation"),
+        (live.scalar_subquery() if can_see_proxies else literal(0)).label("proxies"),
+        (live.where(on_generation).scalar_subquery() if can_see_proxies else literal(0)).label("proxies_on_generation"),
         _ARMS.label("arms"),
     )
 

@@ -102,12 +102,19 @@ _LIVENESS = f"""
            {_stale("TRUE")} AS all_silent
 """  # noqa: S608 - constants
 LIVENESS = _LIVENESS % {"generation": "p.generation"}
+# The same columns where another session keeps ProxyInstance locked: nothing is known of any proxy.
+LIVENESS_HIDDEN = """
+    SELECT extract(epoch FROM now())::float8 AS now, 0 AS unusable, 0 AS proxies, 0 AS on_generation,
+           '{}' AS in_flight, '[0, []]' AS silent, '[0, []]' AS all_silent
+"""
 # $2: the awaited generation. A later change that no proxy has read yet does not reduce its confirmations.
-REACH = f"""
+_REACH = f"""
     SELECT p.generation, seen.*,
            (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
-    FROM servingpolicy p, ({_LIVENESS % {"generation": "coalesce($2, p.generation)"}}) AS seen WHERE p.model_name = $1
+    FROM servingpolicy p, (%s) AS seen WHERE p.model_name = $1 AND ($2::bigint IS NULL OR TRUE)
 """  # noqa: S608 - constants
+REACH = _REACH % (_LIVENESS % {"generation": "coalesce($2, p.generation)"})
+REACH_HIDDEN = _REACH % LIVENESS_HIDDEN
 
 
 def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
@@ -133,7 +140,7 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
     )
 
 
-def reach_of(row: asyncpg.Record) -> PolicyReach:
+def reach_of(row: asyncpg.Record, *, proxies_hidden: bool) -> PolicyReach:
     """Return the propagation of a policy."""
     return PolicyReach(
         row["generation"],
@@ -143,6 +150,7 @@ def reach_of(row: asyncpg.Record) -> PolicyReach:
         row["monitor"],
         row["now"],
         stale_of(row),
+        proxies_hidden,
     )
 
 

@@ -1,6 +1,6 @@
 """``RolloutStore`` in Postgres: each transition is one transaction, from the policy's row to the alert."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from shlex import quote
 from typing import Any
@@ -10,6 +10,7 @@ import orjson
 
 from understudy import __version__
 from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.adapters.postgres.rollout.rollout_rows import (
@@ -19,9 +20,11 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     LATEST,
     LIST,
     LIVENESS,
+    LIVENESS_HIDDEN,
     OPEN,
     POLICY,
     REACH,
+    REACH_HIDDEN,
     ROLLOUT,
     WEIGHTS,
     event_of,
@@ -114,6 +117,12 @@ _ONE_OPEN = "rollout_one_open_per_model"
 class PostgresRolloutStore(SessionPerCall):
     """Implements ``ports.RolloutStore``."""
 
+    def __init__(
+        self, database_url: str, *, timeout_seconds: float, on_unusable: Callable[[str, int], None] | None = None
+    ) -> None:
+        super().__init__(database_url, timeout_seconds=timeout_seconds, on_unusable=on_unusable)
+        self._proxy_reports = ProxyReports()
+
     async def start(self, new: NewRollout, actor: Actor, *, expected_generation: int | None = None) -> RolloutRecord:
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, actor)
@@ -182,7 +191,9 @@ class PostgresRolloutStore(SessionPerCall):
             record = await _record(connection, rollout_id)
             policy = await connection.fetchrow(POLICY, record.state.model_name)
             weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
-            liveness = await connection.fetchrow(LIVENESS, record.state.model_name)
+            is_seen = await self._proxy_reports.can_be_read(connection)
+            asked = (LIVENESS, record.state.model_name) if is_seen else (LIVENESS_HIDDEN,)
+            liveness = await connection.fetchrow(*asked)
             is_guard = record.state.kind is Kind.GUARD
             guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
         assert liveness is not None
@@ -198,6 +209,7 @@ class PostgresRolloutStore(SessionPerCall):
             stale_of(liveness),
             stale_of(liveness, "all_silent"),
             GuardMode(guard or GuardMode.OFF),
+            proxies_hidden=not is_seen,
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
@@ -277,12 +289,13 @@ class PostgresRolloutStore(SessionPerCall):
         )
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        async with self._connection() as connection:
-            row = await connection.fetchrow(REACH, model_name, generation)
+        async with self._connection() as connection, connection.transaction():
+            is_seen = await self._proxy_reports.can_be_read(connection)
+            row = await connection.fetchrow(REACH if is_seen else REACH_HIDDEN, model_name, generation)
         if row is None:
             raise NotRegistered(f"{model_name} has no serving policy")
         self._left_out("ProxyInstance", row["unusable"])
-        return reach_of(row)
+        return reach_of(row, proxies_hidden=not is_seen)
 
     def _connection(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
         return self._session("rollouts", "understudy-rollouts")

@@ -38,7 +38,7 @@ def _typed(record: type, *left_out: str, **fields: Any) -> dict[str, Any]:
 
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
-_LIVENESS = {"proxies": 6, "proxies_on_generation": 6, "silent": {"count": 0, "first": []}}
+_LIVENESS = {"proxies": 6, "proxies_on_generation": 6, "proxies_hidden": False, "silent": {"count": 0, "first": []}}
 _FOUND = _document(rollout=_STATE, presence=_LIVENESS, decision=None, events=[{"reason": "begins"}])
 _STARTED = _document(
     plan={"risk": "medium", "risk_reason": "both versions have the base model trees-v2"}, rollout=_STATE, dry_run=False

@@ -29,7 +29,7 @@ from understudy.entrypoints.proxy.control.handler import (
     labels_of,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryError
+from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, PolicyRefused, RegistryError
 from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
@@ -141,8 +141,12 @@ async def roll_back(call: ControlCall, body: bytes) -> Reply:
     actor = call.actor(Remark.read(body).reason)
 
     async def take_back(parts: Session) -> RollbackRecord:
-        await parts.registry.show_model(call.model_name)
-        return await parts.rollouts.roll_back(call.model_name, actor)
+        try:
+            return await parts.rollouts.roll_back(call.model_name, actor)
+        except PolicyRefused:
+            # Says of an unknown model that it is unknown; not before, so that the rollback waits for no other reading.
+            await parts.registry.show_model(call.model_name)
+            raise
 
     done = await call.run(Bulkhead.ROLLBACK, take_back, WRITE_SECONDS)
     confirmed, in_flight = await _propagation(call, done.generation)
