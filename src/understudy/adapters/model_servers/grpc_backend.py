@@ -1,14 +1,16 @@
 """What all backends over gRPC share: a new kind of model server is its API, an encoder and a decoder."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from time import monotonic
 from typing import NamedTuple
 
 import structlog
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS, ServerTraits
-from understudy.adapters.model_servers.encoding import COPIED_BYTES, encoded
+from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded, read_long
 from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.probes import Probe
 from understudy.adapters.model_servers.replica_set import ReplicaSet
@@ -47,6 +49,7 @@ class GrpcBackend(ABC):
         self._method = api.method
         self._prefix = api.prefix
         self._inline_bytes = api.inline_bytes
+        self._reading = asyncio.Lock()
         self.replicas = ReplicaSet(
             version.endpoints,
             api.probe,
@@ -58,11 +61,19 @@ class GrpcBackend(ABC):
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         message = self._encode(block_of(self._inputs, rows, batch=self._batch))
-        return self._read(await self.replicas.call(self._method, message, timeout_seconds))
+        asked_at = monotonic()
+        answer = await self.replicas.call(self._method, message, timeout_seconds)
+        if len(answer) <= LISTED_BYTES:
+            return self._read(answer)
+        return await read_long(self._read, answer, self._reading, timeout_seconds - (monotonic() - asked_at))
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
-        return self._read(await self.replicas.call(self._method, message, left_seconds))
+        asked_at = monotonic()
+        answer = await self.replicas.call(self._method, message, left_seconds)
+        if len(answer) <= LISTED_BYTES:
+            return self._read(answer)
+        return await read_long(self._read, answer, self._reading, left_seconds - (monotonic() - asked_at))
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica's answer to the probe says that it serves the version."""
@@ -95,4 +106,7 @@ class GrpcBackend(ABC):
 
     @abstractmethod
     def _decode(self, answer: bytes) -> Tensor:
-        """Return the tensor that the version's ``output_schema`` names; raises ``BadAnswer``."""
+        """Return the tensor that the version's ``output_schema`` names; raises ``BadAnswer``.
+
+        It runs in a thread if the answer is longer than ``LISTED_BYTES``.
+        """

@@ -20,6 +20,10 @@ from understudy.core.schema.tensors import (
 )
 from understudy.errors import BadAnswer
 
+MAX_STRINGS = 524_288
+"""Of an output: 4 MiB of them if each has four bytes beside its length. They are read and become text one by one, which
+takes a microsecond for each."""
+
 
 def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes) -> Tensor:
     """Return a tensor from its packed little-endian content, without copying numbers.
@@ -28,13 +32,22 @@ def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes
         BadAnswer: If the content's size is not that of the shape.
     """
     if datatype is Datatype.BYTES:
-        try:
-            return tensor_of_values(datatype, shape, split_bytes_elements(content))
-        except ValueError:
-            raise BadAnswer("an output's strings are longer than its content") from None
+        return tensor_of_values(datatype, shape, _strings_of(content, shape))
     if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
         raise BadAnswer(f"an output has {len(content)} bytes, which does not match its shape {shape_text(shape)}")
     return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
+
+
+def _strings_of(content: bytes, shape: tuple[int, ...]) -> list[bytes]:
+    most = _size(shape)
+    _require_readable(most)
+    try:
+        elements = split_bytes_elements(content, most)
+    except ValueError:
+        raise BadAnswer("an output's strings are longer than its content") from None
+    if len(elements) > most:
+        raise BadAnswer(f"an output has more strings than its shape {shape_text(shape)}")
+    return elements
 
 
 def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collection[Any]) -> Tensor:
@@ -45,10 +58,17 @@ def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collect
     """
     if len(values) != _size(shape):
         raise BadAnswer(f"an output has {len(values)} values, which does not match its shape {shape_text(shape)}")
+    if datatype is Datatype.BYTES:
+        _require_readable(len(values))
     try:
         return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)))
     except (OverflowError, ValueError, TypeError):
         raise BadAnswer(f"an output's values are not {datatype.wire_name}") from None
+
+
+def _require_readable(strings: int) -> None:
+    if strings > MAX_STRINGS:
+        raise BadAnswer(f"an output has more than {MAX_STRINGS:,} strings")
 
 
 def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:

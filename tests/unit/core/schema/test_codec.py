@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.schema.codec import tensor_of_content, tensor_of_values
+from understudy.core.schema.codec import MAX_STRINGS, tensor_of_content, tensor_of_values
 from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.schema import OutputSchema
-from understudy.core.schema.tensors import Datatype, shape_text
+from understudy.core.schema.tensors import Datatype, join_bytes_elements, shape_text, split_bytes_elements
 from understudy.errors import BadAnswer
 
 MAX_DETAIL = 400
@@ -45,3 +45,20 @@ def test_a_usual_shape_is_named_as_a_list(shape):
 
 def test_a_long_shape_is_named_by_its_first_dimensions_and_their_number():
     assert shape_text(tuple(range(20))) == "[0, 1, 2, 3, 4, 5, 6, 7, …], which has 20 dimensions"
+
+
+def test_strings_are_split_up_to_the_first_too_many():
+    content = join_bytes_elements([b"a", b"bc", b""]) + b"no length"
+
+    assert split_bytes_elements(content, 2) == [b"a", b"bc", b""]
+    with pytest.raises(BadAnswer, match=r"more strings than its shape \[2\]"):
+        tensor_of_content(Datatype.BYTES, (2,), content)
+
+
+def test_an_output_of_too_many_strings_is_refused_before_they_are_split():
+    shape = (MAX_STRINGS + 1,)
+
+    with pytest.raises(BadAnswer, match="more than 524,288 strings"):
+        tensor_of_content(Datatype.BYTES, shape, b"no length")
+    with pytest.raises(BadAnswer, match="more than 524,288 strings"):
+        tensor_of_values(Datatype.BYTES, shape, range(MAX_STRINGS + 1))
