@@ -27,8 +27,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from understudy.adapters.postgres.connections.engine import make_engine, translated
-from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
+from understudy.adapters.postgres.connections.engine import can_read_proxy_reports, make_engine, translated
 from understudy.adapters.postgres.registry.audit import newest_changes, sign
 from understudy.adapters.postgres.tables import (
     API_KEY,
@@ -345,7 +344,7 @@ async def _policy_of(connection: AsyncConnection, model_name: str) -> PolicyReco
 async def _models(connection: AsyncConnection, model_name: str | None = None) -> list[ModelRecord]:
     """Return models with their policies; of one whose proxies' reports are locked, no proxy is live."""
     counts = select(MODEL_VERSION.c.model_name, func.count().label("versions")).group_by(MODEL_VERSION.c.model_name)
-    policies = _policies(can_see_proxies=await ProxyReports().can_be_read_by(connection))
+    policies = _policies(can_see_proxies=await can_read_proxy_reports(connection))
     if model_name is not None:
         counts = counts.where(MODEL_VERSION.c.model_name == model_name)
         policies = policies.where(SERVING_POLICY.c.model_name == model_name)
