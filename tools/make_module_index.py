@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "understudy"
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- modules: made by make module-index -->\n", "<!-- end of modules -->\n"
-LEFT_OUT = ("adapters/_proto", "adapters/migrations/versions")
-"""Generated messages, and one migration after the other."""
+LEFT_OUT = ("adapters/_proto",)
+"""Generated messages."""
 
 
 def packages(src: Path = SRC) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:

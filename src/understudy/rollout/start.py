@@ -1,4 +1,4 @@
-"""From two versions to a rollout: how risky the change is, the plan that follows, and how long it will take."""
+"""From two versions to a rollout: whether they fit and are ready, the risk of the change, its plan, its duration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

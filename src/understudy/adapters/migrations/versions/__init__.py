@@ -1,1 +1,1 @@
-"""One module per revision."""
+"""One module per revision, with its `upgrade` and its `downgrade`."""
