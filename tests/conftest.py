@@ -60,7 +60,6 @@ FAST = {
     "autovacuum": "off",
     "max_connections": "200",
     "max_wal_size": "256MB",
-    "shared_buffers": "24MB",  # searched whole for each database that is dropped
 }
 
 

@@ -169,7 +169,7 @@ async def test_a_bad_version_with_a_share_by_sql_command_or_http_is_back_at_zero
 
     print(f"taken back after {seconds}")
     assert load.failed == []
-    assert seconds.keys() == taken_back
+    assert seconds.keys() == taken_back, [tuple(row) for row in audit]
     assert max(seconds.values()) <= LIMIT_SECONDS
     assert (weights[ALERTED], weights[GOOD]) == (10, 10)
     assert is_told, received

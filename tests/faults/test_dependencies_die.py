@@ -62,7 +62,7 @@ async def test_killed_workers_and_a_killed_postgres_lose_and_double_no_answered_
         await serve_visits(stack, own_postgres.url)
         port = stack.start_proxy(workers=2)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=200, seconds=22, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=22, load=load))
         for step in range(5):
             await asyncio.sleep(2)
             os.kill(stack.processes["proxy"].children()[0], signal.SIGKILL)
@@ -90,7 +90,7 @@ async def test_postgres_stopped_under_load_fails_nobody_and_a_restarted_proxy_se
         start_seconds = time.monotonic() - started
         await asyncio.sleep(1.5)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=150, seconds=8, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=8, load=load))
         await asyncio.sleep(1)
         await asyncio.to_thread(own_postgres.stop, "immediate")
         await running
@@ -119,7 +119,7 @@ async def test_redis_gone_under_load_fails_nobody(tmp_path, database_url, fault)
         await serve_visits(stack, database_url)
         port = stack.start_proxy(memory_cache_bytes=0)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=150, seconds=7, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=7, load=load))
         await asyncio.sleep(1.5)
         assert valkey.pid is not None
         pid = valkey.pid
@@ -165,7 +165,7 @@ async def test_a_frozen_feature_store_costs_a_moment_and_no_answer(tmp_path, dat
         port = stack.start_proxy(feature_redis_url=valkey.url, feature_timeout_seconds=FEATURE_BUDGET_SECONDS)
         load = Load()
         running = asyncio.create_task(
-            run_load(port, VISITS, lambda number: bodies[number % len(bodies)], per_second=150, seconds=60, load=load)
+            run_load(port, VISITS, lambda number: bodies[number % len(bodies)], per_second=100, seconds=60, load=load)
         )
         await asyncio.sleep(1)
         assert valkey.pid is not None
@@ -211,7 +211,7 @@ async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_time
         await serve_visits(stack, database_url, cache_ttl_seconds=0)
         shadow = await register(database_url, 4, [stack.start_model("visits:4,hang")])
         port = stack.start_proxy(shadow_limit=SHADOW_LIMIT)
-        await run_load(port, VISITS, body_of, per_second=150, seconds=1)
+        await run_load(port, VISITS, body_of, per_second=100, seconds=1)
         without: list[Load] = []
         with_shadow: list[Load] = []
         shadowed_seconds = 0.0
@@ -222,7 +222,7 @@ async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_time
                 await sql(database_url, change, shadow_id)
                 await asyncio.sleep(0.3)
                 began = time.monotonic()
-                loads.append(await run_load(port, VISITS, body_of, per_second=150, seconds=0.9))
+                loads.append(await run_load(port, VISITS, body_of, per_second=100, seconds=0.9))
                 shadowed_seconds += (time.monotonic() - began) * (shadow_id is not None)
         answered = {identifier for load in with_shadow for identifier in load.prediction_ids()}
         await logged_ids(database_url, answered)
