@@ -1,6 +1,6 @@
 """A declared test from its row: every value within the bounds of a declaration, or one error that names the place.
 
-Whoever may write ``Experiment`` can store any JSON there, and reports compute with it in the proxy.
+A role that may write ``Experiment`` can store any JSON there, and reports compute with it in the proxy.
 """
 
 from collections.abc import Collection, Mapping

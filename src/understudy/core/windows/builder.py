@@ -291,7 +291,7 @@ class _Batch:
         is_counted = facts["is_compared"] & ~is_hit
         is_failed = facts["is_fallback"] | ~rows.is_ok
         is_hurried = facts["is_compared"] & are_hurried(rows.deadline_us, rows.is_out_of_time, facts["least_us"])
-        # A hurried call that fails and one that is answered meet nobody new, so the split does not depend on which.
+        # A hurried call that fails and one that is answered meet no new entity, so the split does not depend on which.
         facts["is_compared"] &= ~is_hurried
         is_new, is_new_in_role = self._meet_all(rows.entity, facts, rollouts)
         # Stable: within a window the rows stay in their order.

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 HURRIED_RATIO = 1.5
-"""Of the champion's p95. Answers from 1.2 times that on are slow ones, so whoever ends later was slow already; the rest
-is for what a call does before a version is asked."""
+"""Of the champion's p95. Answers from 1.2 times that on are slow ones, so a call that ends later was slow already; the
+rest is for what a call does before a version is asked."""
 
 
 class Share(NamedTuple):
@@ -47,7 +47,7 @@ class GivenTime(NamedTuple):
     """What calls were given, each array of shape ``(n,)``."""
 
     compared_us: NDArray[np.int64]
-    """The longest time that is compared, in microseconds: the share of a deadline, whoever answered."""
+    """The longest time that is compared, in microseconds: the share of a deadline, whichever version answered."""
     is_expired: NDArray[np.bool_]
     """Whether a call that is judged ended at its caller's deadline."""
 
