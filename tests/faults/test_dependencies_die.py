@@ -62,7 +62,7 @@ async def test_killed_workers_and_a_killed_postgres_lose_and_double_no_answered_
         await serve_visits(stack, own_postgres.url)
         port = stack.start_proxy(workers=2)
         load = Load()
-        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=100, seconds=22, load=load))
+        running = asyncio.create_task(run_load(port, VISITS, body_of, per_second=200, seconds=22, load=load))
         for step in range(5):
             await asyncio.sleep(2)
             os.kill(stack.processes["proxy"].children()[0], signal.SIGKILL)
