@@ -5,6 +5,7 @@ A process of its own, so that it waits for nothing but the proxy and the machine
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -22,11 +23,13 @@ READY = b"watching\n"
 
 
 async def watch(port: int, echo_port: int, model: str, body: bytes) -> dict[str, Any]:
-    """Ask until SIGTERM; return the seconds of each answer, and the statuses of predictions.
+    """Ask until SIGTERM, or until the process that began it is gone.
+
+    Return the seconds of each answer, and the statuses of predictions.
 
     With each ``/livez`` a process that does nothing else is asked the same: what it took is the machine's part.
     """
-    stopped = asyncio.Event()
+    stopped, parent = asyncio.Event(), os.getppid()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
@@ -40,7 +43,7 @@ async def watch(port: int, echo_port: int, model: str, body: bytes) -> dict[str,
     livez: list[tuple[float, float]] = []
     answers: list[tuple[int, float]] = []
     count = 0
-    while not stopped.is_set():
+    while not stopped.is_set() and os.getppid() == parent:
         await asyncio.sleep(PERIOD_SECONDS)
         (status, seconds), (_, machine_seconds) = await asyncio.gather(prober.ask(live), twin.ask(live))
         livez.append((machine_seconds, seconds if status == 200 else TIMEOUT_SECONDS))  # noqa: PLR2004 - alive
