@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from understudy.adapters import migrations
 from understudy.adapters.postgres.connections.engine import make_engine
-from understudy.adapters.postgres.tables import METADATA, is_ours
+from understudy.adapters.postgres.tables import METADATA, is_compared
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 
 SEED = (Path(__file__).parent / "seed.sql").read_text()
@@ -115,7 +115,7 @@ async def test_two_upgrades_at_once_both_succeed(empty_database_url):
 
 async def test_the_tables_in_python_are_the_tables_in_the_database(database_url):
     def differences(connection: Connection) -> list[object]:
-        options = {"include_name": is_ours, "compare_type": True, "compare_server_default": True}
+        options = {"include_name": is_compared, "compare_type": True, "compare_server_default": True}
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
     engine = make_engine(database_url, timeout_seconds=20, application_name="test")

@@ -85,3 +85,13 @@ def create_beginning_with(header: bytes, path: Path, files: DiskFiles) -> int:
 def _write_whole(header: bytes, file: int, files: DiskFiles) -> None:
     if files.write(file, header) < len(header):
         raise OSError(errno.ENOSPC, "no room for the header of a segment")
+
+
+def make_folders(directory: Path, files: DiskFiles) -> None:
+    """Make a folder and those above it that are missing, each with a name that survives a power cut."""
+    if directory.is_dir():
+        return
+    make_folders(directory.parent, files)
+    with suppress(FileExistsError):  # another worker was faster
+        files.make_folder(directory)
+    files.sync_folder(directory.parent)

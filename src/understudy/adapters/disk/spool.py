@@ -14,8 +14,8 @@ from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
-from understudy.adapters.disk.files import DiskFiles, create_beginning_with
-from understudy.adapters.disk.spool_folder import SpoolFolder, adopt, create, folders_in, lock, make_folders
+from understudy.adapters.disk.files import DiskFiles, create_beginning_with, make_folders
+from understudy.adapters.disk.spool_folder import SpoolFolder, adopt, create, folders_in, lock
 from understudy.adapters.disk.spool_keeper import OnSynced, SpoolKeeper
 from understudy.adapters.disk.spool_reserve import Reserve
 from understudy.core.prediction_log.row import PredictionRow

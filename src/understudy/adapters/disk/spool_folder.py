@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from understudy.adapters.disk.files import DiskFiles
+from understudy.adapters.disk.files import DiskFiles, make_folders
 from understudy.adapters.disk.segment_reader import HEADER_READ_BYTES, SegmentReader
 from understudy.adapters.disk.spool_identity import IDENTITY, SPOOL_ID, keep_identity, read_identity
 from understudy.core.prediction_log.spool_format import FORMAT, read_header
@@ -352,16 +352,6 @@ def create(directory: Path, files: DiskFiles, on_failure: Callable[[str], None])
             files.sync_folder(directory)
             return spool
     raise OSError(f"no spool can be locked in {directory}")
-
-
-def make_folders(directory: Path, files: DiskFiles) -> None:
-    """Make a folder and those above it that are missing, each with a name that survives a power cut."""
-    if directory.is_dir():
-        return
-    make_folders(directory.parent, files)
-    with suppress(FileExistsError):  # another worker was faster
-        files.make_folder(directory)
-    files.sync_folder(directory.parent)
 
 
 def lock(folder: Path, files: DiskFiles, on_failure: Callable[[str], None]) -> SpoolFolder | None:

@@ -8,14 +8,14 @@ from sqlalchemy import Connection
 
 from understudy.adapters.migrations.bounds import Patience, set_bounds
 from understudy.adapters.postgres.connections.engine import make_engine
-from understudy.adapters.postgres.tables import METADATA, is_ours
+from understudy.adapters.postgres.tables import METADATA, is_compared
 
 
 def _run(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=METADATA,
-        include_name=is_ours,
+        include_name=is_compared,
         compare_server_default=True,
     )
     with context.begin_transaction():

@@ -58,8 +58,8 @@ class Xid8(UserDefinedType[str]):
 ischema_names["xid8"] = Xid8  # SQLAlchemy does not know the type when it reads a schema
 
 
-def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether autogenerate compares a table: monthly partitions belong to their parent, detached or not."""
+def is_compared(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether Alembic compares a table with those here: monthly partitions belong to their parent, detached or not."""
     return kind != "table" or name is None or re.fullmatch(r"predictionlog_\d{4}_\d{2}(_archived_\d+)?", name) is None
 
 

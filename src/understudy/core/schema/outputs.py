@@ -178,7 +178,7 @@ def _of_strings(schema: OutputSchema, elements: list[Any]) -> Prediction | BadAn
 
 
 def is_cacheable(prediction: Prediction) -> bool:
-    """Whether a prediction is cached: a few long ones would evict thousands of others."""
+    """Whether an output is short enough for the caches: a few long ones would evict thousands of others."""
     return len(prediction.json) <= MAX_CACHED_BYTES - _ENVELOPE_BYTES
 
 

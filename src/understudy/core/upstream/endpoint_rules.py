@@ -167,7 +167,7 @@ def hidden_addresses(address: Address) -> list[IPv4Address]:
 
 
 def grpc_target(addresses: Sequence[Address], port: int) -> str:
-    """Return what gRPC connects to without asking any name server; IPv4 among IPv6 goes as its mapped form."""
+    """Return an endpoint's addresses as gRPC's target, which asks no name server; IPv4 among IPv6 is mapped."""
     if all(isinstance(address, IPv4Address) for address in addresses):
         return "ipv4:" + ",".join(f"{address}:{port}" for address in addresses)
     mapped = (f"::ffff:{address}" if isinstance(address, IPv4Address) else str(address) for address in addresses)

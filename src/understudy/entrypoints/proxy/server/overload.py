@@ -176,7 +176,7 @@ class OverloadManager:
 
 
 def address_of(peer: Any) -> str:
-    """Return the address that connections are counted by: IPv4 as it is, of IPv6 the network of 64 bits.
+    """Return the address by which the overload manager counts: IPv4 as it is, of IPv6 the network of 64 bits.
 
     A caller with IPv6 usually has a whole such network, so all of it is one caller.
     """
