@@ -68,8 +68,8 @@ def is_secret(field: FieldInfo) -> bool:
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
-def host_names(text: str) -> tuple[str, ...]:
-    """Read a list of host names by commas; ``*`` stands for any characters.
+def parse_host_names(text: str) -> tuple[str, ...]:
+    """Read the setting ``UNDERSTUDY_HOST_NAMES``, names by commas; ``*`` stands for any characters.
 
     Raises:
         ValueError: Naming the entry that is none.
@@ -325,7 +325,7 @@ class Settings(BaseSettings):
     @field_validator("host_names", mode="after")
     @classmethod
     def _check_names(cls, text: str | None) -> str | None:
-        host_names(text or "")
+        parse_host_names(text or "")
         return text
 
     @field_validator("archive_url", mode="after")

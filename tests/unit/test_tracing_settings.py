@@ -175,7 +175,7 @@ HEAVY = (
 def test_the_proxy_imports_nothing_for_traces_until_somebody_asks_for_them():
     code = (
         "import sys; from understudy.bootstrap.tracing import check_traces; from understudy.settings import Settings\n"
-        "from understudy.entrypoints.proxy.processes.launch import leave_out_unused; leave_out_unused()\n"
+        "from understudy.entrypoints.proxy.processes.launch import leave_out_metrics_sdk; leave_out_metrics_sdk()\n"
         "from understudy.entrypoints.proxy.processes import gunicorn_workers, uvicorn_process\n"
         f"heavy = lambda: sorted(m for m, it in sys.modules.items() if it and m.startswith({HEAVY!r}))\n"
         "check_traces(Settings()); before = heavy()\n"

@@ -1,4 +1,4 @@
-"""How this process reaches model servers, and asks them whether they serve a version."""
+"""How this process reaches model servers: whether they serve a version, and the policies compiled for them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,7 +25,9 @@ def warm_up_probe(settings: Settings, policies: PolicySource) -> WarmUpProbe:
 
 
 async def policies_of_proxies(session: Session, model_names: Sequence[str] | None = None) -> PolicySnapshot:
-    """Return the policies of these models, or of all, as a proxy of this release compiles them; without keys.
+    """Return the policies of these models, or of all, compiled for the protocols of this release; without keys.
+
+    A proxy compiles the same.
 
     Raises:
         RegistryUnavailable: Postgres does not answer.

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Decision
+from understudy.core.canary.decision import Decision, Evidence
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import (
     DecisionAt,
     LeftOut,
@@ -28,6 +29,7 @@ from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.history import course_of
 from understudy.rollout.outcome_check import Measure, wants_outcome
+from understudy.rollout.replay import read_evidence
 from understudy.rollout.window_cache import WindowCache
 
 LAST_DECISIONS = 30
@@ -182,6 +184,21 @@ class StatusReader:
             windows = await self._windows.of_versions(ids, since, until)
             self._rates = (since, until), calls_per_second(windows, since, until)
         return self._rates[1]
+
+
+def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
+    """Return the checks of a rollout at this moment, or of the verdict that ended it."""
+    if status.decision is not None and status.view.record.state.promoted_at is None:
+        return status.decision.evidence
+    if status.decision is not None:
+        # Nothing is split any more, and before its first calls nothing is known of the new champion.
+        rows = [row for row in status.decision.evidence if row.check is not SAMPLE_RATIO]
+        return rows if any(row.challenger is not None for row in rows) else []
+    last = next((event for event in reversed(status.events) if event.evidence), None)
+    try:
+        return [] if last is None else read_evidence(last)
+    except ValueError:  # damaged, which judging it again reports
+        return []
 
 
 async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | None) -> RolloutView:

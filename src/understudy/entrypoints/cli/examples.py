@@ -71,14 +71,14 @@ async def _call(calls: Traffic, seconds: float | None) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, pause)):
                     await stop.wait()
-            typer.echo(line_of(calls.recent()))
+            typer.echo(_traffic_line(calls.recent()))
     finally:
         calling.cancel()
         with suppress(asyncio.CancelledError):
             await calling
 
 
-def line_of(recent: Recent) -> str:
+def _traffic_line(recent: Recent) -> str:
     """Return what became of the latest calls, on one line."""
     by_role = ", ".join(f"{count} {what}" for what, count in sorted(recent.by_role.items()))
     return (

@@ -13,7 +13,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
     PlanSource,
     VersionName,
     plan_source_of,
-    prepared_text,
+    prepared_rollout_texts,
 )
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
@@ -48,5 +48,5 @@ def plan(
         )
 
     prepared = with_session(look, settings)
-    text = prepared_text(prepared, asked_plan=plan, freezes=freezes)
+    text = prepared_rollout_texts(prepared, asked_plan=plan, freezes=freezes)
     show({"plan": prepared_document(prepared)}, *text, as_json=as_json)

@@ -70,7 +70,7 @@ def predict(
     The proxy is the one of UNDERSTUDY_PROXY_URL, else that of a demo in this folder, else the one of UNDERSTUDY_HOST
     and UNDERSTUDY_PORT. UNDERSTUDY_CREDENTIAL holds the key where one is asked for.
     """
-    place = place_of(read_settings())
+    place = proxy_to_call(read_settings())
     given = None if inputs is None else read_inputs(inputs)
     call = _Call(model, entity, given, category, force_version, trace)
     try:
@@ -89,8 +89,8 @@ def predict(
     show({"call": told_document(told)}, *answer_texts(told), as_json=as_json)
 
 
-def place_of(settings: Settings) -> Place:
-    """Return where predict calls go from here."""
+def proxy_to_call(settings: Settings) -> Place:
+    """Return the proxy that ``understudy predict`` calls: the settings', else a demo's, else this machine's."""
     own = settings.credential.get_secret_value() if settings.credential else None
     if settings.proxy_url is not None:
         return Place(settings.proxy_url, own)

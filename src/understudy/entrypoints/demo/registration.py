@@ -1,4 +1,4 @@
-"""Registers the demo's models and makes their first policies."""
+"""Migrates the demo's database, registers its models, and makes their first policies and its key."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,8 +28,8 @@ _FIRST_GENERATION = 1
 _RETIRED = "retired"
 
 
-async def bring_up_to_date(database_url: str) -> str:
-    """Migrate the database and say where it is."""
+async def migrate_demo_database(database_url: str) -> str:
+    """Migrate the demo's database, and return at which revision it is."""
     return f"schema at {await schema.upgrade(database_url)}"
 
 

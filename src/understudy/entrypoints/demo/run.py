@@ -109,7 +109,7 @@ class _Starter:
         else:
             self.demo.database_url = self._options.database_url
             what = "yours, from DATABASE_URL"
-        schema = await (await registration).bring_up_to_date(self.demo.database_url)
+        schema = await (await registration).migrate_demo_database(self.demo.database_url)
         self._on_ready("postgres", f"{what}, {schema}", time.monotonic() - began)
 
     async def _open_cache(self, stack: AsyncExitStack) -> None:

@@ -126,7 +126,7 @@ class StateFolder:
 
 
 def read_running(folder: Path) -> dict[str, Any] | None:
-    """Return where everything of the demo in ``folder`` is, or ``None`` when none runs there."""
+    """Read from a demo's folder where everything of it is; ``None`` when none runs there."""
     try:
         with (folder / _LOCK).open() as lock:
             if not _is_held(lock):

@@ -27,7 +27,7 @@ class Watched(NamedTuple):
     started: str
 
 
-def started_at(pid: int) -> str:
+def _start_mark(pid: int) -> str:
     """Return a mark of the process's start; empty where the system does not tell, ``gone`` when it has ended."""
     if not Path("/proc/self/stat").exists():
         return "" if _exists(pid) else "gone"
@@ -54,7 +54,7 @@ def watch(lines: Iterable[str]) -> list[Watched]:
     watched: list[Watched] = []
     for line in lines:
         pid, number = map(int, line.split())
-        watched.append(Watched(pid, number, started_at(pid)))
+        watched.append(Watched(pid, number, _start_mark(pid)))
     return watched
 
 
@@ -71,7 +71,7 @@ def end_all(watched: Iterable[Watched], grace_seconds: float = GRACE_SECONDS) ->
 
 
 def _lives(process: Watched) -> bool:
-    return started_at(process.pid) == process.started
+    return _start_mark(process.pid) == process.started
 
 
 def _send(process: Watched, number: int) -> None:

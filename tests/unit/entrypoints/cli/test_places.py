@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from understudy.entrypoints.cli.demo.commands import wanted_port
-from understudy.entrypoints.cli.predict import Place, place_of
+from understudy.entrypoints.cli.predict import Place, proxy_to_call
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.settings import Settings
 
@@ -25,12 +25,12 @@ def running(tmp_path: Path) -> Iterator[Path]:
 def test_a_proxy_that_is_named_is_called_whatever_runs_here(running: Path):
     settings = Settings(proxy_url="https://predict.internal", credential=SecretStr("own.secret"), state_dir=running)
 
-    assert place_of(settings) == Place("https://predict.internal", "own.secret")
+    assert proxy_to_call(settings) == Place("https://predict.internal", "own.secret")
 
 
 def test_the_demos_proxy_is_called_with_the_demos_key_unless_there_is_an_own_one(running: Path):
-    assert place_of(Settings(state_dir=running)) == Place("http://127.0.0.1:40001", "demo.secret")
-    assert place_of(Settings(state_dir=running, credential=SecretStr("own.secret"))).credential == "own.secret"
+    assert proxy_to_call(Settings(state_dir=running)) == Place("http://127.0.0.1:40001", "demo.secret")
+    assert proxy_to_call(Settings(state_dir=running, credential=SecretStr("own.secret"))).credential == "own.secret"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_demos_proxy_is_called_with_the_demos_key_unless_there_is_an_own_one
     ],
 )
 def test_without_either_it_is_the_proxy_of_this_environment(tmp_path: Path, host: str, url: str):
-    assert place_of(Settings(state_dir=tmp_path, host=host, port=8081)) == Place(url, None)
+    assert proxy_to_call(Settings(state_dir=tmp_path, host=host, port=8081)) == Place(url, None)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://predict", "http://dana:secret@predict", "http://predict/v1"])

@@ -25,6 +25,11 @@ def unit(report: AbReport) -> str:
     return " points" if report.is_share else ""
 
 
+def difference_words(value: float, report: AbReport, decimals: int) -> str:
+    """Return a difference of an A/B report with its sign and unit."""
+    return f"{signed(value, report, decimals)}{unit(report)}"
+
+
 def p_words(p_value: float) -> str:
     """Return a p-value with two digits."""
     return "< 0.001" if p_value < _TINY else f"{p_value:.2g}"

@@ -9,7 +9,15 @@ from understudy.core.durations import duration_words
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
 from understudy.entrypoints.cli.ab.arms_text import arms_texts
-from understudy.entrypoints.cli.ab.figures import Label, decimals_for, p_words, percent_words, signed, unit
+from understudy.entrypoints.cli.ab.figures import (
+    Label,
+    decimals_for,
+    difference_words,
+    p_words,
+    percent_words,
+    signed,
+    unit,
+)
 from understudy.entrypoints.cli.ab.quantiles_text import quantiles_texts
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
 from understudy.entrypoints.cli.shared.times import day_of
@@ -214,11 +222,6 @@ def _rank_rows(report: AbReport, metric: str) -> list[Row]:
     if found.cohens_d is not None:
         rows.append((f"Cohen d of {metric}", "", "", f"{found.cohens_d:.2f}".replace("-", MINUS)))
     return rows
-
-
-def difference_words(value: float, report: AbReport, decimals: int) -> str:
-    """Return a difference with its unit."""
-    return f"{signed(value, report, decimals)}{unit(report)}"
 
 
 def _value(value: float, report: AbReport, decimals: int) -> str:

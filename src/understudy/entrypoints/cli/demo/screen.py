@@ -110,7 +110,7 @@ class DemoScreen:
         """Say what happened to a rollout, with the evidence when it was taken back, and renew how it stands."""
         record = moment.view.record
         if record.id not in self._phases:
-            self._print(Text("\n").append(opening(moment)))
+            self._print(Text("\n").append(_scenario_heading(moment)))
         for event in moment.events:
             is_news = self._phases.get(record.id) != event.phase
             self._phases[record.id] = event.phase
@@ -147,7 +147,7 @@ class DemoScreen:
         self._console.print(text, soft_wrap=True)
 
 
-def opening(moment: Moment) -> Text:
+def _scenario_heading(moment: Moment) -> Text:
     """Return who is rolled out against whom, and what is to be known about it."""
     state = moment.view.record.state
     text = Text(
@@ -175,7 +175,7 @@ def traffic_line(recent: Recent, total: int, failed: int) -> Text:
 def curl_command(
     proxy_url: str, request: Mapping[str, Any], width: int = WIDTH, *, credential: str | None = None
 ) -> str:
-    """Return a predict call that a shell takes as it is, in lines of at most ``width`` columns where names allow."""
+    """Return the screen's predict call for a shell, in lines of at most ``width`` columns where names allow."""
     members = [
         f"{orjson.dumps(name).decode()}:{orjson.dumps(value).decode()}" for name, value in request["inputs"].items()
     ]

@@ -17,12 +17,12 @@ from understudy.core.drift.training_profile import training_columns
 from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.features import Feature
-from understudy.entrypoints.cli.drift.text import change_rows, change_table, names_words
+from understudy.entrypoints.cli.drift.text import baseline_change_rows, baseline_change_table
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
 from understudy.entrypoints.cli.shared.progress import progress_bar
-from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.rendering import names_words, show
 from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (
@@ -129,7 +129,8 @@ def set_baseline(
         "dry_run": dry_run,
     }
     notes = [Text(note, "dim") for note in made.notes]
-    show(document, head, change_table(change_rows(before, after)), *notes, Text(then, "cyan"), as_json=as_json)
+    changes = baseline_change_table(baseline_change_rows(before, after))
+    show(document, head, changes, *notes, Text(then, "cyan"), as_json=as_json)
 
 
 def _check_options(

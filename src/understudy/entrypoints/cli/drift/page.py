@@ -7,8 +7,8 @@ from understudy.core.drift.hours import PREDICTION
 from understudy.core.drift.report import Drift, DriftState
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Tone
-from understudy.entrypoints.cli.drift.text import heading_line, lag_words, limit_words, moment_words
-from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.entrypoints.cli.drift.text import drift_limit_words, heading_line, lag_words
+from understudy.entrypoints.cli.shared.times import marks_between, moment_words
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 _MAX_CATEGORIES = 12
@@ -81,7 +81,7 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
         f"v{version.version}: {drift.subject}, distance of each hour ({shown.measure.value})",
         points,
         marks_between(drift.history_seconds[0], view.until),
-        level=Mark(shown.limit, f"limit {limit_words(shown)}"),
+        level=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),
         moments=[] if since is None else [Mark(since, f"since {moment_words(since)}")],
     )
 
@@ -93,7 +93,7 @@ def _row(drift: Drift) -> tuple[str, ...]:
         drift.baseline,
         drift.now,
         "" if shown is None else shown.words,
-        "" if shown is None else limit_words(shown),
+        "" if shown is None else drift_limit_words(shown),
         drift.state.value.replace("_", " "),
         "" if tests is None or tests.ks_p_value is None else f"{tests.ks_p_value:.2g}",
         "" if tests is None else f"{tests.chi2_p_value:.2g}",

@@ -1,7 +1,6 @@
 """What ``understudy drift`` says: the verdict first, its evidence under it, the next command last."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -13,17 +12,15 @@ from understudy.core.drift.baseline import Baseline, CategoricalBaseline
 from understudy.core.drift.hours import HOUR_SECONDS, PREDICTION
 from understudy.core.drift.report import Drift, DriftState, Reading
 from understudy.core.durations import duration_words
-from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.times import day_of
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, names_words
+from understudy.entrypoints.cli.shared.times import moment_words
 from understudy.monitoring.drift_view import DriftVerdict, DriftView, SubjectView, VersionView
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BARS = 14
-_DAY = 86_400.0
 _CENT = 100
 _STYLES = {DriftVerdict.DRIFT: "bold red", DriftVerdict.NONE: "bold green"}
 _SHOWN_CATEGORIES = 2
-_MAX_NAMES = 8
 
 
 class NextStep(NamedTuple):
@@ -112,7 +109,7 @@ def _row(subject: SubjectView, version: VersionView, since: float, until: float)
     if shown is None:
         return drift.subject, "", "", "", "", "", _state(drift, version, until)
     bars = history_bars(drift, since, until)
-    distance, limit = shown.words, limit_words(shown)
+    distance, limit = shown.words, drift_limit_words(shown)
     return drift.subject, drift.baseline, drift.now, distance, limit, bars, _state(drift, version, until)
 
 
@@ -178,23 +175,15 @@ def _height(ratio: float) -> int:
     return round(ratio * (len(_BLOCKS) - 1)) if ratio == ratio else len(_BLOCKS) - 1  # noqa: PLR0124  # NaN is not itself
 
 
-def limit_words(reading: Reading) -> str:
-    """Return a limit in the unit of its distance."""
+def drift_limit_words(reading: Reading) -> str:
+    """Return the limit of a drift reading in the unit of its distance."""
     return f"{reading.limit * _CENT:.1f}" if reading.measure.value == "nulls" else f"{reading.limit:.2f}"
-
-
-def moment_words(seconds: float, now: float | None = None) -> str:
-    """Return a moment in UTC: ``20 Nov 13:00``; of one within a day before ``now`` the time, else the day."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    if now is None:
-        return f"{day_of(seconds)} {moment:%H:%M}"
-    return f"{moment:%H:%M}" if now - seconds < _DAY else day_of(seconds)
 
 
 # -- a baseline that was set -------------------------------------------------------------------------------------------
 
 
-def change_rows(
+def baseline_change_rows(
     before: Mapping[str, Baseline | None], after: Mapping[str, Baseline | None]
 ) -> list[tuple[str, str, str, str, str]]:
     """Return for each subject its name, its baseline before and after, its rows and its share of nulls."""
@@ -210,8 +199,8 @@ def change_rows(
     ]
 
 
-def change_table(rows: Sequence[tuple[str, str, str, str, str]]) -> Any:
-    """Return them as a table."""
+def baseline_change_table(rows: Sequence[tuple[str, str, str, str, str]]) -> Any:
+    """Return the rows of changed baselines as a table."""
     columns = [
         Column("subject"),
         Column("was", drop=1, right=True),
@@ -232,9 +221,3 @@ def baseline_words(baseline: Baseline | None) -> str:
     shown = [f"{_CENT * share:.0f} % {name}" for name, share in most[:_SHOWN_CATEGORIES]]
     more = len(most) - len(shown)
     return ", ".join([*shown, *([f"{more} more"] if more else [])])
-
-
-def names_words(names: Sequence[str]) -> str:
-    """Return a list of names that does not get long."""
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

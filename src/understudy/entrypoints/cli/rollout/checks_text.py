@@ -10,7 +10,8 @@ from understudy.core.canary.decision import Evidence
 from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import DecisionAt, rows_of
-from understudy.entrypoints.cli.shared.event_text import evidence_words, state_words
+from understudy.core.rollout.state import RolloutState
+from understudy.entrypoints.cli.shared.event_text import check_evidence_words, check_state_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -43,7 +44,7 @@ def checks_table(
         Column("verdict"),
     ]
     cells: list[tuple[str | Text, ...]] = [
-        (*check_cells(row), sparkline([past for _, past in rows_of(decisions, row.check)]), state_words(row))
+        (*check_cells(row), sparkline([past for _, past in rows_of(decisions, row.check)]), check_state_words(row))
         for row in rows
     ]
     if not decisions:
@@ -52,14 +53,21 @@ def checks_table(
     return a_table(columns, cells, width)
 
 
+def side_titles(state: RolloutState) -> tuple[str, str]:
+    """Return the titles of the checks' two sides: the roles, or after the promotion the old and the new champion."""
+    if state.promoted_at is None or state.phase.is_final:
+        return "champion", "challenger"
+    return f"{state.champion} before", f"{state.challenger} now"
+
+
 def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
     """Return a check's name, both sides, the change, its limit and the evidence."""
     champion, challenger = (value_words(row.check, value) for value in (row.champion, row.challenger))
-    return row.check.title, champion, challenger, change_words(row), limit_words(row), _evidence(row)
+    return row.check.title, champion, challenger, check_change_words(row), limit_words(row), _evidence(row)
 
 
-def change_words(row: Evidence) -> str:
-    """Return a change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
+def check_change_words(row: Evidence) -> str:
+    """Return a check's change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
     if row.change is None:
         return _DASH
     if row.check.is_in_deviations:
@@ -100,4 +108,4 @@ def _number(value: float | None) -> str:
 
 
 def _evidence(row: Evidence) -> str:
-    return evidence_words(row) if row.evidence_needed is not None else _DASH
+    return check_evidence_words(row) if row.evidence_needed is not None else _DASH

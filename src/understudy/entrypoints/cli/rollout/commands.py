@@ -41,7 +41,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
     PlanSource,
     VersionName,
     plan_source_of,
-    prepared_text,
+    prepared_rollout_texts,
 )
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
@@ -117,7 +117,7 @@ def start(
         return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)
 
     prepared, record = with_session(begin, settings)
-    text = prepared_text(prepared, record, asked_plan=plan, freezes=freeze or ())
+    text = prepared_rollout_texts(prepared, record, asked_plan=plan, freezes=freeze or ())
     show(start_document(prepared, record), *text, as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
@@ -134,7 +134,7 @@ def show_rollout(
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
     async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
-        status = await status_reader(session, model, rollout_id).read()
+        status = await _status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
         notes = [] if as_json else await _failures(session, status)
         if html is None:
@@ -189,14 +189,14 @@ def watch(
 ) -> None:
     """Follow a rollout until it ends; leaving does not stop it."""
     try:
-        status = with_session(lambda session: _followed(status_reader(session, model), as_lines=json_lines))
+        status = with_session(lambda session: _followed(_status_reader(session, model), as_lines=json_lines))
     except KeyboardInterrupt:
         advise(f"It goes on without you. → understudy rollout watch {quote(model)}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     raise typer.Exit(_exit_code(status.view))
 
 
-def status_reader(session: Session, model: str, rollout_id: int | None = None) -> StatusReader:
+def _status_reader(session: Session, model: str, rollout_id: int | None = None) -> StatusReader:
     """Return what looks at a rollout."""
     return StatusReader(session.rollouts, session.windows, session.measure_outcome, model, rollout_id)
 

@@ -11,14 +11,15 @@ from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Point, Tone
-from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
-from understudy.entrypoints.cli.rollout.status import evidence_of, ladder_cells, sentence_of, sides_of
-from understudy.entrypoints.cli.shared.event_text import state_words
+from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words, side_titles
+from understudy.entrypoints.cli.rollout.status import sentence_of
+from understudy.entrypoints.cli.rollout.text import ladder_cells
+from understudy.entrypoints.cli.shared.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import RolloutHistory
-from understudy.rollout.status import RolloutStatus
+from understudy.rollout.status import RolloutStatus, evidence_of
 
 _DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)
 _RATIO_SPAN = (0.5, 2.0)
@@ -75,12 +76,12 @@ def _reservations(history: RolloutHistory, state: RolloutState) -> list[str]:
 
 
 def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
-    champion, challenger = sides_of(state)
+    champion, challenger = side_titles(state)
     head = ["check", "verdict", champion, challenger, "change (95 %)", "limit", "evidence"]
     cells = []
     for row in rows:
         name, *figures = check_cells(row)
-        cells.append([name, " ".join(state_words(row).plain.split()), *figures])
+        cells.append([name, " ".join(check_state_words(row).plain.split()), *figures])
     return charts.table(head, cells)
 
 

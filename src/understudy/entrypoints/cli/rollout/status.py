@@ -1,28 +1,25 @@
 """A rollout on a terminal: the verdict first, the evidence under it, what happened, the next command last."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from shlex import quote
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.canary.decision import Verdict
 from understudy.core.canary.post_promotion import LIMITS
-from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import duration_words
-from understudy.core.rollout.plan import Step
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_words, stale_words
-from understudy.entrypoints.cli.rollout.checks_text import checks_table
-from understudy.entrypoints.cli.rollout.text import STYLES
+from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
+from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells
 from understudy.entrypoints.cli.shared.event_text import event_text
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
+from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.replay import read_evidence
-from understudy.rollout.status import RolloutStatus
+from understudy.rollout.status import RolloutStatus, evidence_of
 
 MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
@@ -43,7 +40,7 @@ def status_view(
     if split := [*split_lines(status, width), *left_out_lines(status)]:
         parts += ["", *split]
     if rows := evidence_of(status):
-        parts += ["", checks_table(rows, status.decisions, width, sides=sides_of(state))]
+        parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
     return [*parts, *(Text(line) for line in next_commands(state))]
 
@@ -94,28 +91,6 @@ def _guard_sentence(status: RolloutStatus) -> str:
     return f"Watches, {status.view.guard} when it fails; {found}: {decision.reason}"
 
 
-def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
-    """Return the checks of this moment, or of the verdict that ended it."""
-    if status.decision is not None and status.view.record.state.promoted_at is None:
-        return status.decision.evidence
-    if status.decision is not None:
-        # Nothing is split any more, and before its first calls nothing is known of the new champion.
-        rows = [row for row in status.decision.evidence if row.check is not SAMPLE_RATIO]
-        return rows if any(row.challenger is not None for row in rows) else []
-    last = next((event for event in reversed(status.events) if event.evidence), None)
-    try:
-        return [] if last is None else read_evidence(last)
-    except ValueError:  # damaged, which judging it again reports
-        return []
-
-
-def sides_of(state: RolloutState) -> tuple[str, str]:
-    """Return what is compared: the two versions, or after the promotion the new champion and its predecessor."""
-    if state.promoted_at is None or state.phase.is_final:
-        return "champion", "challenger"
-    return f"{state.champion} before", f"{state.challenger} now"
-
-
 def split_lines(status: RolloutStatus, width: int) -> list[Text]:
     """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
     policy, rates = status.view.policy, status.calls_per_second
@@ -156,25 +131,6 @@ def _sides_words(calls: Mapping[Role, int]) -> str:
     return ", ".join(
         f"{number:,} {'calls ' if place == 0 else ''}of the {role}" for place, (role, number) in enumerate(counted)
     )
-
-
-def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
-    """Return each step: its share, its mark, and what it took or takes."""
-    view, state = status.view, status.view.record.state
-    now = view.record.finished_at or view.read_at
-    at = len(state.step_starts) - 1
-    cells = []
-    for index, step in enumerate(state.plan.steps[:1] if state.kind is Kind.GUARD else state.plan.steps):
-        is_over = index < at or (index == at and state.phase is Phase.SUCCEEDED)
-        mark = "✔" if is_over else "✖" if index == at and state.phase is Phase.FAILED else "●" if index == at else "○"
-        if index > at:
-            words = _asked_words(state, step)
-        else:
-            until = state.step_starts[index + 1] if index < at else now
-            words = _taken_words(status, index, until - state.step_starts[index])
-            words += f"   passed {_clock_of(until)}" if is_over and index < at else ""
-        cells.append((f"{step.weight_percent:>3} %", mark, words))
-    return cells
 
 
 def next_commands(state: RolloutState) -> list[str]:
@@ -228,7 +184,7 @@ def _place(state: RolloutState) -> str:
 def _warm_sentence(status: RolloutStatus) -> str:
     state, now = status.view.record.state, status.view.read_at
     until = state.warm_until or now
-    kept = f"until {_clock_of(until)} UTC ({duration_words(max(0.0, until - now))} more)" if until > now else "still"
+    kept = f"until {time_of_day(until)} UTC ({duration_words(max(0.0, until - now))} more)" if until > now else "still"
     only_alerts = state.kind is Kind.GUARD and status.view.guard is not GuardMode.ROLLBACK
     then = "The monitor alerts, and changes nothing," if only_alerts else "It comes back by itself"
     words = (
@@ -237,26 +193,6 @@ def _warm_sentence(status: RolloutStatus) -> str:
         f"slow answers, or a typical latency of {LIMITS.lone_latency_ratio:g}x."
     )
     return words if status.decision is None else f"{words} So far: {status.decision.reason}"
-
-
-def _taken_words(status: RolloutStatus, index: int, seconds: float) -> str:
-    step, state = status.view.record.state.plan.steps[index], status.view.record.state
-    is_here = index == len(state.step_starts) - 1 and not state.phase.is_final and state.promoted_at is None
-    words = duration_words(max(0.0, round(seconds)))
-    words += f" of {duration_words(step.dwell_seconds)}" if is_here and step.dwell_seconds else ""
-    if index < len(status.requests):
-        asked = f" of {step.min_requests:,}" if is_here and step.min_requests else ""
-        words += f"   {status.requests[index]:,}{asked} requests"
-    return words
-
-
-def _asked_words(state: RolloutState, step: Step) -> str:
-    if step is state.plan.steps[-1]:
-        kept = duration_words(state.plan.keep_warm_seconds)
-        return f"{state.challenger} becomes champion, {state.champion} is kept warm for {kept}"
-    asked = [duration_words(step.dwell_seconds)] if step.dwell_seconds else []
-    asked += [f"{step.min_requests:,} requests"] if step.min_requests else []
-    return ", ".join(asked)
 
 
 def _ladder(status: RolloutStatus) -> RenderableType:
@@ -293,7 +229,3 @@ def _waiting_commands(state: RolloutState) -> list[str]:
     first = [before[state.waiting_for]] if state.waiting_for in before else []
     goes_on = "→ to give it that time again" if state.waiting_for is WaitingFor.TIME else "→ to let it go on"
     return [*first, f"{goes_on}: {resume}", f"→ to take it back: {abort}"]
-
-
-def _clock_of(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M}"

@@ -1,4 +1,4 @@
-"""How rollouts look on a terminal."""
+"""Rollouts as people read them: a list of them, the steps of one, its end, and its verdicts judged again."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,11 +7,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
-from understudy.core.rollout.state import Kind, Phase
-from understudy.entrypoints.cli.shared.event_text import clock
+from understudy.core.durations import duration_words
+from understudy.core.rollout.plan import Step
+from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago
+from understudy.entrypoints.cli.shared.times import minutes_and_seconds, time_of_day
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.replay import Damage, Replay
+from understudy.rollout.status import RolloutStatus
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
 _VERDICTS = {
@@ -81,7 +84,7 @@ def replay_lines(
 
 
 def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float) -> Text:
-    line = Text(f"{clock(event.at - began_at):>6} ", "dim")
+    line = Text(f"{minutes_and_seconds(event.at - began_at):>6} ", "dim")
     if isinstance(replay, Damage):
         said = f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
         return line.append(f"! {said}", "bold red")
@@ -90,3 +93,42 @@ def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: f
     if replay.agrees:
         return line.append("the same verdict", "dim")
     return line.append(f"now {replay.decision.sentence}", "bold red")
+
+
+def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
+    """Return each step of a rollout: its share, its mark, and what it took or takes."""
+    view, state = status.view, status.view.record.state
+    now = view.record.finished_at or view.read_at
+    at = len(state.step_starts) - 1
+    cells = []
+    for index, step in enumerate(state.plan.steps[:1] if state.kind is Kind.GUARD else state.plan.steps):
+        is_over = index < at or (index == at and state.phase is Phase.SUCCEEDED)
+        mark = "✔" if is_over else "✖" if index == at and state.phase is Phase.FAILED else "●" if index == at else "○"
+        if index > at:
+            words = _asked_words(state, step)
+        else:
+            until = state.step_starts[index + 1] if index < at else now
+            words = _taken_words(status, index, until - state.step_starts[index])
+            words += f"   passed {time_of_day(until)}" if is_over and index < at else ""
+        cells.append((f"{step.weight_percent:>3} %", mark, words))
+    return cells
+
+
+def _taken_words(status: RolloutStatus, index: int, seconds: float) -> str:
+    step, state = status.view.record.state.plan.steps[index], status.view.record.state
+    is_here = index == len(state.step_starts) - 1 and not state.phase.is_final and state.promoted_at is None
+    words = duration_words(max(0.0, round(seconds)))
+    words += f" of {duration_words(step.dwell_seconds)}" if is_here and step.dwell_seconds else ""
+    if index < len(status.requests):
+        asked = f" of {step.min_requests:,}" if is_here and step.min_requests else ""
+        words += f"   {status.requests[index]:,}{asked} requests"
+    return words
+
+
+def _asked_words(state: RolloutState, step: Step) -> str:
+    if step is state.plan.steps[-1]:
+        kept = duration_words(state.plan.keep_warm_seconds)
+        return f"{state.challenger} becomes champion, {state.champion} is kept warm for {kept}"
+    asked = [duration_words(step.dwell_seconds)] if step.dwell_seconds else []
+    asked += [f"{step.min_requests:,} requests"] if step.min_requests else []
+    return ", ".join(asked)

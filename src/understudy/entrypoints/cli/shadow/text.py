@@ -110,8 +110,8 @@ def examples_texts(found: Disagreements, model_name: str, label: Label) -> list[
     return [head, "", a_table(columns, rows), "", Text(then, "cyan")]
 
 
-def sparkline(cells: Sequence[int]) -> str:
-    """Return a count for each cell as a bar; a cell that holds something is never the lowest one."""
+def histogram_line(cells: Sequence[int]) -> str:
+    """Return a histogram of scores as bars on one line; a cell that holds something is never the lowest one."""
     highest = max(cells, default=0) or 1
     return "".join(_BLOCKS[0] if not count else _BLOCKS[max(1, round(count / highest * 7))] for count in cells)
 
@@ -169,6 +169,6 @@ def _drawn(found: ScoreComparison) -> list[Text]:
     low, high = f"{found.edges[0]:.3g}", f"{found.edges[-1]:.3g}"
     drawn = []
     for cells, name, style in ((found.champion_cells, "champion", "blue"), (found.shadow_cells, "shadow", "magenta")):
-        drawn.append(Text(f"  scores  {low} ").append(sparkline(cells), style).append(f" {high} {name}"))
+        drawn.append(Text(f"  scores  {low} ").append(histogram_line(cells), style).append(f" {high} {name}"))
     drawn[-1].append(f"      PSI {found.psi:.3f}   KS {found.ks:.3f}")
     return drawn

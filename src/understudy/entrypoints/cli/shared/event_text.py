@@ -1,4 +1,4 @@
-"""A rollout's events as people read them, the evidence of a rollback, and the steps."""
+"""A rollout's events, checks and steps in words, as the demo and `understudy rollout` alike show them."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -12,6 +12,7 @@ from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.times import minutes_and_seconds
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
 
 WIDTH, INDENT = 78, 10
@@ -35,7 +36,8 @@ def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> 
     """Return what happened and when, counted from the rollout's start; marked when it ``is_news`` of the phase."""
     mark, style = _MARKS.get(event.phase, ("", "")) if is_news else ("", "")
     first, *others = wrap(event.reason, WIDTH - INDENT) or [""]
-    text = Text(f"{clock(event.at - began_at):>6}", "dim").append(f" {mark:<2} ", style).append(first, style)
+    at = minutes_and_seconds(event.at - began_at)
+    text = Text(f"{at:>6}", "dim").append(f" {mark:<2} ", style).append(first, style)
     for line in others:
         text.append(f"\n{' ' * INDENT}{line}")
     return text
@@ -45,18 +47,18 @@ def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
     """Return the checks of a verdict, as its event stores them."""
     rows = [evidence_from_json(row) for row in evidence]
     columns = [Column("check: challenger vs champion"), Column("evidence", right=True), Column("verdict")]
-    cells = [(comparison_of(row), evidence_words(row), state_words(row)) for row in rows]
+    cells = [(comparison_of(row), check_evidence_words(row), check_state_words(row)) for row in rows]
     return a_table(columns, cells, WIDTH - INDENT)
 
 
-def state_words(row: Evidence) -> Text:
-    """Return what a check says; one whose whole interval is worse never passes, whatever was stored."""
+def check_state_words(row: Evidence) -> Text:
+    """Return the state of a check in words; one whose whole interval is worse never passes, whatever was stored."""
     is_unproven = row.state is CheckState.OK and row.is_beyond_limit
     return _STATES[CheckState.UNPROVEN if is_unproven else row.state]
 
 
-def evidence_words(row: Evidence) -> str:
-    """Return how much evidence against chance there is, of how much is needed."""
+def check_evidence_words(row: Evidence) -> str:
+    """Return how much evidence against chance a check has, of how much it needs."""
     found, needed = row.evidence or 0.0, row.evidence_needed or 0.0
     return f"{found:,.0f} of {needed:,.0f}" if found < _MAX_EVIDENCE else f">{_MAX_EVIDENCE:,} of {needed:,.0f}"
 
@@ -73,13 +75,7 @@ def ladder_line(view: RolloutView) -> Text:
     for index, step in enumerate(state.plan.steps):
         name = f"{step.weight_percent} %" if step is not state.plan.steps[-1] else "champion"
         if index == at:
-            text.append(f"  ● {name} for {clock(view.read_at - state.step_started_at)}", "bold yellow")
+            text.append(f"  ● {name} for {minutes_and_seconds(view.read_at - state.step_started_at)}", "bold yellow")
         else:
             text.append(f"  {'✔' if index < at else '○'} {name}", "green" if index < at else "dim")
     return text.append("  waits for a person", "bold yellow") if state.phase is Phase.WAITING else text
-
-
-def clock(seconds: float) -> str:
-    """Return a short time as a clock shows it: ``1:04``."""
-    minutes, rest = divmod(max(0, int(seconds)), 60)
-    return f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""How results look: tables for people, one JSON document for programs.
+"""How results look: tables for people, one JSON document for programs, cells of CSV for spreadsheets.
 
 Data goes to standard output, progress and advice to standard error. A table is never cut: on a narrow terminal columns
 of low importance are left out, and what is still too long folds.
@@ -39,6 +39,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 """How a cell begins that a spreadsheet would calculate. Source: OWASP, "CSV Injection"."""
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
+_MAX_NAMES = 8
 
 
 class Column(NamedTuple):
@@ -185,3 +186,9 @@ def signed(value: float, decimals: int) -> str:
 def nothing_as(value: object, placeholder: str = "-") -> str:
     """Return the value as text; a dash for ``None`` and for nothing."""
     return placeholder if value is None or value in ("", ()) else str(value)
+
+
+def names_words(names: Sequence[str]) -> str:
+    """Return the first names of a list by commas, and how many more there are."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -50,14 +50,14 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     return document
 
 
-def prepared_text(
+def prepared_rollout_texts(
     prepared: Prepared,
     record: RolloutRecord | None = None,
     *,
     asked_plan: str | None = None,
     freezes: Sequence[str] = (),
 ) -> list[RenderableType]:
-    """Return what a rollout would be and what starts it, or, with ``record``, that it has begun."""
+    """Return a rollout's plan at today's traffic and what starts it, or, with ``record``, that it has begun."""
     model = prepared.champion.model_name
     title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.grade.risk}"
     columns = [

@@ -1,10 +1,11 @@
-"""Times of options, refused with examples, and the days and hours of reports."""
+"""Times of options, refused with examples, and moments and spans of time as people read them."""
 
 from datetime import UTC, datetime
 
 from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
+_DAY = 86_400.0
 _MARKS = 5
 """Moments named below a chart."""
 _EXAMPLES = "For example 90s, 30m, 24h, 7d or 2w."
@@ -42,6 +43,24 @@ def day_of(seconds: float) -> str:
     """Return a moment's day, in UTC: ``20 Nov``."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return f"{moment.day} {moment:%b}"
+
+
+def time_of_day(seconds: float) -> str:
+    """Return a moment's time of the day, in UTC: ``13:00``."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M}"
+
+
+def moment_words(seconds: float, now: float | None = None) -> str:
+    """Return a moment in UTC: ``20 Nov 13:00``; of one within a day before ``now`` the time, else the day."""
+    if now is None:
+        return f"{day_of(seconds)} {time_of_day(seconds)}"
+    return time_of_day(seconds) if now - seconds < _DAY else day_of(seconds)
+
+
+def minutes_and_seconds(seconds: float) -> str:
+    """Return a short span of time as a clock shows it: ``1:04``."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes}:{rest:02}"
 
 
 def marks_between(first: float, last: float) -> list[tuple[float, str]]:

@@ -176,13 +176,13 @@ def read_generation(if_match: str | None) -> int:
     if if_match is None:
         raise GenerationNotNamed
     digits = if_match.strip().removeprefix('"').removesuffix('"')
-    if f'"{digits}"' != if_match.strip() or number_of(digits) is None:
+    if f'"{digits}"' != if_match.strip() or read_whole_number(digits) is None:
         raise HeaderInvalid('if-match: expected one ETag of a policy, such as "41"; "0" while there is no policy')
     return int(digits)
 
 
-def number_of(text: str) -> int | None:
-    """Return a Postgres number as a caller writes it; ``None`` when it is none."""
+def read_whole_number(text: str) -> int | None:
+    """Return the id or generation that a caller of the control plane writes in digits; ``None`` when it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 

@@ -102,17 +102,17 @@ def answer(document: Mapping[str, Any], status: int = 200, *headers: tuple[bytes
     return Reply(status, [JSON, *headers], json_text(document))
 
 
-async def labels_of(parts: Session, model_name: str | None) -> dict[int, str]:
-    """Return the labels of a model's versions, or of all versions, by their ids."""
+async def version_labels(parts: Session, model_name: str | None) -> dict[int, str]:
+    """Return, for a call's document, the labels of a model's versions, or of all versions, by their ids."""
     return {version.id: version.version for version in await parts.registry.list_versions(model_name)}
 
 
-async def label_of(parts: Session, model_name: str) -> Label:
-    """Return what gives a version's label by its id.
+async def version_labeller(parts: Session, model_name: str) -> Label:
+    """Return, for a call's document, what gives a version's label by its id.
 
     Raises:
         NotRegistered: There is no such model.
     """
     await parts.registry.show_model(model_name)
-    labels = await labels_of(parts, model_name)
+    labels = await version_labels(parts, model_name)
     return lambda version_id: version_label(version_id, labels)

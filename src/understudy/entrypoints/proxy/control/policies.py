@@ -12,7 +12,7 @@ from understudy.entrypoints.proxy.control.handler import (
     Bulkhead,
     ControlCall,
     answer,
-    labels_of,
+    version_labels,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, NotRegistered
@@ -72,7 +72,7 @@ async def list_audit(call: ControlCall, limit: int, subject: AuditSubject | None
     model_name = call.model_name or None
 
     async def read(parts: Session) -> Reply:
-        labels = await labels_of(parts, model_name)
+        labels = await version_labels(parts, model_name)
         return answer(audit_document(await parts.registry.list_audit(model_name, limit, subject), labels))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)

@@ -11,8 +11,8 @@ from understudy.entrypoints.proxy.control.handler import (
     Bulkhead,
     ControlCall,
     answer,
-    label_of,
-    labels_of,
+    version_labeller,
+    version_labels,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.experiments import ab_report, shadow_report
@@ -31,10 +31,11 @@ async def report_ab(call: ControlCall, question: AbQuestion, version: str | None
 
     async def read(parts: Session) -> Reply:
         model, asked = call.model_name, question
-        label = await label_of(parts, model)
+        label = await version_labeller(parts, model)
         if version is not None:
             allocations = await parts.experiment_log.allocations(model)
-            asked = question._replace(version_id=named_b(allocations, await labels_of(parts, model), model, version))
+            labels = await version_labels(parts, model)
+            asked = question._replace(version_id=named_b(allocations, labels, model, version))
         found = await ab_report.report_ab(parts.experiment_log, parts.experiments, asked)
         return answer(ab_document(found, model, question.metric, label))
 
@@ -49,7 +50,7 @@ async def report_shadow(call: ControlCall, question: ShadowQuestion) -> Reply:
     """
 
     async def read(parts: Session) -> Reply:
-        label = await label_of(parts, call.model_name)
+        label = await version_labeller(parts, call.model_name)
         found = await shadow_report.report_shadow(parts.experiment_log, question)
         return answer(shadow_document(found, call.model_name, label))
 

@@ -18,7 +18,7 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
     status_document,
 )
-from understudy.entrypoints.proxy.control.bodies import Remark, RolloutStart, number_of
+from understudy.entrypoints.proxy.control.bodies import Remark, RolloutStart, read_whole_number
 from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     REPORT_SECONDS,
@@ -26,7 +26,7 @@ from understudy.entrypoints.proxy.control.handler import (
     Bulkhead,
     ControlCall,
     answer,
-    labels_of,
+    version_labels,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, PolicyRefused, RegistryError
@@ -163,7 +163,7 @@ async def _propagation(call: ControlCall, generation: int) -> tuple[Propagation 
         confirmed, reach = await wait_for_propagation(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
         if not confirmed.proxies:
             return confirmed, None
-        labels = await labels_of(parts, call.model_name)
+        labels = await version_labels(parts, call.model_name)
         return confirmed, {labels[number]: calls for number, calls in reach.in_flight.items() if number in labels}
 
     with suppress(RegistryError, Overloaded, DeadlineExceeded):
@@ -172,7 +172,7 @@ async def _propagation(call: ControlCall, generation: int) -> tuple[Propagation 
 
 
 def _id_of(rollout_id: str) -> int:
-    number = number_of(rollout_id)
+    number = read_whole_number(rollout_id)
     if number is None:
         raise NotRegistered("there is no such rollout", hint="GET /v1/models/{model}/rollouts lists them.")
     return number

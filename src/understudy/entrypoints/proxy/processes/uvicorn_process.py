@@ -1,4 +1,4 @@
-"""One proxy process: uvicorn."""
+"""One proxy process: uvicorn, with its options and the rules for requests' heads from the settings."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.server.admission import Admission
 from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
 from understudy.entrypoints.proxy.server.head_rules import LOCAL_NAMES, HeadRules
-from understudy.settings import Settings, host_names
+from understudy.settings import Settings, parse_host_names
 
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2_048
@@ -32,16 +32,16 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
     """Return uvicorn's options, the same in every process of the proxy."""
     return {
         **UVICORN_OPTIONS,
-        "http": partial(Admission, receive_seconds=settings.receive_seconds, head_rules=head_rules(settings)),
+        "http": partial(Admission, receive_seconds=settings.receive_seconds, head_rules=head_rules_from(settings)),
         "timeout_graceful_shutdown": max(1, round(settings.drain_seconds)),
     }
 
 
-def head_rules(settings: Settings) -> HeadRules:
-    """Return what the heads of requests must be."""
+def head_rules_from(settings: Settings) -> HeadRules:
+    """Return the rules that this process's settings set for the heads of requests."""
     if settings.host_names is None and (settings.needs_key or not settings.is_local):
         return HeadRules(refuses_pages=not settings.needs_key)
-    names = (*LOCAL_NAMES, settings.host.lower(), *host_names(settings.host_names or ""))
+    names = (*LOCAL_NAMES, settings.host.lower(), *parse_host_names(settings.host_names or ""))
     return HeadRules(names, refuses_pages=not settings.needs_key)
 
 

@@ -19,7 +19,7 @@ from understudy.core.statistics.sample_size import Forecast, reference_sample_si
 from understudy.entrypoints.cli.ab.figures import decimals_for
 from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
-from understudy.entrypoints.cli.shadow.text import examples_texts, sparkline
+from understudy.entrypoints.cli.shadow.text import examples_texts, histogram_line
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import marks_between
 from understudy.entrypoints.documents.experiments import ab_document
@@ -469,8 +469,8 @@ def test_without_pairs_a_shadow_report_is_its_sentence_and_what_to_look_at():
 
 
 def test_bars_show_each_cell_against_the_fullest_and_a_cell_that_holds_something_is_seen():
-    assert sparkline([0, 1, 500, 1_000]) == "▁▂▅█"
-    assert sparkline([0, 0]) == "▁▁"
+    assert histogram_line([0, 1, 500, 1_000]) == "▁▂▅█"
+    assert histogram_line([0, 0]) == "▁▁"
 
 
 def test_a_page_has_the_verdict_both_charts_and_the_same_figures():

@@ -21,14 +21,14 @@ from understudy.core.drift.version_drift import DriftRule
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.drift.page import report_page
 from understudy.entrypoints.cli.drift.text import (
+    baseline_change_rows,
+    baseline_change_table,
     baseline_words,
-    change_rows,
-    change_table,
     history_bars,
-    names_words,
     next_step,
     report_texts,
 )
+from understudy.entrypoints.cli.shared.rendering import names_words
 from understudy.entrypoints.documents.drift import drift_document
 from understudy.monitoring.drift_view import DriftVerdict, DriftView, SubjectView, VersionView
 
@@ -230,13 +230,13 @@ def test_bars_reach_the_top_at_the_limit_and_a_stretch_without_hours_is_a_gap():
 
 def test_a_baseline_is_said_in_few_words():
     after = {"country": None, "tenure": SCORES, "drop": NumericBaseline(-3.14159, 0.0)}
-    rows = change_rows({"country": COUNTRY}, after)
+    rows = baseline_change_rows({"country": COUNTRY}, after)
 
     assert baseline_words(COUNTRY) == "61 % US, 35 % DE, 1 more"
     assert rows[0] == ("country", "61 % US, 35 % DE, 1 more", "none", "", "")
     assert rows[1][1:4] == ("none", "0.321 ± 0.18", "4,000")
     assert rows[2][2:] == ("−3.14 ± 0", "", "")  # noqa: RUF001  # as a figure has it
-    assert max(map(len, screen([change_table(rows)]).splitlines())) <= 80
+    assert max(map(len, screen([baseline_change_table(rows)]).splitlines())) <= 80
     assert names_words(list("abcdefghij")) == "a, b, c, d, e, f, g, h and 2 more"
 
 

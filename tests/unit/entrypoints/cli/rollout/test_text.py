@@ -27,7 +27,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.core.windows.window import Window
-from understudy.entrypoints.cli.rollout.checks_text import change_words, sparkline
+from understudy.entrypoints.cli.rollout.checks_text import check_change_words, sparkline
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
@@ -348,7 +348,7 @@ def test_the_sparkline_is_as_high_as_the_evidence_is_near_and_two_looks_share_a_
     ],
 )
 def test_a_change_is_said_with_its_interval(changes, words):
-    assert change_words(ERRORS._replace(**changes)) == words
+    assert check_change_words(ERRORS._replace(**changes)) == words
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from understudy.entrypoints.proxy.control.bodies import (
     PolicyChange,
     Remark,
     RolloutStart,
-    number_of,
     read_generation,
+    read_whole_number,
 )
 from understudy.errors import BodyInvalid, GenerationNotNamed, HeaderInvalid, MalformedBody, RequestError
 
@@ -198,6 +198,6 @@ def test_a_change_without_a_generation_is_refused():
 
 @given(st.text(max_size=20))
 def test_a_number_fits_64_bits_or_is_none(text):
-    number = number_of(text)
+    number = read_whole_number(text)
 
     assert number is None or 0 <= number < 2**63

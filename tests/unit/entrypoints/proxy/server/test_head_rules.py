@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.entrypoints.proxy.processes.uvicorn_process import head_rules
+from understudy.entrypoints.proxy.processes.uvicorn_process import head_rules_from
 from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules, absolute_target_problem
 from understudy.errors import CrossSiteRequest, HeaderInvalid, HostUnknown
 from understudy.settings import Settings
@@ -91,7 +91,7 @@ def test_what_http_permits_passes():
     assert isinstance(NO_RULES.problem(b"POST", PLAIN, "1.0", [HOST, chunked]), HeaderInvalid)
 
 
-LOCAL = head_rules(Settings(host="127.0.0.1", host_names="predict.internal, *.shop.example"))
+LOCAL = head_rules_from(Settings(host="127.0.0.1", host_names="predict.internal, *.shop.example"))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_any_other_name_is_refused_so_that_dns_rebinding_reads_nothing(host):
     ],
 )
 def test_names_are_checked_on_loopback_without_keys_and_wherever_there_is_a_list(settings, is_checked):
-    found = judged(head_rules(Settings(**settings)), (b"host", b"evil.example"), method=b"GET")
+    found = judged(head_rules_from(Settings(**settings)), (b"host", b"evil.example"), method=b"GET")
 
     assert found is (HostUnknown if is_checked else None)
 
@@ -167,5 +167,5 @@ def test_what_changes_nothing_may_come_from_anywhere():
 
 
 def test_where_keys_are_needed_pages_are_not_looked_for():
-    assert not head_rules(Settings(host="0.0.0.0")).refuses_pages
-    assert head_rules(Settings(host="0.0.0.0", auth=False)).refuses_pages
+    assert not head_rules_from(Settings(host="0.0.0.0")).refuses_pages
+    assert head_rules_from(Settings(host="0.0.0.0", auth=False)).refuses_pages
