@@ -16,8 +16,8 @@ from understudy.core.drift.baseline import (
     NumericBaseline,
 )
 from understudy.core.drift.subject_window import IntArray, SubjectWindow, numeric_window
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import Histogram
-from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 HOUR_SECONDS = 3_600.0
 WEEK_HOURS = 168

@@ -14,7 +14,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
-from understudy.core.rollout.state import Phase, WarmUpResult, begin, state_to_json
+from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
@@ -188,7 +188,7 @@ async def insert_rollout(
     """Insert a rollout's row as a hand may, one that can be read; return its id. Negative days: it is open."""
     rollout_id: int = await database.fetchval("SELECT nextval('rollout_id_seq')")
     policy = PolicySeen("6", "7", 0, 1, rollout_id)
-    state = begin(rollout_id, model_name, NAMED_PLANS["default"], policy, 1.7e9)
+    state = new_rollout_state(rollout_id, model_name, NAMED_PLANS["default"], policy, 1.7e9)
     if finished_days_ago >= 0:
         state = replace(state, phase=Phase.FAILED, reason="errors: 4x")
     await database.execute(

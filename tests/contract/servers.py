@@ -17,7 +17,7 @@ from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tf
 from understudy.adapters._proto import understudy_torchserve_pb2 as ts
-from understudy.core.schema.tensors import join_bytes_elements, split_bytes_elements
+from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -35,8 +35,8 @@ from understudy.adapters.model_servers.probes import Probe
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
-from understudy.core.schema.codec import tensor_of_content
-from understudy.core.schema.tensors import Block, Datatype, Row, Tensor, join_bytes_elements
+from understudy.core.schema.codec import join_bytes_elements, tensor_of_content
+from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
 

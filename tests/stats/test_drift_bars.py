@@ -30,7 +30,7 @@ from understudy.core.drift.limits import DriftPolicy
 from understudy.core.drift.reference_rule import judge_by_reference_rule
 from understudy.core.drift.report import DriftState
 from understudy.core.drift.subject_window import SubjectWindow, categorical_window
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 pytestmark = pytest.mark.timeout(600)
 FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
 from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
-from understudy.core.windows.window import ANALYSIS_BUCKETS, WINDOW_SECONDS, BucketColumn, Window, WindowKey
+from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, WindowKey
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -26,7 +26,7 @@ from understudy.core.drift.hours import (
 )
 from understudy.core.drift.input_hours import input_hours, rows_of_hour
 from understudy.core.drift.report import Drift, DriftState
-from understudy.core.drift.version_drift import ModelDrift, judge_version, model_drift, watched_inputs
+from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
@@ -170,7 +170,7 @@ class DriftJob:
         digest, watched = self._watched.get(version.id, ("", {}))
         if digest != version.metrics_digest:
             facts = await self._store.drift_facts(version.id, 0.0, [])
-            watched = watched_inputs(facts.metrics)
+            watched = judged_inputs(facts.metrics)
             self._watched[version.id] = version.metrics_digest, watched
         return watched
 

@@ -6,7 +6,7 @@ from shlex import quote
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, Alert
-from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, stale_proxies_words
 from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
@@ -50,4 +50,4 @@ def _summary(alert: Alert, view: RolloutView) -> str:
         return alert.summary
     unseen = HIDDEN_WORDS if view.proxies_hidden else "no live proxy hears of it"
     unheard = "" if view.proxies else unseen
-    return "; ".join(filter(None, [alert.summary, unheard, stale_words(view.all_stale)]))
+    return "; ".join(filter(None, [alert.summary, unheard, stale_proxies_words(view.all_stale)]))

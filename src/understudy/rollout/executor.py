@@ -15,7 +15,7 @@ from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.state import Kind, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import abreast, others_resolved
-from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_proxies_words
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
@@ -352,7 +352,7 @@ def _end_words(view: RolloutView, seconds: float, left: int | None) -> str:
     in_flight = "" if left is None else f"{left} calls in flight at version {view.record.state.challenger}"
     unseen = HIDDEN_WORDS if view.proxies_hidden else "no live proxy"
     said = [confirmed, in_flight] if view.proxies else [f"{unseen}: the end is unconfirmed"]
-    return "; ".join(filter(None, [*said, stale_words(view.stale)]))
+    return "; ".join(filter(None, [*said, stale_proxies_words(view.stale)]))
 
 
 def _is_to_be_done(transition: Transition) -> bool:

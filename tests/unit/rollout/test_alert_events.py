@@ -7,13 +7,15 @@ import pytest
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.rollout.actions import Alert, PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import begin
+from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, NONE_STALE, StaleProxies, StaleProxy
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)
-STATE = replace(begin(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0), policy=POLICY)
+STATE = replace(
+    new_rollout_state(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0), policy=POLICY
+)
 FROZEN = StaleProxies(1, (StaleProxy("web-7:4711", 120.0),))
 
 

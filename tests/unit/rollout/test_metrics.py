@@ -13,13 +13,13 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, begin
+from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, new_rollout_state
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.metrics import STATES, RolloutMetrics, Trigger
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 STATE = replace(
-    begin(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0),
+    new_rollout_state(1, "churn", NAMED_PLANS["default"], POLICY._replace(weight_percent=0), 0.0),
     step_starts=(0.0, 60.0, 120.0),
     policy=POLICY,
 )

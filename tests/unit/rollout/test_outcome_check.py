@@ -12,7 +12,7 @@ from virtual_time import run_in_virtual_time
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import begin
+from understudy.core.rollout.state import new_rollout_state
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
@@ -46,7 +46,7 @@ class OpenRollouts:
         if rollout_id in self._gone:
             raise NotRegistered("there is no such rollout")
         policy = PolicySeen("6", "7", 2, 4, rollout_id)
-        begun = begin(rollout_id, "churn", PLAN, policy._replace(weight_percent=0), 0.0)
+        begun = new_rollout_state(rollout_id, "churn", PLAN, policy._replace(weight_percent=0), 0.0)
         state = replace(begun, step_starts=(0.0,), policy=policy)
         record = RolloutRecord(rollout_id, state, 1, 1, 2, "salt", 9_000, None, "dana", None, None)
         return RolloutView(record, policy, {4: 2}, 1, 1, {}, 60.0)

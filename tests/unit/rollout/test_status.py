@@ -4,13 +4,13 @@ import pytest
 
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import begin
+from understudy.core.rollout.state import new_rollout_state
 from understudy.ports.prediction_history import LoggedFailures, TrialAsked
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.status import MAX_FAILURE_ROWS, failures_of
 
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)), keep_warm_seconds=1_800)
-STATE = begin(1, "churn", PLAN, PolicySeen("6", "7", 0, 4, 1), 1_000.0)
+STATE = new_rollout_state(1, "churn", PLAN, PolicySeen("6", "7", 0, 4, 1), 1_000.0)
 
 
 class History:

@@ -11,7 +11,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import begin
+from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
@@ -197,7 +197,7 @@ CHAMPION_ID = 0
 
 def a_view(read_at: float, *step_starts: float) -> RolloutView:
     policy = PolicySeen("6", "7", 0, 4, 1)
-    state = replace(begin(1, "churn", NAMED_PLANS["default"], policy, float(HOUR)), step_starts=step_starts)
+    state = replace(new_rollout_state(1, "churn", NAMED_PLANS["default"], policy, float(HOUR)), step_starts=step_starts)
     record = RolloutRecord(ROLLOUT, state, 1, CHAMPION_ID, 1, "salt", None, None, "dana", None, None)
     return RolloutView(record, policy, {}, 1, 1, {}, read_at)
 

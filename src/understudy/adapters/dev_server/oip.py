@@ -17,7 +17,8 @@ from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel
 from understudy.adapters.dev_server.status import unary_handler
-from understudy.core.schema.tensors import Datatype, TensorSpec, join_bytes_elements, split_bytes_elements
+from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
+from understudy.core.schema.tensors import Datatype, TensorSpec
 from understudy.errors import InputInvalid
 
 SERVER_NAME: Final = "understudy-modelserver"

@@ -8,8 +8,8 @@ from understudy.adapters.model_servers.hedged_call import HedgedCall, Hedging
 from understudy.adapters.model_servers.replica import Replica, Rpc
 from understudy.adapters.model_servers.status import NotTaken, is_cancelled
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
-from understudy.core.upstream.hedging import HedgeBudget, choose_hedge
-from understudy.core.upstream.replicas import CallResult
+from understudy.core.upstream.hedging import HedgeBudget
+from understudy.core.upstream.replicas import CallResult, choose_hedge
 from understudy.errors import DeadlineExceeded
 
 

@@ -17,8 +17,8 @@ from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTE
 from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.probes import Probe
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.codec import tensor_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Tensor, split_bytes_elements
+from understudy.core.schema.codec import split_bytes_elements, tensor_of_content, tensor_of_values
+from understudy.core.schema.tensors import Block, Datatype, Tensor
 from understudy.errors import BadAnswer
 
 DEFAULT_SIGNATURE = "serving_default"

@@ -68,14 +68,14 @@ def webhook_body(event: AlertEvent) -> bytes:
             "environment": _cut(event.environment, _MAX_NAME_CHARACTERS),
             "model": None if event.model_name is None else _cut(event.model_name, _MAX_NAME_CHARACTERS),
             "summary": summary,
-            "occurred_at": timestamp(event.occurred_at),
+            "occurred_at": _timestamp(event.occurred_at),
             "links": _links(event),
         },
     }
     return _encoded(document, "alert", "details", event.details)
 
 
-def timestamp(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     """Return a time of the epoch as ISO 8601 in UTC, to the millisecond."""
     return f"{np.datetime64(round(seconds * 1000), 'ms')}Z"
 
@@ -93,7 +93,7 @@ def _payload(event: AlertEvent) -> dict[str, Any]:
     return {
         "summary": _cut(event.summary, MAX_SUMMARY_CHARACTERS),
         "source": _cut(f"understudy/{event.environment}", _MAX_NAME_CHARACTERS),
-        "timestamp": timestamp(event.occurred_at),
+        "timestamp": _timestamp(event.occurred_at),
     }
 
 

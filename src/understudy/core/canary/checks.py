@@ -70,7 +70,7 @@ def judged_checks(inputs: CheckInput, needed: Mapping[str, float]) -> list[Evide
 
 
 def evidence_from_json(document: Mapping[str, Any]) -> Evidence:
-    """Return the row that :meth:`understudy.core.canary.decision.Evidence.to_json` wrote.
+    """Return a check's row of evidence from what :meth:`understudy.core.canary.decision.Evidence.to_json` wrote.
 
     A ``change_high`` of ``null`` beside a ``change_low`` is an interval without an upper bound; a ``change`` of
     ``null`` is infinite where a rate is compared with none.

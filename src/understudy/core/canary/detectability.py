@@ -13,7 +13,7 @@ from understudy.core.statistics.detectable_effect import (
     missing_trials,
     smallest_detectable,
 )
-from understudy.core.statistics.sequential_evidence import first_alpha_share
+from understudy.core.statistics.sequential_evidence import first_stage_alpha_share
 
 
 class Detectability(NamedTuple):
@@ -49,7 +49,7 @@ def detectability(inputs: CheckInput, log_needed: float) -> Detectability:
         inputs.policy.across_entities_alpha,
         inputs.policy.tolerated_error_ratio,
         max(float(compared.bad_champion.sum() / champion.sum()), inputs.policy.error_rate_floor),
-        first_alpha_share(has_restarts=bool(inputs.restarts)),
+        first_stage_alpha_share(has_restarts=bool(inputs.restarts)),
     )
     ratio = smallest_detectable(exposure, threshold)
     missing = 0 if ratio <= asked_ratio else missing_trials(exposure, threshold, asked_ratio)

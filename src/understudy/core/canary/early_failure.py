@@ -11,7 +11,7 @@ from math import inf, log
 import numpy as np
 
 from understudy.core.canary.check_input import CheckInput, Keys
-from understudy.core.canary.rate_checks import RateCheck, by_bucket
+from understudy.core.canary.rate_checks import RateCheck, rate_evidence_by_bucket
 from understudy.core.statistics.sequential_evidence import log_rate_evidence, rate_gains
 
 EARLY_FAILURE_ALPHA_SHARE = 0.05
@@ -37,7 +37,7 @@ def early_failure(inputs: CheckInput, errors: RateCheck, log_needed: float, now:
     if not has_lasted or buckets < MIN_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
         return None
     against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
-    across_entities = float(by_bucket(errors, np.array([inputs.firsts[0]]))[0])
+    across_entities = float(rate_evidence_by_bucket(errors, np.array([inputs.firsts[0]]))[0])
     keys = Keys(log(EARLY_FAILURE_ALPHA_SHARE) + against_chance, log_needed, across_entities)
     is_enough = keys.against_chance >= log_needed and across_entities >= -log(inputs.policy.across_entities_alpha)
     return keys if is_enough else None

@@ -120,7 +120,9 @@ def _across_entities(inputs: CheckInput, compared: RateCheck) -> float:
     evidence = half_normal_log_evidence(scores, windows, inputs.policy.across_entities_alpha)
     is_recent = processes.firsts >= max(inputs.firsts[-1], _first_of_split(inputs))
     is_recent[: processes.stages] = False
-    evidence[is_recent] = np.logaddexp(evidence[is_recent], by_bucket(compared, processes.firsts[is_recent])) - log(2)
+    evidence[is_recent] = np.logaddexp(
+        evidence[is_recent], rate_evidence_by_bucket(compared, processes.firsts[is_recent])
+    ) - log(2)
     return processes.together(evidence)
 
 
@@ -133,8 +135,8 @@ def _first_of_split(inputs: CheckInput) -> int:
     return int(np.searchsorted(inputs.strata.starts, begins, side="right"))
 
 
-def by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
-    """Return the evidence since each of ``firsts`` if all bad events of the challenger's in a bucket are one.
+def rate_evidence_by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray:
+    """Return a rate's evidence since each of ``firsts`` if all bad events of the challenger's in a bucket are one.
 
     An entity is in each window it calls in, and all of a bucket's entities may be alike. The champion's are not made
     one, which only lowers the evidence. The split has to be the same in all windows since.

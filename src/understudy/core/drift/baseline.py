@@ -151,6 +151,15 @@ def with_baselines(metrics: Any, new: Baselines, changed: Mapping[str, Any]) -> 
     return {**(metrics or {}), "baseline": {**kept, **written, "inputs": inputs, "changed": dict(changed)}}
 
 
+def category_of(value: str | float) -> str:
+    """Return the category that a JSON value is: a whole number without its fraction, ``true`` and ``false``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if value == int(value) else repr(value)
+
+
 def _reference_baseline(metrics: Mapping[str, Any]) -> NumericBaseline | None:
     if "baseline_mean" not in metrics and "baseline_std" not in metrics:
         return None

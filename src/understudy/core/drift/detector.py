@@ -27,10 +27,10 @@ from understudy.core.drift.report import (
     Present,
     Reading,
     TextbookTests,
+    drift_terms,
     drift_words,
-    no_baseline,
-    terms,
-    too_early,
+    no_baseline_drift,
+    too_early_drift,
 )
 from understudy.core.drift.running_sums import CategoricalSums, Effects, NumericSums, sums_of
 from understudy.core.drift.subject_window import SubjectWindow
@@ -83,17 +83,17 @@ def judge_drift(
         ValueError: If the windows are out of order.
     """
     if baseline is None:
-        return no_baseline(subject)
+        return no_baseline_drift(subject)
     if any(one.start_seconds >= other.start_seconds for one, other in pairwise(windows)):
         raise ValueError("windows: expected each to start later than the one before")
     first = sum(window.start_seconds < judged_from_seconds for window in windows)
     if first == len(windows):
-        return too_early(subject, 0, _missing(policy))
+        return too_early_drift(subject, 0, _missing(policy))
     sums = sums_of(windows, baseline, first)
     judged = [window.start_seconds for window in windows[first:]]
     rows, buckets = _traffic(sums)
     if rows < policy.minimum_rows or buckets < policy.minimum_buckets:
-        return too_early(subject, rows, _missing(policy))
+        return too_early_drift(subject, rows, _missing(policy))
     return _judge(subject, baseline, sums, judged, policy)
 
 
@@ -112,7 +112,7 @@ def _judge(
     )
     state = DriftState.DRIFT if alarm else DriftState.OK
     present = _present(sums, baseline, now)
-    before, after, direction = terms(baseline, present, shown.measure)
+    before, after, direction = drift_terms(baseline, present, shown.measure)
     return Drift(
         subject=subject,
         state=state,

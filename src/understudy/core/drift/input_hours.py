@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from understudy.core.drift.baseline import Baseline, CategoricalBaseline
+from understudy.core.drift.baseline import Baseline, CategoricalBaseline, category_of
 from understudy.core.drift.hours import input_subject
 from understudy.core.drift.running_sums import RARE_RATIO
 from understudy.core.drift.subject_window import IntArray, SubjectWindow, categorical_window, numeric_window
 from understudy.core.prediction_log.input_sampling import InputSample
-from understudy.core.windows.row_reader import analysis_hash
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import analysis_bucket
 
 MAX_ROWS = 20_000
 MAX_VALUES = 100_000
@@ -48,20 +47,6 @@ def input_hours(
         if hour is not None:
             found[input_subject(name)] = hour
     return found
-
-
-def analysis_bucket(entity_id: str) -> int:
-    """Return the analysis bucket of an entity."""
-    return analysis_hash(entity_id.encode()) % ANALYSIS_BUCKETS
-
-
-def category_of(value: str | float) -> str:
-    """Return the category that a JSON value is: a whole number without its fraction, ``true`` and ``false``."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _hour(start_seconds: float, values: Sequence[Any], homes: IntArray, baseline: Baseline) -> SubjectWindow | None:

@@ -9,7 +9,16 @@ from math import inf
 
 from understudy.core.drift.baseline import NumericBaseline
 from understudy.core.drift.evidence import Measure
-from understudy.core.drift.report import Drift, DriftState, Present, Reading, drift_words, no_baseline, terms, too_early
+from understudy.core.drift.report import (
+    Drift,
+    DriftState,
+    Present,
+    Reading,
+    drift_terms,
+    drift_words,
+    no_baseline_drift,
+    too_early_drift,
+)
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.windows.window import MICRO
 
@@ -30,14 +39,14 @@ def judge_by_reference_rule(subject: str, baseline: NumericBaseline | None, wind
         Seed 000, ``detect_prediction_drift``: ``abs(mean - baseline_mean) / baseline_std > 3.0``.
     """
     if baseline is None:
-        return no_baseline(subject)
+        return no_baseline_drift(subject)
     if not sum(map(_rows, windows)):
-        return too_early(subject, 0, "the reference rule needs one")
+        return too_early_drift(subject, 0, "the reference rule needs one")
     used = [window for window in windows if _rows(window)]
     present = _present(used, baseline)
     shown = Reading(Measure.MEAN, abs(present.shift), LIMIT_DEVIATIONS)
     state = DriftState.DRIFT if shown.distance > shown.limit else DriftState.OK
-    before, after, direction = terms(baseline, present, Measure.MEAN)
+    before, after, direction = drift_terms(baseline, present, Measure.MEAN)
     return Drift(
         subject=subject,
         state=state,

@@ -111,8 +111,8 @@ class Present(NamedTuple):
     """Categorical: the category that moved most first."""
 
 
-def no_baseline(subject: str) -> Drift:
-    """Return what is said of a subject that there is nothing to compare with."""
+def no_baseline_drift(subject: str) -> Drift:
+    """Return the drift of a subject that there is nothing to compare with."""
     return Drift(
         subject,
         DriftState.NO_BASELINE,
@@ -120,14 +120,14 @@ def no_baseline(subject: str) -> Drift:
     )
 
 
-def too_early(subject: str, rows: int, missing: str) -> Drift:
-    """Return what is said while a comparison would rest on too little."""
+def too_early_drift(subject: str, rows: int, missing: str) -> Drift:
+    """Return the drift of a subject while its comparison with the baseline would rest on too little."""
     what = f"{rows:,} rows" if rows else "no traffic"
     return Drift(subject, DriftState.TOO_EARLY, f"{subject}: too early, {what}; {missing}.", rows=rows)
 
 
-def terms(baseline: Baseline, present: Present, measure: Measure) -> tuple[str, str, str]:
-    """Return the baseline, what is now, and the direction, in the terms of a measure."""
+def drift_terms(baseline: Baseline, present: Present, measure: Measure) -> tuple[str, str, str]:
+    """Return how a report shows the baseline, what is now, and the direction, in the terms of a measure."""
     if measure is Measure.NULLS:
         before, after = baseline.null_ratio or 0.0, present.null_ratio
         return f"{_percent(before)} null", f"{_percent(after)} null", _sign(after - before)
@@ -176,7 +176,7 @@ def _change(baseline: Baseline, present: Present, measure: Measure) -> str:
     if isinstance(baseline, CategoricalBaseline) and measure is not Measure.NULLS:
         most = present.moves[:2]
         return ", ".join(f"{move.name} {_percent(move.before)} {_ARROW} {_percent(move.after)}" for move in most)
-    before, after, _ = terms(baseline, present, measure)
+    before, after, _ = drift_terms(baseline, present, measure)
     return f"{before} {_ARROW} {after}" if measure is Measure.NULLS else f"mean {before} {_ARROW} {after}"
 
 

@@ -31,7 +31,8 @@ from understudy.core.drift.measures import (
 from understudy.core.drift.prefix_sums import prefix_sums, sums_over
 from understudy.core.drift.seasonality import seasons_of
 from understudy.core.drift.subject_window import SubjectWindow
-from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
+from understudy.core.windows.window import MICRO
 
 Effects = dict[Measure, Effect]
 

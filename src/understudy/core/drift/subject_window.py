@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.drift.baseline import FloatArray
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import Histogram
-from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO
+from understudy.core.windows.window import MICRO
 
 IntArray = NDArray[np.int64]
 

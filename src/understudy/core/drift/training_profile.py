@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from math import isfinite, isnan
 from typing import Any, NamedTuple
 
-from understudy.core.drift.baseline import Baselines
+from understudy.core.drift.baseline import Baselines, category_of
 from understudy.core.drift.baseline_tally import CategoricalTally, NumericTally, array_of
-from understudy.core.drift.input_hours import category_of
 from understudy.core.schema.features import Feature
 from understudy.core.schema.tensors import Datatype
 

@@ -64,8 +64,8 @@ def drift_rule_of(metrics: Mapping[str, Any] | None) -> DriftRule:
     return DriftRule(DriftPolicy(**asked))
 
 
-def watched_inputs(metrics: Mapping[str, Any] | None) -> dict[str, Baseline]:
-    """Return the baselines of those inputs of a version that are summed up and judged, by name.
+def judged_inputs(metrics: Mapping[str, Any] | None) -> dict[str, Baseline]:
+    """Return the baselines of those inputs that a version's drift rule judges, by name.
 
     None of metrics that cannot be read, of which :func:`judge_version` says what is wrong with them.
     """

@@ -11,7 +11,7 @@ from understudy.core.requests.predict import LONG_BYTES, envelope_violations, re
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import scores_of, why_no_score
-from understudy.core.schema.schema import OutputSchema, TreatmentLayout, digest_of, single_values
+from understudy.core.schema.schema import OutputSchema, TreatmentLayout, input_hash_of, single_values
 from understudy.core.schema.tensors import Block, Tensor
 from understudy.core.schema.treatments import Columns, Rows, Treatments, assemble_treatments
 from understudy.errors import MalformedBody, NotRankable, Violation
@@ -86,7 +86,7 @@ class RankRequest(NamedTuple):
         layout = _layout_of(version)
         schema = version.input_schema
         block, defaulted = assemble_treatments(schema, layout, self.inputs, stored, self.treatments)
-        digest = digest_of(block.contents)
+        digest = input_hash_of(block.contents)
         return AssembledTreatments(block, digest, defaulted, layout.nested, self.treatments.ids, self.top_k)
 
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -37,8 +37,8 @@ def begins(state: RolloutState, observation: Observation) -> Transition | None: 
     return Transition(begun, (*earlier_resolved(state), moved(state, event)), event)
 
 
-def follows(state: RolloutState, observation: Observation) -> Transition | None:
-    """Take over another share that an operator set: the evidence so far still counts."""
+def follows_operator(state: RolloutState, observation: Observation) -> Transition | None:
+    """Let a guard take over another share that an operator set: the evidence so far still counts."""
     seen = observation.policy
     if seen is None or not is_news(state, seen):
         return None

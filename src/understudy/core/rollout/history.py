@@ -1,4 +1,4 @@
-"""What the analysis said of a rollout at moments of its past, judged again from prefixes of its windows.
+"""A rollout's history from its windows: past decisions made once more, requests by stage, distributions of scores.
 
 A verdict is a function of the windows that had ended, so every past decision can be made once more: the pictures of
 a rollout show what the monitor saw, and not what a second way of counting would have made of it.
@@ -95,7 +95,7 @@ def rows_of(decisions: Sequence[DecisionAt], check: Check) -> list[tuple[float, 
 
 
 def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:
-    """Return the challenger's judged calls in each stage that began."""
+    """Return how many calls of the challenger's were judged in each stage of a rollout that began."""
     borders = [*(strata.first_at(start) for start in starts), len(strata.starts)]
     calls = strata.challenger["calls"]
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]

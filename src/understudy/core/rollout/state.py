@@ -192,6 +192,10 @@ class RolloutState:
         """
         return seen == self.policy
 
+    def has_unapplied_action(self, seen: PolicySeen) -> bool:
+        """Whether the last action is still to be carried out: each makes the generation one higher than it was."""
+        return bool(self.step_starts) and seen.generation == self.policy.generation - 1
+
 
 class Transition(NamedTuple):
     """What a tick comes to."""
@@ -203,7 +207,9 @@ class Transition(NamedTuple):
     """One sentence for ``RolloutEvent``."""
 
 
-def begin(rollout_id: int, model_name: str, plan: RolloutPlan, policy: PolicySeen, now: float) -> RolloutState:
+def new_rollout_state(
+    rollout_id: int, model_name: str, plan: RolloutPlan, policy: PolicySeen, now: float
+) -> RolloutState:
     """Return the state of a new rollout.
 
     The policy carries its id, with the challenger in its role at weight 0, as the transaction that starts it leaves it.

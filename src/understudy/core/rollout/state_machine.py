@@ -37,13 +37,12 @@ from understudy.core.rollout.transitions import (
     difference,
     entered,
     is_news,
-    is_unapplied,
     moved,
     resolved,
     taken_back,
     waiting,
 )
-from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed, live_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed, live_proxies_words
 
 WARM_UP_SECONDS = 300.0
 """How long the challenger may fail its warm-up before an operator is alerted: a model takes time to load."""
@@ -64,7 +63,7 @@ def _finished(state: RolloutState, observation: Observation) -> Transition | Non
     if not state.phase.is_final:
         return None
     seen = observation.policy
-    missing = state.phase is Phase.FAILED and seen is not None and is_unapplied(state, seen)
+    missing = state.phase is Phase.FAILED and seen is not None and state.has_unapplied_action(seen)
     return Transition(state, (action_to(state, seen),) if missing and seen else (), state.reason)
 
 
@@ -121,7 +120,7 @@ def _guard_keeps_warm(state: RolloutState, observation: Observation) -> Transiti
 def _repeated(state: RolloutState, observation: Observation) -> Transition | None:
     """Ask again for an action that was decided and never carried out; the step begins now."""
     seen = observation.policy
-    if seen is None or not is_unapplied(state, seen):
+    if seen is None or not state.has_unapplied_action(seen):
         return None
     now = observation.now
     starts = (*state.step_starts[:-1], now)
@@ -274,7 +273,7 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
 def _proxies(observation: Observation) -> str:
     if observation.proxies_hidden:
         return HIDDEN_WORDS
-    return live_words(observation.proxies, observation.proxies_on_generation)
+    return live_proxies_words(observation.proxies, observation.proxies_on_generation)
 
 
 def _by(observation: Observation) -> str:
@@ -309,7 +308,7 @@ _GUARD_RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ..
     guard.begins,
     guard.alerts,
     _guard_rolls_back,
-    guard.follows,
+    guard.follows_operator,
     guard.refuses,
     _guard_keeps_warm,
     guard.renews,

@@ -93,14 +93,9 @@ def action_to(state: RolloutState, seen: PolicySeen) -> PolicyAction:
     return SetWeight(state.policy.weight_percent, seen.generation)
 
 
-def is_unapplied(state: RolloutState, seen: PolicySeen) -> bool:
-    """Whether the last action is still to be carried out: each makes the generation one higher than it was."""
-    return bool(state.step_starts) and seen.generation == state.policy.generation - 1
-
-
 def is_news(state: RolloutState, seen: PolicySeen) -> bool:
     """Whether the policy was changed outside the rollout, and no alert has said so."""
-    known = state.is_in_place(seen) or is_unapplied(state, seen)
+    known = state.is_in_place(seen) or state.has_unapplied_action(seen)
     return not known and state.waiting_for is not WaitingFor.CONFLICT
 
 

@@ -67,14 +67,14 @@ def is_confirmed_since(live: int, on_generation: int, stale: StaleProxies, secon
     return is_confirmed(live, on_generation) and not stale.were_live(seconds_ago)
 
 
-def live_words(live: int, on_generation: int) -> str:
+def live_proxies_words(live: int, on_generation: int) -> str:
     """Return how many live proxies act on a policy, in words."""
     if live == 0:
         return "no live proxy: which policy is served is unknown"
     return f"{on_generation} of {live} live proxies act on the policy"
 
 
-def stale_words(stale: StaleProxies) -> str:
+def stale_proxies_words(stale: StaleProxies) -> str:
     """Return what stale proxies mean for a change that they have not confirmed; nothing when there are none."""
     if not stale.count:
         return ""

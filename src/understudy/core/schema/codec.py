@@ -16,7 +16,6 @@ from understudy.core.schema.tensors import (
     TensorSpec,
     join_rows,
     shape_text,
-    split_bytes_elements,
 )
 from understudy.errors import BadAnswer
 
@@ -80,22 +79,49 @@ def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:
 
 
 def block_of(specs: Sequence[TensorSpec], rows: Sequence[Row], *, batch: bool) -> Block:
-    """Return the inputs of one call that carries ``rows``; raises as :func:`shape_of_rows`."""
-    return Block(join_rows(rows), tuple([shape_of_rows(spec, rows, batch=batch) for spec in specs]))
-
-
-def shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:
-    """Return the shape of an input that carries ``rows``.
+    """Return the inputs of one call that carries ``rows``.
 
     Raises:
         ValueError: If there are several rows and the version takes no batch dimension.
     """
+    return Block(join_rows(rows), tuple([_shape_of_rows(spec, rows, batch=batch) for spec in specs]))
+
+
+def _shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:
     if batch:
         return (len(rows), *spec.shape)
     if len(rows) != 1:
         msg = f"{len(rows)} rows for a version without a batch dimension"
         raise ValueError(msg)
     return spec.shape
+
+
+def split_bytes_elements(content: bytes, most: int | None = None) -> list[bytes]:
+    """Return the elements of a ``BYTES`` tensor's content; of more than ``most`` the first ones and one more.
+
+    Raises:
+        ValueError: If an element is longer than the rest of the content.
+    """
+    elements: list[bytes] = []
+    length = len(content)
+    # No more than these fit: each has four bytes of its own.
+    left = length if most is None else most + 1
+    position = 0
+    while position < length and left:
+        start = position + 4
+        end = start + int.from_bytes(content[position:start], "little")
+        if start > length or end > length:
+            msg = f"BYTES element at offset {position} runs over the end of the content"
+            raise ValueError(msg)
+        elements.append(content[start:end])
+        position = end
+        left -= 1
+    return elements
+
+
+def join_bytes_elements(elements: Sequence[bytes]) -> bytes:
+    """Return the content of a ``BYTES`` tensor with these elements."""
+    return b"".join(len(element).to_bytes(4, "little") + element for element in elements)
 
 
 def _size(shape: tuple[int, ...]) -> int:

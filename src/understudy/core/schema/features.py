@@ -128,7 +128,7 @@ def problem_of(feature: Feature, value: Any) -> str | None:
     if feature.enum:
         return None if value in feature.enum else f"expected one of {', '.join(map(str, feature.enum))}"
     if feature.datatype is Datatype.BYTES:
-        return f"is longer than {feature.max_bytes:,} bytes" if is_too_long(value, feature.max_bytes) else None
+        return f"is longer than {feature.max_bytes:,} bytes" if exceeds_max_bytes(value, feature.max_bytes) else None
     if feature.minimum is not None and value < feature.minimum:
         return f"is below the least permitted value {feature.minimum:g}"
     if feature.maximum is not None and value > feature.maximum:
@@ -136,8 +136,8 @@ def problem_of(feature: Feature, value: Any) -> str | None:
     return None
 
 
-def is_too_long(text: str, max_bytes: int) -> bool:
-    """Whether a string has more bytes in UTF-8."""
+def exceeds_max_bytes(text: str, max_bytes: int) -> bool:
+    """Whether a feature's string has more bytes in UTF-8 than its ``max_bytes``."""
     return len(text) > max_bytes or (not text.isascii() and len(text.encode()) > max_bytes)
 
 

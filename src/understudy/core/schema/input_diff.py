@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from understudy.core.schema.compile import compile_input_schema
-from understudy.core.schema.features import Feature, expected, is_too_long
+from understudy.core.schema.features import Feature, exceeds_max_bytes, expected
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype
 from understudy.errors import SchemaInvalid
@@ -142,7 +142,7 @@ def _is_narrower(before: Feature, after: Feature) -> bool:
 
 def _within(feature: Feature, value: Any) -> bool:
     if feature.datatype is Datatype.BYTES:
-        return not is_too_long(value, feature.max_bytes)
+        return not exceeds_max_bytes(value, feature.max_bytes)
     return (feature.minimum is None or value >= feature.minimum) and (
         feature.maximum is None or value <= feature.maximum
     )

@@ -80,7 +80,7 @@ class InputSchema:
             return assembled(row)
         violations: list[Violation] = []
         try:
-            merged, defaulted, own = merge(self.features, values, stored, violations)
+            merged, defaulted, own = merge_with_stored(self.features, values, stored, violations)
             if own != len(values):
                 for name in values:
                     if name not in self.by_name:
@@ -92,7 +92,7 @@ class InputSchema:
         row = self._pack(merged, violations)
         if violations:
             raise InputInvalid.naming(*violations)
-        return Assembled(row, digest_of(row), tuple(defaulted))
+        return Assembled(row, input_hash_of(row), tuple(defaulted))
 
     def _pack(self, merged: Mapping[str, Any], violations: list[Violation]) -> Row:
         return tuple([packed_content(tensor, merged, violations) for tensor in self.packed])
@@ -112,13 +112,16 @@ class OutputSchema:
     labels: tuple[str, ...] = ()
 
 
-def merge(
+def merge_with_stored(
     features: Sequence[Feature],
     values: Mapping[str, Any],
     stored: Mapping[str, Any] | None,
     violations: list[Violation],
 ) -> tuple[dict[str, Any], list[str], int]:
-    """Return each feature's value, the names of stored ones that took their default, and how many ``values`` gave.
+    """Merge what ``values``, the feature store and defaults give of each feature.
+
+    Returns:
+        Each feature's value, the names of stored ones that took their default, and how many ``values`` gave.
 
     Raises:
         EnoughViolations: There are more violations than an answer names.
@@ -147,7 +150,7 @@ def merge(
 def single_values(
     features: Sequence[Feature], values: Mapping[str, Any], stored: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the values that :func:`merge` takes of features that are single values and not private."""
+    """Return the values that :func:`merge_with_stored` takes of features that are single values and not private."""
     found: dict[str, Any] = {}
     for feature in features:
         if not feature.shape and not feature.private:
@@ -171,11 +174,11 @@ def counts_content(count: int) -> bytes:
 
 def assembled(row: Row) -> Assembled:
     """Return a row in which no feature took a default."""
-    return Assembled(row, digest_of(row), ())
+    return Assembled(row, input_hash_of(row), ())
 
 
-def digest_of(row: Row) -> str:
-    """Return the SHA-256 of assembled inputs in hex; each tensor's content is preceded by its length, 8 bytes."""
+def input_hash_of(row: Row) -> str:
+    """Return the input hash: the SHA-256, in hex, of each tensor's content behind its length, 8 bytes."""
     digest = sha256()
     for content in row:
         digest.update(len(content).to_bytes(8, "little"))

@@ -115,31 +115,3 @@ class Tensor:
 def join_rows(rows: Sequence[Row]) -> Row:
     """Return the contents of one call that carries all ``rows``: tensor by tensor, row after row."""
     return rows[0] if len(rows) == 1 else tuple(b"".join(parts) for parts in zip(*rows, strict=True))
-
-
-def split_bytes_elements(content: bytes, most: int | None = None) -> list[bytes]:
-    """Return the elements of a ``BYTES`` tensor's content; of more than ``most`` the first ones and one more.
-
-    Raises:
-        ValueError: If an element is longer than the rest of the content.
-    """
-    elements: list[bytes] = []
-    length = len(content)
-    # No more than these fit: each has four bytes of its own.
-    left = length if most is None else most + 1
-    position = 0
-    while position < length and left:
-        start = position + 4
-        end = start + int.from_bytes(content[position:start], "little")
-        if start > length or end > length:
-            msg = f"BYTES element at offset {position} runs over the end of the content"
-            raise ValueError(msg)
-        elements.append(content[start:end])
-        position = end
-        left -= 1
-    return elements
-
-
-def join_bytes_elements(elements: Sequence[bytes]) -> bytes:
-    """Return the content of a ``BYTES`` tensor with these elements."""
-    return b"".join(len(element).to_bytes(4, "little") + element for element in elements)

@@ -20,8 +20,8 @@ from understudy.core.schema.features import (
     EnoughViolations,
     Feature,
     checked,
+    exceeds_max_bytes,
     expected,
-    is_too_long,
     pointer_of,
 )
 from understudy.core.schema.schema import (
@@ -29,7 +29,7 @@ from understudy.core.schema.schema import (
     PackedTensor,
     TreatmentLayout,
     counts_content,
-    merge,
+    merge_with_stored,
     packed_content,
     packed_feature,
 )
@@ -126,7 +126,7 @@ def assemble_treatments(
     violations: list[Violation] = []
     _check_elements(schema, layout, len(treatments.ids))
     try:
-        merged, defaulted, own = merge(layout.entity_features, inputs, stored, violations)
+        merged, defaulted, own = merge_with_stored(layout.entity_features, inputs, stored, violations)
         if own != len(inputs):
             violations.extend(islice(_misplaced(schema, layout, inputs), MAX_VIOLATIONS))
         columns = _columns(schema, treatments, violations)
@@ -262,7 +262,7 @@ def _checked_quickly(feature: Feature, datatype: Datatype, elements: list[Any]) 
     if feature.enum and not set(elements) <= set(feature.enum):
         return None
     if datatype is Datatype.BYTES:
-        is_long = not feature.enum and any(is_too_long(element, feature.max_bytes) for element in elements)
+        is_long = not feature.enum and any(exceeds_max_bytes(element, feature.max_bytes) for element in elements)
         return None if is_long else elements
     array = _numbers(datatype, elements)
     if array is None or feature.enum:

@@ -6,17 +6,17 @@ analysis buckets, which are independent of each other whatever happens inside on
 sum over them can be trusted.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
+from scipy.special import ndtri, stdtr
 
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
     sums_since,
-    t_to_z,
 )
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 _EACH = np.ones(ANALYSIS_BUCKETS)
 """Multiplied with it, a window's buckets are summed; at a quarter of the cost of ``sum``."""
@@ -79,6 +79,17 @@ def cluster_z(sums: BucketSums, expected: Expected, firsts: IntArray) -> FloatAr
     variance = ANALYSIS_BUCKETS * np.var(since, axis=1, ddof=1)
     t: FloatArray = np.divide(since.sum(axis=1), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
     return t_to_z(t, ANALYSIS_BUCKETS - 1)
+
+
+@overload
+def t_to_z(t: float, degrees: float) -> float: ...
+@overload
+def t_to_z(t: FloatArray, degrees: float) -> FloatArray: ...
+def t_to_z(t: float | FloatArray, degrees: float) -> float | FloatArray:
+    """Return the z-score that is as improbable as a t-score with so many degrees of freedom; of one, or of several."""
+    tail = np.maximum(stdtr(degrees, -np.abs(t)), 1e-300)
+    found: FloatArray = -ndtri(tail) * np.sign(t)
+    return found
 
 
 def _divided(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

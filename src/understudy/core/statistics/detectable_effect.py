@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from understudy.core.statistics.cluster_test import t_to_z
 from understudy.core.statistics.sequential_evidence import (
     RATIOS,
     FloatArray,
-    first_alpha_share,
+    first_stage_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
-    t_to_z,
 )
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 _CANDIDATES: tuple[float, ...] = tuple(np.geomspace(1.05, 1_000.0, 140).tolist())
 _MAX_TRIALS = 1e9
@@ -35,7 +35,7 @@ class DetectionThreshold(NamedTuple):
     across_entities_alpha: float
     tolerated_ratio: float
     champion_rate: float
-    alpha_share: float = first_alpha_share(has_restarts=True)
+    alpha_share: float = first_stage_alpha_share(has_restarts=True)
     """Share of alpha that the process which would find it has."""
 
 

@@ -128,7 +128,7 @@ def compare(a: ArmEntities, b: ArmEntities) -> Difference | None:
 
 
 def effective_entities(denominator: FloatArray) -> float:
-    """Return the entities as if all had the same denominator (Kish); 0 without any."""
+    """Return an arm's effective number of entities, as if all had the same denominator (Kish); 0 without any."""
     squares = float(denominator @ denominator)
     return float(denominator.sum()) ** 2 / squares if squares else 0.0
 

@@ -9,13 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means
+from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means, t_to_z
 from understudy.core.statistics.pod_noise import NO_NOISE, PodNoise
-from understudy.core.statistics.sequential_evidence import (
-    FloatArray,
-    IntArray,
-    t_to_z,
-)
+from understudy.core.statistics.sequential_evidence import FloatArray, IntArray
 
 BLOCKS = (1, 5, 15)
 """Windows that are left out together by the jackknifes (statistics page, §8)."""

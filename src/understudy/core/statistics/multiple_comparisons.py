@@ -5,7 +5,7 @@ from math import exp, sqrt
 from typing import NamedTuple
 
 from understudy.core.statistics.difference import ROUNDING, Difference
-from understudy.core.statistics.sample_size import ALPHA, always_valid_boundary, mixture_of
+from understudy.core.statistics.sample_size import ALPHA, always_valid_boundary, interval_mixture
 
 
 class Comparison(NamedTuple):
@@ -63,6 +63,6 @@ def _alone(difference: Difference, planned: int, alpha: float) -> tuple[float, f
     interval = difference.difference - reach, difference.difference + reach
     if error <= ROUNDING * max(abs(difference.value_a), abs(difference.value_b)):
         return *interval, 1.0
-    mixture = mixture_of(fraction, alpha)
+    mixture = interval_mixture(fraction, alpha)
     squared = (difference.difference / error) ** 2
     return *interval, min(1.0, sqrt(1 + mixture) * exp(-squared * mixture / (2 * (1 + mixture))))

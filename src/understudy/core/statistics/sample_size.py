@@ -256,12 +256,12 @@ def always_valid_boundary(fraction: float, alpha: float = ALPHA) -> float:
         Asymptotic confidence sequence: Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476;
         Gaussian mixture, its one parameter chosen as they say.
     """
-    mixture = mixture_of(fraction, alpha)
+    mixture = interval_mixture(fraction, alpha)
     return sqrt((mixture + 1) / mixture * (log1p(mixture) - 2 * log(alpha)))
 
 
-def mixture_of(fraction: float, alpha: float) -> float:
-    """Return the information in over the mixture's own, with which the interval is narrowest at the planned sample."""
+def interval_mixture(fraction: float, alpha: float) -> float:
+    """Return an always-valid interval's mixture, the information in over its own: narrowest at the planned sample."""
     return fraction * (log1p(-2 * log(alpha)) - 2 * log(alpha))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtri, stdtr
+from scipy.special import log_ndtr
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -182,8 +182,8 @@ class Restarts(NamedTuple):
     """Of all of them together; those of all schedules come to :data:`RESTART_ALPHA_SHARE`."""
 
 
-def first_alpha_share(*, has_restarts: bool) -> float:
-    """Return the first stage's share of alpha."""
+def first_stage_alpha_share(*, has_restarts: bool) -> float:
+    """Return the share of alpha that the evidence of a rollout's first stage has."""
     return FIRST_ALPHA_SHARE if has_restarts else FIRST_ALPHA_SHARE / (1 - RESTART_ALPHA_SHARE)
 
 
@@ -250,17 +250,6 @@ def mixture_radius(windows: float, alpha: float) -> float:
 def _density(alpha: float) -> float:
     doubled = -2 * log(alpha)
     return doubled + log(doubled + 1)
-
-
-@overload
-def t_to_z(t: float, degrees: float) -> float: ...
-@overload
-def t_to_z(t: FloatArray, degrees: float) -> FloatArray: ...
-def t_to_z(t: float | FloatArray, degrees: float) -> float | FloatArray:
-    """Return the z-score that is as improbable as a t-score with so many degrees of freedom; of one, or of several."""
-    tail = np.maximum(stdtr(degrees, -np.abs(t)), 1e-300)
-    found: FloatArray = -ndtri(tail) * np.sign(t)
-    return found
 
 
 def ratio_interval(rates: Rates, alpha: float) -> tuple[float, float]:

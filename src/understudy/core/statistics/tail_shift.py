@@ -30,7 +30,7 @@ def tail_slope(beyond_low: float, beyond_high: float) -> float:
 
 
 def recent_shift(number: FloatArray, total: FloatArray) -> FloatArray:
-    """Return how far the challenger's mean was above the champion's in the last minutes of each window.
+    """Return how far all values moved in the last minutes of each window: the challenger's mean above the champion's.
 
     Args:
         number: Values of champion and challenger in each window, shape (2, windows).

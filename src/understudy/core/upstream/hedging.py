@@ -7,12 +7,8 @@ Source:
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
 from math import ceil
-from operator import attrgetter
 from typing import NamedTuple
-
-from understudy.core.upstream.replicas import AnyReplica
 
 WINDOW_CALLS = 100
 """Calls that a replica's percentile is of: five of them were slower."""
@@ -77,16 +73,3 @@ class HedgeBudget(NamedTuple):
     def after_hedge(self) -> "HedgeBudget":
         """Return the budget after a hedge."""
         return HedgeBudget(self.ratio, self.tokens - 1)
-
-
-def choose_hedge(replicas: Sequence[AnyReplica], first: AnyReplica) -> AnyReplica | None:
-    """Return the least busy replica that a hedge may go to, or ``None``.
-
-    One that is ejected, half-open, or failed its last call gets no hedge: a hedge is sent to be sure of an answer.
-    """
-    others = [
-        replica
-        for replica in replicas
-        if replica is not first and not (replica.health.ejected or replica.health.failures)
-    ]
-    return min(others, key=attrgetter("in_flight"), default=None)

@@ -143,6 +143,19 @@ def choose_unsuspected(replicas: Sequence[AnyReplica], avoid: AnyReplica | None 
     return min(sure, key=attrgetter("in_flight"), default=None)
 
 
+def choose_hedge(replicas: Sequence[AnyReplica], first: AnyReplica) -> AnyReplica | None:
+    """Return the least busy replica that a hedge may go to, or ``None``.
+
+    One that is ejected, half-open, or failed its last call gets no hedge: a hedge is sent to be sure of an answer.
+    """
+    others = [
+        replica
+        for replica in replicas
+        if replica is not first and not (replica.health.ejected or replica.health.failures)
+    ]
+    return min(others, key=attrgetter("in_flight"), default=None)
+
+
 def had_time(given_seconds: float, usual_seconds: float, p95_seconds: float | None) -> bool:
     """Return whether a call that ran out had enough time for that to count against its replica.
 

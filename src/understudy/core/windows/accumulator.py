@@ -8,10 +8,11 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.caller_deadlines import GivenTime, Share, least_deadline_us
 from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
-from understudy.core.windows.window import ANALYSIS_BUCKETS, COUNTS, MAX_SCORE, MICRO, BucketColumn, Window
+from understudy.core.windows.window import COUNTS, MAX_SCORE, MICRO, BucketColumn, Window
 
 MAX_WINDOW_ENTITIES = 8_192
 """Entities of one window that are told apart: 546 a second. Past that, each call of another one counts as an entity."""

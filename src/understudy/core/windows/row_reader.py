@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from operator import itemgetter
 from re import compile as pattern
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.prediction_log.row import Status
+from understudy.core.windows.analysis_buckets import ANALYSIS_HASH
 from understudy.errors import DeadlineExceeded
 
 NULL = b"\\N"
@@ -45,9 +44,6 @@ SECOND = len("2025-11-20T18:01:40")
 """Of ``predicted_at``, its part of whole seconds."""
 _BIGINT = 2**63
 """Latencies from it on are in no column of the database."""
-_ANALYSIS_HASH = blake2b(b"analysis:", digest_size=8)
-"""Where every analysis hash begins. Its copy costs half as much as beginning anew."""
-_as_integer = Struct("<Q").unpack
 _ESCAPED = pattern(rb"\\(.)")
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 
@@ -121,14 +117,6 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
     )
 
 
-def analysis_hash(entity: bytes) -> int:
-    """Return an entity's 64-bit hash for analyses, which no routing depends on; its analysis bucket is ``% 64``."""
-    hasher = _ANALYSIS_HASH.copy()
-    hasher.update(entity)
-    value: int = _as_integer(hasher.digest())[0]
-    return value
-
-
 def unescaped(text: bytes) -> bytes:
     """Undo what COPY text escapes."""
     return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if b"\\" in text else text
@@ -199,7 +187,7 @@ def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) 
 
 
 def _analysis_hashes(entity_ids: Sequence[bytes]) -> NDArray[np.uint64]:
-    begin = _ANALYSIS_HASH.copy
+    begin = ANALYSIS_HASH.copy
     digests = []
     for entity_id in entity_ids:
         hasher = begin()

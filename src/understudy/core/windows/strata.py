@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
-from understudy.core.windows.tail import beyond_step, counts_beyond_step, tail_entries
-from understudy.core.windows.window import ANALYSIS_BUCKETS, MICRO, WINDOW_SECONDS, BucketColumn, Window
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
+from understudy.core.windows.tail import beyond_step, counts_beyond_step, no_tails, tail_entries
+from understudy.core.windows.window import MICRO, WINDOW_SECONDS, BucketColumn, Window
 
 FloatArray = NDArray[np.float64]
 
@@ -41,11 +42,6 @@ _UNITS = np.array([1 / MICRO if name in _IN_MILLIONTHS else 1.0 for name in _COL
 _SLOW = (("slow_low", BucketColumn.SLOW_LOW), ("slow_high", BucketColumn.SLOW_HIGH))
 _BUCKET_UNITS = np.ones((len(BucketColumn), 1, 1))
 _BUCKET_UNITS[[BucketColumn.LOG_LATENCY, BucketColumn.SCORE]] = 1 / MICRO
-
-
-def no_tails() -> NDArray[np.int64]:
-    """Return the tails of windows without slow answers."""
-    return np.zeros((0, 3), np.int64)
 
 
 @dataclass(frozen=True, eq=False)

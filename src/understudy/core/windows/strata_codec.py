@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.windows.strata import Arrivals, Side, Strata, no_tails
+from understudy.core.windows.strata import Arrivals, Side, Strata
+from understudy.core.windows.tail import no_tails
 
 _LENGTH_BYTES = 4
 _BASE_64 = "b64:"

@@ -11,7 +11,8 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.windows.window import ANALYSIS_BUCKETS, TAIL_STEPS, Window
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
+from understudy.core.windows.window import TAIL_STEPS, Window
 
 STEP_RATIO = 1.2
 """Seed 003: a percentile that is 20 % higher is too high. One step beyond the champion's threshold is the
@@ -29,6 +30,11 @@ def tail_cells(
     """
     steps = np.log(latency_us / slow_us) / _LOG_STEP
     return TAIL_STEPS * buckets + np.clip(np.ceil(steps).astype(np.int64) - 1, 1, TAIL_STEPS) - 1
+
+
+def no_tails() -> NDArray[np.int64]:
+    """Return the rows of :func:`tail_entries` of windows without slow answers."""
+    return np.zeros((0, 3), np.int64)
 
 
 def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:

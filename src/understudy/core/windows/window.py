@@ -33,10 +33,10 @@ import orjson
 from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of, merged
 
 WINDOW_SECONDS = 15
-ANALYSIS_BUCKETS = 64
 TAIL_STEPS = 16
 """Thresholds τ · 1.2^1 to τ · 1.2^16, 18 times τ, that :mod:`understudy.core.windows.tail` tells apart; what is further
 is in the last cell."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
-from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, LIVE_SECONDS, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, LIVE_SECONDS, stale_proxies_words
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
@@ -115,7 +115,7 @@ def _reach_lines(confirmed: Propagation, drained: Drained | None, generation: in
     unseen = f"{HIDDEN_WORDS}: the rollback is not confirmed" if confirmed.proxies_hidden else _NO_PROXY
     lines = [_line(count, confirmed.seconds) if confirmed.proxies else _warning(unseen)]
     if confirmed.stale.count:
-        lines.append(_warning(stale_words(confirmed.stale)))
+        lines.append(_warning(stale_proxies_words(confirmed.stale)))
     if drained is None:
         return lines
     calls = (

@@ -7,20 +7,13 @@ from drift_traffic import numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json
+from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, category_of
 from understudy.core.drift.hours import MAX_SUBJECT, PREDICTION, hour_from_json, hour_to_json, input_subject
-from understudy.core.drift.input_hours import (
-    MAX_OTHER_CATEGORIES,
-    MAX_ROWS,
-    MAX_VALUES,
-    analysis_bucket,
-    category_of,
-    input_hours,
-    rows_of_hour,
-)
+from understudy.core.drift.input_hours import MAX_OTHER_CATEGORIES, MAX_ROWS, MAX_VALUES, input_hours, rows_of_hour
 from understudy.core.drift.report import DriftState
-from understudy.core.drift.version_drift import MAX_INPUTS, judge_version, watched_inputs
+from understudy.core.drift.version_drift import MAX_INPUTS, judge_version, judged_inputs
 from understudy.core.prediction_log.input_sampling import InputSample
+from understudy.core.windows.analysis_buckets import analysis_bucket
 
 NUMERIC = numeric_baseline(np.random.default_rng(3).normal(size=2_000))
 CATEGORICAL = CategoricalBaseline({"BR": 0.2, "US": 0.8}, rows=2_000, null_ratio=0.0)
@@ -145,15 +138,15 @@ def test_only_inputs_with_a_baseline_are_looked_at_and_not_more_than_a_hundred()
     many = {f"x{place:03d}": NUMERIC for place in range(150)}
     long = {"a" * MAX_SUBJECT: NUMERIC, "a" * (MAX_SUBJECT + 1): NUMERIC}
 
-    assert list(watched_inputs(metrics_of(**many))) == sorted(many)[:MAX_INPUTS]
-    assert [len(name) for name in watched_inputs(metrics_of(**long))] == [MAX_SUBJECT]
+    assert list(judged_inputs(metrics_of(**many))) == sorted(many)[:MAX_INPUTS]
+    assert [len(name) for name in judged_inputs(metrics_of(**long))] == [MAX_SUBJECT]
 
 
 @pytest.mark.parametrize(
     "metrics", [None, {}, [1], {"baseline": {"inputs": {"age": {"mean": "high"}}}}, {"drift_policy": "none"}]
 )
 def test_metrics_that_say_nothing_have_nothing_looked_at(metrics):
-    assert watched_inputs(metrics) == {}
+    assert judged_inputs(metrics) == {}
 
 
 def test_hours_that_were_summed_up_as_something_else_are_left_out():
@@ -172,7 +165,7 @@ def test_hours_that_were_summed_up_as_something_else_are_left_out():
 def test_a_few_subjects_at_a_time_come_to_the_same_as_all_at_once():
     generator = np.random.default_rng(8)
     metrics = metrics_of(x=NUMERIC, y=NUMERIC)
-    watched = watched_inputs(metrics)
+    watched = judged_inputs(metrics)
     drawn = [generator.normal([0.0, 1.0], size=(400, 2)).tolist() for _ in range(9)]
     summed = [
         input_hours(START * place, samples_of(*({"x": x, "y": y} for x, y in rows)), watched)

@@ -10,11 +10,11 @@ from understudy.core.drift.report import (
     Move,
     Present,
     Reading,
+    drift_terms,
     drift_words,
-    no_baseline,
+    no_baseline_drift,
     same_drift_everywhere,
-    terms,
-    too_early,
+    too_early_drift,
 )
 
 TENURE = NumericBaseline(mean=31.0, standard_deviation=10.0, null_ratio=0.001)
@@ -49,8 +49,8 @@ def test_the_same_drift_in_every_version_is_the_inputs():
         {"7": a_drift(), "8": a_drift(state=DriftState.OK)},
         {"7": a_drift(), "8": a_drift(direction=LESS)},
         {"7": a_drift(0.3), "8": a_drift(0.7)},
-        {"7": a_drift(), "8": no_baseline("tenure")},
-        {"7": no_baseline("tenure"), "8": too_early("tenure", 3, "")},
+        {"7": a_drift(), "8": no_baseline_drift("tenure")},
+        {"7": no_baseline_drift("tenure"), "8": too_early_drift("tenure", 3, "")},
     ],
 )
 def test_one_version_that_is_different_or_alone_says_nothing_about_the_input(drifts):
@@ -58,7 +58,7 @@ def test_one_version_that_is_different_or_alone_says_nothing_about_the_input(dri
 
 
 def test_a_version_that_cannot_be_judged_yet_is_left_out():
-    said = same_drift_everywhere({"7": a_drift(), "8": a_drift(), "9": too_early("tenure", 3, "")})
+    said = same_drift_everywhere({"7": a_drift(), "8": a_drift(), "9": too_early_drift("tenure", 3, "")})
 
     assert said == "Same drift in v7 and v8: the input moved, not the model."
 
@@ -77,10 +77,10 @@ def test_each_measure_is_told_in_its_own_terms():
     numbers = Present(mean=27.5, shift=-0.35, null_ratio=0.038)
     shares = Present(moves=(Move("BR", 0.04, 0.19), Move("US", 0.61, 0.48)))
 
-    assert terms(TENURE, numbers, Measure.MEAN) == ("31", "27.5", LESS)
-    assert terms(TENURE, numbers, Measure.NULLS) == ("0.1 % null", "3.8 % null", "+")
-    assert terms(COUNTRY, shares, Measure.PSI) == ("4 % BR", "19 % BR", "+BR")
-    assert terms(TENURE, numbers._replace(shift=0.01), Measure.PSI)[2] == ""
+    assert drift_terms(TENURE, numbers, Measure.MEAN) == ("31", "27.5", LESS)
+    assert drift_terms(TENURE, numbers, Measure.NULLS) == ("0.1 % null", "3.8 % null", "+")
+    assert drift_terms(COUNTRY, shares, Measure.PSI) == ("4 % BR", "19 % BR", "+BR")
+    assert drift_terms(TENURE, numbers._replace(shift=0.01), Measure.PSI)[2] == ""
 
 
 def test_a_drift_is_said_with_what_changed_how_far_and_how_well_it_is_shown():

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.drift.subject_window import categorical_window, numeric_window
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import Histogram
-from understudy.core.windows.window import ANALYSIS_BUCKETS
 
 rows = st.lists(st.tuples(st.floats(-1e3, 1e3) | st.just(nan), st.integers(0, ANALYSIS_BUCKETS - 1)))
 named = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.integers(0, ANALYSIS_BUCKETS - 1)))

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.drift.input_hours import analysis_bucket
 from understudy.core.prediction_log.input_sampling import MAX_SAMPLE_BYTES, SampleOutcome, encode_sample, is_sampled
 from understudy.core.routing.route import bucket_of
+from understudy.core.windows.analysis_buckets import analysis_bucket
 
 percents = st.integers(0, 100)
 entity_ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)

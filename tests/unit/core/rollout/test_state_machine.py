@@ -31,7 +31,7 @@ from understudy.core.rollout.state import (
     Transition,
     WaitingFor,
     WarmUpResult,
-    begin,
+    new_rollout_state,
     state_from_json,
     state_to_json,
 )
@@ -60,7 +60,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.policy = PolicySeen("1", "2", 0, generation=40, rollout_id=ID)
-        self.state = begin(ID, "visits", self.plan, self.policy, self.now)
+        self.state = new_rollout_state(ID, "visits", self.plan, self.policy, self.now)
         self.applied: list[PolicyAction] = []
         self.alerts: list[Alert] = []
         self.retired: list[str] = []
@@ -890,4 +890,4 @@ def test_a_state_that_was_stored_and_read_again_is_the_same(plan, history):
 )
 def test_a_rollout_does_not_begin_on_a_policy_that_is_not_prepared_for_it(policy):
     with pytest.raises(ValueError):
-        begin(ID, "visits", PLAN, policy, START)
+        new_rollout_state(ID, "visits", PLAN, policy, START)

@@ -14,8 +14,8 @@ from understudy.core.routing.proxy_liveness import (
     is_confirmed,
     is_confirmed_since,
     is_live,
-    live_words,
-    stale_words,
+    live_proxies_words,
+    stale_proxies_words,
 )
 
 counts = st.integers(0, 50)
@@ -57,22 +57,24 @@ def test_who_was_live_at_a_change_and_turned_stale_has_not_confirmed_it(seconds,
     ],
 )
 def test_how_many_act_on_a_policy_is_said_in_words(live, on_generation, said):
-    assert live_words(live, on_generation) == said
+    assert live_proxies_words(live, on_generation) == said
 
 
 def test_a_stale_proxy_is_named_with_what_it_means():
-    said = stale_words(stale_for(121.4))
+    said = stale_proxies_words(stale_for(121.4))
 
     assert said == "1 stale proxy may still send traffic by the old policy: web-0:4711, no report for 2 m 1 s"
-    assert stale_words(NONE_STALE) == ""
+    assert stale_proxies_words(NONE_STALE) == ""
 
 
 def test_of_many_stale_proxies_the_latest_are_named_and_the_others_counted():
     stale = stale_for(*range(60, 60 + 7 * 60, 60))
 
-    assert stale_words(stale).startswith("7 stale proxies may still send traffic by the old policy: web-0:4711, ")
-    assert stale_words(stale).count("no report for") == MAX_NAMED
-    assert stale_words(stale).endswith("no report for 5 m; and 2 more")
+    assert stale_proxies_words(stale).startswith(
+        "7 stale proxies may still send traffic by the old policy: web-0:4711, "
+    )
+    assert stale_proxies_words(stale).count("no report for") == MAX_NAMED
+    assert stale_proxies_words(stale).endswith("no report for 5 m; and 2 more")
 
 
 def test_stale_proxies_are_told_to_programs_as_a_count_and_a_bounded_list():

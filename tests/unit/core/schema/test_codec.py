@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.schema.codec import MAX_STRINGS, tensor_of_content, tensor_of_values
+from understudy.core.schema.codec import (
+    MAX_STRINGS,
+    join_bytes_elements,
+    split_bytes_elements,
+    tensor_of_content,
+    tensor_of_values,
+)
 from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.schema import OutputSchema
-from understudy.core.schema.tensors import Datatype, join_bytes_elements, shape_text, split_bytes_elements
+from understudy.core.schema.tensors import Datatype, shape_text
 from understudy.errors import BadAnswer
 
 MAX_DETAIL = 400

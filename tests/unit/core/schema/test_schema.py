@@ -7,9 +7,10 @@ from builders import an_input_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.compile import MAX_FEATURES, compile_input_schema, compile_output_schema
 from understudy.core.schema.schema import InputSchema, single_values
-from understudy.core.schema.tensors import Datatype, split_bytes_elements
+from understudy.core.schema.tensors import Datatype
 from understudy.errors import InputInvalid, SchemaInvalid
 
 numbers = st.floats(-(2.0**100), 2.0**100, width=32)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import hypergeom, norm, t
 
-from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means, expected_rates
+from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_means, expected_rates, t_to_z
 from understudy.core.statistics.detectable_effect import (
     DetectionThreshold,
     Exposure,
@@ -22,7 +22,7 @@ from understudy.core.statistics.sequential_evidence import (
     IntArray,
     Rates,
     Restarts,
-    first_alpha_share,
+    first_stage_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
     log_rate_evidence,
@@ -32,9 +32,8 @@ from understudy.core.statistics.sequential_evidence import (
     rate_gains,
     ratio_interval,
     sums_since,
-    t_to_z,
 )
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 NO_CAP = inf
 ALPHA = 0.005
@@ -164,7 +163,7 @@ def test_the_schedules_of_restarts_share_what_one_had_and_hourly_ones_keep_the_l
 def test_without_restarts_their_share_is_on_the_stages():
     for restarts in ((), (Restarts(at(), 0),)):
         assert processes_of([0], 5, restarts).alpha_shares[0] == pytest.approx(
-            first_alpha_share(has_restarts=bool(restarts))
+            first_stage_alpha_share(has_restarts=bool(restarts))
         )
 
 

@@ -1,4 +1,4 @@
-"""The percentile that a hedge waits for, the budget that it comes from, and the replica that it goes to."""
+"""The percentile that a hedge waits for, and the budget that it comes from."""
 
 from math import ceil
 
@@ -13,23 +13,17 @@ from understudy.core.upstream.hedging import (
     WINDOW_CALLS,
     HedgeBudget,
     RecentTimes,
-    choose_hedge,
 )
 from understudy.core.upstream.replicas import (
     HEALTHY,
     OVERTAKEN_TO_EJECT,
     CallResult,
     Health,
-    ReplicaState,
     health_after_probe,
     healths_after,
 )
 
 durations = st.lists(st.floats(0.001, 10), max_size=3 * WINDOW_CALLS)
-healths = st.lists(
-    st.sampled_from([HEALTHY, HEALTHY, Health(failures=1), Health(failures=2), Health(ejections=1, ejected_until=1.0)]),
-    max_size=6,
-)
 ratios = st.floats(0.001, 0.5)
 
 
@@ -101,29 +95,6 @@ def test_calls_that_are_merely_late_leave_the_reserve_to_those_that_wait_on(rati
         budget = budget.after_hedge()
 
     assert budget.tokens >= min(before, HEDGE_RESERVE)
-
-
-@given(healths, st.data())
-def test_a_hedge_goes_to_the_least_busy_of_the_others_that_are_well(known, data):
-    in_flight = data.draw(st.lists(st.integers(0, 50), min_size=len(known), max_size=len(known)))
-    replicas = [ReplicaState(health, calls) for health, calls in zip(known, in_flight, strict=True)]
-    first = data.draw(st.sampled_from(replicas)) if replicas else ReplicaState()
-
-    chosen = choose_hedge(replicas, first)
-
-    well = [replica for replica in replicas if replica.health == HEALTHY and replica is not first]
-    assert (chosen is None) == (not well)
-    if chosen is not None:
-        assert chosen in well
-        assert chosen.in_flight == min(replica.in_flight for replica in well)
-
-
-def test_a_replica_that_is_half_open_gets_no_hedge():
-    ejected = Health(failures=3, ejections=1, ejected_until=1.0)
-
-    first, half_open = ReplicaState(), ReplicaState(health_after_probe(ejected, ready=True, now=1.0))
-
-    assert choose_hedge([first, half_open], first) is None
 
 
 def overtaken(times: int, start: Health = HEALTHY) -> list[Health]:

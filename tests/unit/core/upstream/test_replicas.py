@@ -20,6 +20,7 @@ from understudy.core.upstream.replicas import (
     Health,
     ReplicaState,
     RetryBudget,
+    choose_hedge,
     choose_replica,
     choose_unsuspected,
     had_time,
@@ -34,6 +35,10 @@ steps = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CallResult)), max_
 A_REFUSAL, AN_ANSWER = CallResult.REFUSED, CallResult.ANSWERED
 EJECTED = Health(failures=FAILURES_TO_EJECT, ejections=1, ejected_until=1.0)
 SUSPECT = Health(failures=LATE_TO_SUSPECT, late=LATE_TO_SUSPECT)
+healths = st.lists(
+    st.sampled_from([HEALTHY, HEALTHY, Health(failures=1), Health(failures=2), Health(ejections=1, ejected_until=1.0)]),
+    max_size=6,
+)
 
 
 def replicas_of(healths: Sequence[Health], in_flight: Sequence[int] = ()) -> list[ReplicaState]:
@@ -296,3 +301,26 @@ def test_a_suspect_replica_is_half_open_after_a_good_probe_until_one_call_is_lat
 )
 def test_a_call_that_ran_out_counts_if_it_had_the_time_that_its_replica_takes(given_seconds, p95_seconds, counts):
     assert had_time(given_seconds, 0.5, p95_seconds) == counts
+
+
+@given(healths, st.data())
+def test_a_hedge_goes_to_the_least_busy_of_the_others_that_are_well(known, data):
+    in_flight = data.draw(st.lists(st.integers(0, 50), min_size=len(known), max_size=len(known)))
+    replicas = [ReplicaState(health, calls) for health, calls in zip(known, in_flight, strict=True)]
+    first = data.draw(st.sampled_from(replicas)) if replicas else ReplicaState()
+
+    chosen = choose_hedge(replicas, first)
+
+    well = [replica for replica in replicas if replica.health == HEALTHY and replica is not first]
+    assert (chosen is None) == (not well)
+    if chosen is not None:
+        assert chosen in well
+        assert chosen.in_flight == min(replica.in_flight for replica in well)
+
+
+def test_a_replica_that_is_half_open_gets_no_hedge():
+    ejected = Health(failures=3, ejections=1, ejected_until=1.0)
+
+    first, half_open = ReplicaState(), ReplicaState(health_after_probe(ejected, ready=True, now=1.0))
+
+    assert choose_hedge([first, half_open], first) is None

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
-from understudy.core.windows.strata import join_strata, no_tails, stratify
+from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text, strata_to_text
-from understudy.core.windows.tail import STEP_RATIO, tail_cells, tail_entries, tail_step_of
+from understudy.core.windows.tail import STEP_RATIO, no_tails, tail_cells, tail_entries, tail_step_of
 from understudy.core.windows.window import (
     TAIL_STEPS,
     Window,

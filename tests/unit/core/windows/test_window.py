@@ -14,6 +14,7 @@ from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import MAX_WINDOW_ENTITIES
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS, analysis_hash
 from understudy.core.windows.builder import (
     MAX_FORGOTTEN,
     MAX_NEWEST_WINDOWS,
@@ -25,10 +26,8 @@ from understudy.core.windows.builder import (
     OPEN_SECONDS,
     WindowBuilder,
 )
-from understudy.core.windows.row_reader import analysis_hash
 from understudy.core.windows.seen_entities import SeenEntities
 from understudy.core.windows.window import (
-    ANALYSIS_BUCKETS,
     COUNTS,
     WINDOW_SECONDS,
     BucketColumn,

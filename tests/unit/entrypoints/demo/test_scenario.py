@@ -10,7 +10,7 @@ from rich.console import Console
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
-from understudy.core.rollout.state import Phase, begin
+from understudy.core.rollout.state import Phase, new_rollout_state
 from understudy.entrypoints.cli.demo.screen import DemoScreen
 from understudy.entrypoints.demo.scenario import PLAN, Moment, play, steps_of
 from understudy.entrypoints.demo.topology import SCENARIO, UNTOUCHED, Standing
@@ -45,7 +45,7 @@ def an_event(number: int, reason: str, phase: Phase = Phase.PROGRESSING, **value
 
 def a_view(rollout_id: int, version: str, revision: int = 0, *, is_over: bool = False) -> RolloutView:
     policy = PolicySeen("1", version, 0, 2, rollout_id)
-    state = begin(rollout_id, "visits", PLAN, policy, BEGAN)
+    state = new_rollout_state(rollout_id, "visits", PLAN, policy, BEGAN)
     if revision:
         state = replace(state, step_starts=(BEGAN + 1,))
     if is_over:

@@ -8,7 +8,7 @@ import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
 from understudy.core.prediction_log.input_sampling import InputSample
-from understudy.core.windows.window import ANALYSIS_BUCKETS
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
 
 # The rows that core.windows.builder takes scores from, so that a baseline and the hours it is compared with are alike.

@@ -37,7 +37,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.rollout.actions import PolicySeen, Promote, RetireOld, RollBack, SetWeight
 from understudy.core.rollout.plan import plan_to_json
-from understudy.core.rollout.state import GuardMode, Kind, RolloutState, Transition, begin, state_to_json
+from understudy.core.rollout.state import GuardMode, Kind, RolloutState, Transition, new_rollout_state, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -155,7 +155,7 @@ class PostgresRolloutStore(SessionPerCall):
             await connection.execute(_TAKE_ROLE, new.model_name, row["id"], new.salt)
             policy = await _policy_of(connection, new.model_name)
             assert policy is not None
-            state = begin(row["id"], new.model_name, new.plan, policy, row["started_at"])
+            state = new_rollout_state(row["id"], new.model_name, new.plan, policy, row["started_at"])
             await _store_state(connection, state)
             await _add_event(connection, state, "begins", NewRolloutEvent(actor.name))
             return await _record(connection, row["id"])

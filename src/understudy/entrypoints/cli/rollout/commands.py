@@ -15,7 +15,7 @@ from rich.text import Text
 from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
-from understudy.core.routing.proxy_liveness import stale_words
+from understudy.core.routing.proxy_liveness import stale_proxies_words
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
@@ -285,7 +285,7 @@ def _command(model: str, kind: CommandKind, reason: str | None, *, as_json: bool
     mark = "✔" if result.changed else "nothing changed:"
     lines = [f"{mark} {result.event}"]
     if kind is CommandKind.ABORT and result.view.stale.count:
-        lines.append(f"! {stale_words(result.view.stale)}")
+        lines.append(f"! {stale_proxies_words(result.view.stale)}")
     show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.durations import duration_words
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
-from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_words, stale_words
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells
 from understudy.entrypoints.cli.shared.event_text import event_text
@@ -58,12 +58,12 @@ def heading(status: RolloutStatus) -> list[Text]:
     where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} live proxies"
     if not view.proxies:
         moves = state.kind is Kind.ROLLOUT and not state.phase.is_final
-        unseen = HIDDEN_WORDS if view.proxies_hidden else live_words(0, 0)
+        unseen = HIDDEN_WORDS if view.proxies_hidden else live_proxies_words(0, 0)
         where = f"generation {generation}; {unseen}{', so no step is taken' if moves else ''}"
     if not state.phase.is_final:
         where += f" · {_monitor_words(status.monitor_seconds)}"
     lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
-    return [*lines, *([Text(stale_words(view.stale), "yellow")] if view.stale.count else [])]
+    return [*lines, *([Text(stale_proxies_words(view.stale), "yellow")] if view.stale.count else [])]
 
 
 def sentence_of(status: RolloutStatus) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from understudy.core.drift.baseline import Baselines, CategoricalBaseline, NumericBaseline
 from understudy.core.drift.evidence import Measure
-from understudy.core.drift.report import Drift, DriftState, Reading, TextbookTests, no_baseline, too_early
+from understudy.core.drift.report import Drift, DriftState, Reading, TextbookTests, no_baseline_drift, too_early_drift
 from understudy.core.drift.subject_window import SubjectWindow, categorical_window, numeric_window
 from understudy.core.drift.version_drift import DriftRule
 from understudy.core.routing.policy import Role
@@ -86,8 +86,8 @@ def a_view(*versions: VersionView, shared: Sequence[str] = ()) -> DriftView:
 
 SHARED = "Same drift in v7 and v8: the input moved, not the model."
 DRIFTING = a_view(
-    a_version("7", fine(), moved(), too_early("tenure", 120, ""), too_early("age", 0, "")),
-    a_version("8", no_baseline("prediction"), moved(), role=Role.SHADOW, summed_until=UNTIL - 3 * HOUR),
+    a_version("7", fine(), moved(), too_early_drift("tenure", 120, ""), too_early_drift("age", 0, "")),
+    a_version("8", no_baseline_drift("prediction"), moved(), role=Role.SHADOW, summed_until=UNTIL - 3 * HOUR),
     shared=[SHARED],
 )
 
@@ -161,7 +161,7 @@ def test_columns_are_dropped_where_there_is_no_room_and_nothing_is_cut(monkeypat
     assert "PSI 0.27" in shown
 
 
-NO_HOUR = a_version("7", too_early("prediction", 0, ""), summed_until=None)
+NO_HOUR = a_version("7", too_early_drift("prediction", 0, ""), summed_until=None)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ NO_HOUR = a_version("7", too_early("prediction", 0, ""), summed_until=None)
         ),
         (a_view(NO_HOUR), DriftVerdict.TOO_EARLY, "Too early to say anything of v7.", "serve monitor"),
         (
-            a_view(a_version("6", fine()), a_version("7", no_baseline("prediction"))),
+            a_view(a_version("6", fine()), a_version("7", no_baseline_drift("prediction"))),
             DriftVerdict.NONE,
             "No drift in v6; no baseline of v7.",
             "drift baseline set churn 7 --from training.csv",
@@ -193,7 +193,7 @@ NO_HOUR = a_version("7", too_early("prediction", 0, ""), summed_until=None)
             "drift report churn --html drift.html",
         ),
         (
-            a_view(a_version("7", no_baseline("prediction"), fine("tenure"))),
+            a_view(a_version("7", no_baseline_drift("prediction"), fine("tenure"))),
             DriftVerdict.NONE,
             "No drift in v7.",
             "drift baseline set churn 7 --from training.csv",

@@ -22,7 +22,7 @@ from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.history import DecisionAt, LeftOut
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, begin
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
@@ -45,7 +45,7 @@ PLAN = RolloutPlan(
 )
 POLICY = PolicySeen("6", "7", 50, 4, 1)
 STATE = replace(
-    begin(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN),
+    new_rollout_state(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN),
     step_starts=(BEGAN + 60, BEGAN + 360),
     policy=POLICY,
 )

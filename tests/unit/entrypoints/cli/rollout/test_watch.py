@@ -11,7 +11,7 @@ from rich.live import Live
 
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Phase, begin
+from understudy.core.rollout.state import Phase, new_rollout_state
 from understudy.entrypoints.cli.rollout.watch import Reminder, Screen, follow
 from understudy.errors import RegistryUnavailable
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
@@ -25,7 +25,7 @@ EVENTS = [
 
 
 def a_status(*, is_over: bool = False) -> RolloutStatus:
-    state = begin(1, "churn", NAMED_PLANS["fast"], POLICY, 0.0)
+    state = new_rollout_state(1, "churn", NAMED_PLANS["fast"], POLICY, 0.0)
     if is_over:
         state = replace(state, phase=Phase.FAILED)
     record = RolloutRecord(1, state, 1, 1, 2, "salt", None, None, "dana", None, None)
