@@ -25,7 +25,7 @@ from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
-from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows
+from understudy.adapters.postgres.prediction_log.archive_rows import open_archive_rows
 from understudy.core.prediction_log.archive_plan import Step
 from understudy.retention.archiver import Ages, Archiver, Progress
 
@@ -142,7 +142,7 @@ async def measure(url: str, root: Path, postmaster: int) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
         async with (
             open_ledger(url, timeout_seconds=30) as ledger,
-            reading_rows(url, timeout_seconds=30) as rows,
+            open_archive_rows(url, timeout_seconds=30) as rows,
         ):
             archiver = Archiver(ledger, rows, FolderArchive(root), folder=Path(folder), on_progress=on_progress)
             moved = await archiver.run(time.time(), Ages(86_400, 86_400))

@@ -16,7 +16,7 @@ from typing import Any
 
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
-from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows
+from understudy.adapters.postgres.prediction_log.archive_rows import open_archive_rows
 from understudy.retention.archiver import Ages, Archiver, Moved
 
 AGES = Ages(after_seconds=86_400.0, inputs_seconds=86_400.0)
@@ -69,7 +69,7 @@ async def archive(url: str, store: Any, moments: Moments, *, now: float | None =
     with tempfile.TemporaryDirectory() as folder:
         async with (
             open_ledger(url, timeout_seconds=10) as ledger,
-            reading_rows(url, timeout_seconds=10) as rows,
+            open_archive_rows(url, timeout_seconds=10) as rows,
         ):
             archiver = Archiver(
                 Mortal(ledger, moments),

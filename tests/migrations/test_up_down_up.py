@@ -9,6 +9,8 @@ from chance import IS_RANDOM
 from migration_rows import columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
+from understudy.adapters.migrations.losses import declared_losses
+from understudy.adapters.migrations.script_directory import script_directory
 from understudy.errors import DataWouldBeLost
 
 REVISIONS = migrations.revisions()
@@ -119,7 +121,7 @@ async def test_what_a_way_down_deletes_is_declared_and_is_not_deleted_unasked(
     below = ([None, *REVISIONS])[REVISIONS.index(revision)]
     await migrations.upgrade(empty_database_url, revision)
     await insert_rows(connection, revision)
-    declared = {loss.table.lower() for loss in migrations.loses(revision)}
+    declared = {loss.table.lower() for loss in declared_losses([script_directory().get_revision(revision)])}
     gone = {name for name in steps[revision] if below is None or name not in steps[below]}
     tables_that_lose = {
         name.split()[1].partition(".")[0]

@@ -47,13 +47,13 @@ async def open_archiver(
             hint="Set UNDERSTUDY_ARCHIVE_URL to s3://bucket/prefix or a folder, or name one with --to.",
         )
     with archive_extra():
-        from understudy.adapters.postgres.prediction_log.archive_rows import reading_rows  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.postgres.prediction_log.archive_rows import open_archive_rows  # noqa: PLC0415 - needs an extra
     store = _open_store(settings, place)
     seconds = settings.database_timeout_seconds
     with tempfile.TemporaryDirectory(prefix="understudy-archive-") as folder:
         async with (
             open_ledger(settings.deleting_url, timeout_seconds=seconds) as ledger,
-            reading_rows(settings.deleting_url, timeout_seconds=seconds) as rows,
+            open_archive_rows(settings.deleting_url, timeout_seconds=seconds) as rows,
         ):
             yield Archiver(ledger, rows, store, folder=Path(folder), on_progress=on_progress), store
 

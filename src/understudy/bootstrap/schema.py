@@ -60,7 +60,7 @@ async def downgrade_schema(
 ) -> Downgraded:
     """Take migrations back down to a revision; raises as :func:`understudy.adapters.migrations.downgrade`."""
     before = await migrations.current_revision(database_url)
-    losses = await migrations.losses_below(database_url, revision)
+    losses = await migrations.losses_of_downgrade(database_url, revision)
     if dry_run:
         return Downgraded(before, before, losses)
     await migrations.downgrade(database_url, revision, lose_data=lose_data, patience=patience)

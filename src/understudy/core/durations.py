@@ -49,3 +49,8 @@ def duration_words(seconds: float) -> str:
     unit, size, smaller, part = next(row for row in _UNITS if seconds >= row[1])
     whole, rest = divmod(round(seconds / part), size // part)
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
+
+
+def short_duration(seconds: float) -> str:
+    """Return a duration in milliseconds, or from one second on in seconds: ``3 ms``, ``2.0 s``."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"

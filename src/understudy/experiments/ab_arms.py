@@ -147,7 +147,7 @@ async def _difference(log: ExperimentLog, query: EntityQuery, found: Found, vers
 
 
 async def rejected_beside(store: ExperimentStore, test: DeclaredTest) -> int:
-    """Return how many of the tests that share alpha with this one have found a difference; once it is decided, before.
+    """Return how many tests of further arms, which share alpha with this one, found a difference before it was decided.
 
     Those are the latest of the same metric and champion that were declared beside the same versions. One that is
     unreadable has found nothing: it keeps its share, and only its own report ends with an error.

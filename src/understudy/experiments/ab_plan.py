@@ -17,7 +17,7 @@ from understudy.core.statistics.sample_size import (
 from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of, shares_of
 from understudy.experiments.declared_rows import plan_from_json
-from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, fractions_of
+from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, look_fractions
 from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
 DAY_SECONDS = 86_400.0
@@ -156,13 +156,13 @@ def inflation_of(effect: Effect, looks: int, comparisons: int) -> float:
     """Return by how much more entities a test needs than one with a single look and the whole alpha."""
     alpha = ALPHA / comparisons
     smaller_alpha = entities_per_arm(effect, alpha=alpha) / entities_per_arm(effect) if comparisons > 1 else 1.0
-    return smaller_alpha * sample_inflation_ratio(fractions_of(looks), alpha)
+    return smaller_alpha * sample_inflation_ratio(look_fractions(looks), alpha)
 
 
 def _inflated(one_look: int, looks: int, comparisons: int) -> int:
     if looks == 1:
         return one_look
-    return round(one_look * sample_inflation_ratio(fractions_of(looks), ALPHA / comparisons))
+    return round(one_look * sample_inflation_ratio(look_fractions(looks), ALPHA / comparisons))
 
 
 def _days(effect: Effect, baseline: Baseline, shares: tuple[float, float], inflation: float) -> int | None:
@@ -204,7 +204,7 @@ async def _baseline(log: ExperimentLog, question: PlanQuestion, allocations: Seq
     if question.metric is None:
         return unknown._replace(gap="no metric was named")
     if not facts.events:
-        return unknown._replace(gap=no_outcomes(question.model_name, metric, facts.known_names))
+        return unknown._replace(gap=no_outcomes_sentence(question.model_name, metric, facts.known_names))
     arm, _ = arms_of(found.groups, [Period(since, 0.5, generations)])
     alike = compare(arm, arm)
     if alike is None or not alike.value_a or not alike.variance_a:
@@ -220,7 +220,7 @@ def _entities_per_day(found: EntityGroups, seconds: float, share_a: float) -> fl
     return met / (max(seconds, 1.0) / DAY_SECONDS) / share_a
 
 
-def no_outcomes(model_name: str, metric: str, known_names: Sequence[str]) -> str:
-    """Return what to say of a metric without outcomes."""
+def no_outcomes_sentence(model_name: str, metric: str, known_names: Sequence[str]) -> str:
+    """Return what a plan, or an A/B report, says of a metric that has no outcomes."""
     there_are = ", ".join(known_names) or "none at all"
     return f"no outcomes of {model_name} named {metric!r} are known in this time; there are: {there_are}"

@@ -17,7 +17,7 @@ from understudy.core.statistics.sample_size import (
 from understudy.errors import RegistryUnavailable
 from understudy.experiments.ab_arms import Arms, compare_arms, count_arms, rejected_beside, split_of
 from understudy.experiments.ab_intervals import SLICES, IntervalAt, any_time, timeline, usual_plan
-from understudy.experiments.ab_plan import inflation_of, no_outcomes
+from understudy.experiments.ab_plan import inflation_of, no_outcomes_sentence
 from understudy.experiments.ab_quantiles import Quantiles, quantiles_of
 from understudy.experiments.ab_scores import ScoreComparison, compare_scores
 from understudy.experiments.attribution import (
@@ -32,11 +32,11 @@ from understudy.experiments.attribution import (
     periods,
     values_of,
 )
+from understudy.experiments.declared_rows import result_to_json
 from understudy.experiments.declared_tests import (
     DeclaredTest,
     MetricChoice,
     Wanted,
-    result_of,
     with_interim_analysis,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
@@ -110,7 +110,7 @@ async def report_ab(
         if test is None or not test.is_open or verdict is None or not verdict.is_look:
             return report
         after = with_interim_analysis(test, verdict, question.now)
-        if await store.record(test.record, result_of(after), ends=not after.is_open):
+        if await store.record(test.record, result_to_json(after), ends=not after.is_open):
             return report._replace(found=found._replace(test=after))
         # Another report took an interim analysis meanwhile: judge again, after that one.
     raise RegistryUnavailable(f"the test changed during each of {_ATTEMPTS} looks", hint="Ask again.")
@@ -163,7 +163,7 @@ async def _report(
         return report._replace(sentence=_NO_TRAFFIC), None
     report = report._replace(
         state=NoAnswer.NO_OUTCOMES,
-        sentence=f"N{no_outcomes(question.model_name, question.metric, facts.known_names)[1:]}.",
+        sentence=f"N{no_outcomes_sentence(question.model_name, question.metric, facts.known_names)[1:]}.",
         is_share=is_share,
         a=counts_of(entities.groups, is_b=False),
         b=counts_of(entities.groups, is_b=True),

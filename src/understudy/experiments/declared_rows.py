@@ -1,4 +1,4 @@
-"""A declared test from its row: every value within the bounds of a declaration, or one error that names the place.
+"""Declared tests as rows hold them: read with every value within bounds, or one error that names the place.
 
 A role that may write ``Experiment`` can store any JSON there, and reports compute with it in the proxy.
 """
@@ -18,7 +18,7 @@ from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
     Wanted,
-    fractions_of,
+    look_fractions,
 )
 from understudy.ports.experiment_store import ExperimentRecord
 
@@ -64,6 +64,11 @@ def declared_test(record: ExperimentRecord) -> DeclaredTest:
         raise MigrationNeeded(told, hint=_NEXT_STEP.format(record.id), detail_for_callers=told) from None
 
 
+def result_to_json(test: DeclaredTest) -> dict[str, Any]:
+    """Return a declared test's looks as its row holds them; :func:`declared_test` reads them."""
+    return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}
+
+
 def plan_from_json(document: object) -> Plan:
     """Return a stored plan.
 
@@ -99,7 +104,7 @@ def _looks_of(result: object, plan: Plan) -> tuple[InterimAnalysis, ...]:
     if not isinstance(rows, list) or len(rows) > plan.looks:
         raise ValueError("result.looks: expected a list of at most as many as the plan has")
     looks = tuple(_look(row, f"result.looks[{place}]") for place, row in enumerate(rows))
-    due, last = fractions_of(plan.looks), 0.0
+    due, last = look_fractions(plan.looks), 0.0
     for place, look in enumerate(looks):
         if look.fraction < next((fraction for fraction in due if fraction > last), 2.0):
             raise ValueError(f"result.looks[{place}].fraction: expected one at which the plan has an analysis due")

@@ -67,7 +67,7 @@ class Plan(NamedTuple):
             of the share that the test has then, as if it had had it at all looks.
         """
         comparisons = 1 + len(self.beside) - rejected
-        return AbPlan(self.entities_per_arm, fractions_of(self.looks), self.alpha / comparisons)
+        return AbPlan(self.entities_per_arm, look_fractions(self.looks), self.alpha / comparisons)
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``declared_rows.plan_from_json`` reads."""
@@ -76,8 +76,8 @@ class Plan(NamedTuple):
         return {name: value for name, value in document.items() if name != "beside" or value}
 
 
-def fractions_of(looks: int) -> tuple[float, ...]:
-    """Return so many interim analyses as fractions of the sample, the last one being 1."""
+def look_fractions(looks: int) -> tuple[float, ...]:
+    """Return when a declared test's looks are due, as fractions of its sample at equal steps; the last one is 1."""
     return tuple(number / looks for number in range(1, looks + 1))
 
 
@@ -114,8 +114,3 @@ def with_interim_analysis(test: DeclaredTest, verdict: AbVerdict, now: float) ->
     look = InterimAnalysis(now, verdict.fraction, verdict.state, verdict.sentence)
     ended_at = now if verdict.state in DECIDED else None
     return test._replace(record=test.record._replace(ended_at=ended_at), looks=(*test.looks, look))
-
-
-def result_of(test: DeclaredTest) -> dict[str, Any]:
-    """Return a test's interim analyses as they are stored."""
-    return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}

@@ -6,6 +6,7 @@ from shlex import quote
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from understudy.core.durations import short_duration
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_live
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.model_backend import ServerSeen
@@ -266,11 +267,6 @@ def judge_servers(
 def _listed(words: Sequence[str], between: str = ", ") -> str:
     more = [f"and {len(words) - MAX_SERVERS} more"] if len(words) > MAX_SERVERS else []
     return between.join([*words[:MAX_SERVERS], *more])
-
-
-def short_duration(seconds: float) -> str:
-    """Return how long an answer took: ``3 ms``, ``2.0 s``."""
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 
 def _count(number: int, what: str) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from shlex import quote
 
+from understudy.core.durations import short_duration
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
-from understudy.lifecycle.server_findings import Finding, State, short_duration
+from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.model_backend import ServerSeen
 from understudy.ports.registry import RETIRED
 

@@ -1,10 +1,9 @@
 """Computes the reference metrics of every active version each minute, from the windows of that minute."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
-from understudy.core.windows.histogram import merged
-from understudy.core.windows.metrics import VersionCounts, metrics_of
+from understudy.core.windows.metrics import metrics_of, version_counts
 from understudy.core.windows.window import Window
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import ActiveVersion, MetricStore, MetricValue
@@ -54,24 +53,9 @@ class MetricsJob:
             MetricValue(version.id, name, value, minute + MINUTE_SECONDS)
             for version in versions
             for minute in minutes
-            for name, value in metrics_of(counts_of(parts.get((version.id, minute), ()))).items()
+            for name, value in metrics_of(version_counts(parts.get((version.id, minute), ()))).items()
         ]
         await self._store.add(values, epoch=epoch)
-
-
-def counts_of(windows: Iterable[Window]) -> VersionCounts:
-    """Return what one version did in these windows: of all shippers, and in all the roles that it had."""
-    kept = list(windows)
-    return VersionCounts(
-        volume=sum(window.volume for window in kept),
-        calls=sum(window.metric_calls for window in kept),
-        errors=sum(window.metric_errors for window in kept),
-        latency_us=merged(window.latencies for window in kept).quantile,
-        score_calls=sum(window.score_calls for window in kept),
-        score=sum(window.score for window in kept),
-        positives=sum(window.positives for window in kept),
-        score_quantile=merged(window.scores for window in kept).quantile,
-    )
 
 
 def _since(version: ActiveVersion, until: float) -> float:

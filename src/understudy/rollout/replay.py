@@ -45,10 +45,10 @@ def _judged_or_damaged(event: RolloutEventRecord) -> Replay | Damage | None:
 
 
 def read_evidence(event: RolloutEventRecord) -> list[Evidence]:
-    """Return the checks that a stored event has.
+    """Return the stored evidence that an event's verdict rests on.
 
     Raises:
-        ValueError: They are not what was written.
+        ValueError: It is not what was written.
     """
     try:
         rows = [evidence_from_json(row) for row in event.evidence]

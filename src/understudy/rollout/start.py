@@ -139,7 +139,7 @@ async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> No
 
 
 def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
-    """Return everything that is wrong with a plan, the limits of its analysis included; nothing for a good one."""
+    """Return what keeps a rollout from starting with a plan, the limits of its analysis included; nothing if it can."""
     violations = plan_violations(source)
     if violations:
         return violations

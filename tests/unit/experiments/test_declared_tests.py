@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.experiments.ab import AbState, AbVerdict
-from understudy.experiments.declared_rows import declared_test, plan_from_json
+from understudy.experiments.declared_rows import declared_test, plan_from_json, result_to_json
 from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
     Wanted,
-    fractions_of,
-    result_of,
+    look_fractions,
     with_interim_analysis,
 )
 from understudy.ports.experiment_store import ExperimentRecord
@@ -55,7 +54,7 @@ def test_tests_beside_each_other_share_alpha_and_one_that_found_a_difference_lea
 
 @given(st.integers(1, 20))
 def test_looks_are_at_equal_steps_and_the_last_one_has_the_whole_sample(looks):
-    fractions = fractions_of(looks)
+    fractions = look_fractions(looks)
 
     assert len(fractions) == looks
     assert fractions[-1] == 1.0
@@ -70,7 +69,7 @@ def test_a_look_is_kept_and_one_that_decides_is_the_last(state, is_open):
         declared_test(RECORD), AbVerdict(state, "so it is", fraction=0.4, is_look=True), 2_000.0
     )
 
-    stored = declared_test(RECORD._replace(result=orjson.loads(orjson.dumps(result_of(after)))))
+    stored = declared_test(RECORD._replace(result=orjson.loads(orjson.dumps(result_to_json(after)))))
     assert after.is_open is is_open
     assert stored.looks == after.looks
     assert (stored.looks[0].fraction, stored.looks[0].at) == (0.4, 2_000.0)

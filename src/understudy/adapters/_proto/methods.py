@@ -23,5 +23,5 @@ TORCHSERVE_PING = f"/{TORCHSERVE_SERVICE}/Ping"
 
 
 def oip_method(service_path: str, method: str) -> str:
-    """Return the full path of an Open Inference Protocol method; TorchServe offers the service under its own name."""
+    """Return a method of the Open Inference Protocol as gRPC's full path; TorchServe has another ``service_path``."""
     return f"/{service_path}/{method}"

@@ -26,7 +26,7 @@ class _HttpChannel:
     def __init__(self, secret: str, timeout_seconds: float) -> None:
         # At INFO the client's library logs each address, and a webhook's address is its password.
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        self._secrets = pieces_of(secret)
+        self._secrets = _secret_parts(secret)
         self._timeout_seconds = timeout_seconds
         self._client = httpx2.AsyncClient(timeout=timeout_seconds, headers=_HEADERS)
 
@@ -97,7 +97,7 @@ class WebhookChannel(_HttpChannel):
         return await self._post(self._url, webhook_body(event))
 
 
-def pieces_of(secret: str) -> tuple[str, ...]:
+def _secret_parts(secret: str) -> tuple[str, ...]:
     """Return all parts of a secret to redact, the longest first.
 
     Of an address that is every part that may be a token: a receiver or the library's errors may contain the path or a

@@ -7,19 +7,18 @@ raises ``RegistryUnavailable`` when Postgres does not answer.
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import asyncpg
 from alembic import command
-from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import Script, ScriptDirectory
+from alembic.script import Script
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.migrations.bounds import PATIENCE, LockWatch, Patience, Wait, set_bounds
-from understudy.adapters.migrations.losses import Loss, find_losses, lock_out_writers
+from understudy.adapters.migrations.losses import declared_losses, find_losses, lock_out_writers
+from understudy.adapters.migrations.script_directory import alembic_config, revisions_between, script_directory
 from understudy.adapters.postgres.connections.connection import asyncpg_error
 from understudy.adapters.postgres.connections.engine import make_engine, translated
 from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded, RegistryUnavailable
@@ -71,10 +70,10 @@ async def upgrade(database_url: str, revision: str = "head", *, patience: Patien
     """
 
     def step(connection: Connection) -> bool:
-        ahead = _revisions_between(_known_revision_of(connection), revision)
+        ahead = revisions_between(_known_revision_of(connection), revision)
         if ahead:
             with _naming(f"upgrading to {ahead[-1].revision}"):
-                command.upgrade(_config(connection), ahead[-1].revision)
+                command.upgrade(alembic_config(connection), ahead[-1].revision)
         # Roles belong to the server: some may exist now that an earlier upgrade had no right to create.
         elif connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
             with _naming("granting the roles their rights"):
@@ -106,14 +105,14 @@ async def downgrade(
     """
 
     def step(connection: Connection) -> bool:
-        behind = _revisions_between(revision, _known_revision_of(connection))
+        behind = revisions_between(revision, _known_revision_of(connection))
         if not behind:
             return False
         with _naming(f"taking {behind[0].revision} back"):
             if not lose_data:
-                lock_out_writers(connection, _declared_losses(behind[:1]))
+                lock_out_writers(connection, declared_losses(behind[:1]))
                 _refuse_losses(connection, behind)
-            command.downgrade(_config(connection), str(behind[0].down_revision or "base"))
+            command.downgrade(alembic_config(connection), str(behind[0].down_revision or "base"))
         return len(behind) > 1
 
     async with _connected(database_url) as session:
@@ -121,15 +120,15 @@ async def downgrade(
             pass
 
 
-async def losses_below(database_url: str, revision: str) -> Sequence[str]:
-    """Return in words what :func:`downgrade` to a revision would delete.
+async def losses_of_downgrade(database_url: str, revision: str) -> Sequence[str]:
+    """Return in words what :func:`downgrade` to a revision would delete; it changes nothing.
 
     Raises:
         ValueError: There is no such revision.
     """
 
     def ask(connection: Connection) -> Sequence[str]:
-        return find_losses(connection, _declared_losses(_revisions_between(revision, _known_revision_of(connection))))
+        return find_losses(connection, declared_losses(revisions_between(revision, _known_revision_of(connection))))
 
     return await _read(database_url, ask)
 
@@ -162,42 +161,20 @@ async def roles_without_rights(database_url: str) -> Sequence[str]:
 
 def head() -> str:
     """Return the revision that this code needs."""
-    return _scripts().get_current_head() or ""
+    return script_directory().get_current_head() or ""
 
 
 def revisions() -> Sequence[str]:
     """Return every revision, the oldest first."""
-    return [script.revision for script in _scripts().walk_revisions()][::-1]
-
-
-def narrows(revision: str) -> Sequence[str]:
-    """Return what a revision removes from the previous release's schema, as declared; empty when it only adds."""
-    declared: Sequence[str] = getattr(_scripts().get_revision(revision).module, "NARROWS", ())
-    return declared
+    return [script.revision for script in script_directory().walk_revisions()][::-1]
 
 
 def notes(before: str | None) -> Sequence[str]:
     """Return what operators notice of the revisions after ``before``, as declared; ``None``, a new schema: nothing."""
     if before is None:
         return ()
-    modules = [_scripts().get_revision(revision).module for revision in revisions() if revision > before]
+    modules = [script_directory().get_revision(revision).module for revision in revisions() if revision > before]
     return [note for module in modules for note in getattr(module, "NOTES", ())]
-
-
-def loses(revision: str) -> Sequence[Loss]:
-    """Return the data that a revision's downgrade deletes, as declared."""
-    return _declared_losses([_scripts().get_revision(revision)])
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config(None))
-
-
-def _config(connection: Connection | None) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config
 
 
 def _revision_of(connection: Connection) -> str | None:
@@ -215,22 +192,8 @@ def _known_revision_of(connection: Connection) -> str | None:
     return found
 
 
-def _revisions_between(lower: str | None, upper: str | None) -> Sequence[Script]:
-    """Return the revisions above one and up to another, the newest first."""
-    every = list(_scripts().walk_revisions())
-    places = {"head": 0, **{script.revision: place for place, script in enumerate(every)}, "base": len(every)}
-    for named in (lower, upper):
-        if named is not None and named not in places:
-            raise ValueError(f"there is no revision {named}; there are: {', '.join(sorted(places))}")
-    return every[places[upper or "base"] : places[lower or "base"]]
-
-
-def _declared_losses(scripts: Sequence[Script]) -> Sequence[Loss]:
-    return [loss for script in scripts for loss in getattr(script.module, "LOSES", ())]
-
-
 def _refuse_losses(connection: Connection, scripts: Sequence[Script]) -> None:
-    found = find_losses(connection, _declared_losses(scripts))
+    found = find_losses(connection, declared_losses(scripts))
     if found:
         below = scripts[-1].down_revision or "base"
         raise DataWouldBeLost(f"the schema at {below} cannot hold {', '.join(found)}")

@@ -1,22 +1,36 @@
-"""Data that a migration's downgrade deletes: each revision declares it as ``LOSES``, an operator must confirm it."""
+"""Data that a downgrade deletes, as declared (``LOSES``), and what the release before loses (``NARROWS``)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from alembic.script import Script
 from sqlalchemy import Connection, Integer, Select, func, literal_column, select, table, text
+
+from understudy.adapters.migrations.script_directory import script_directory
 
 MAX_COUNTED = 1_000
 """Most rows that are counted: one decides, and the log may have billions."""
 
 
 class Loss(NamedTuple):
-    """Data that the schema below a revision cannot hold."""
+    """Data that the schema below a revision cannot hold; an operator must confirm that it is deleted."""
 
     table: str
     what: str
     """In the plural, as in "12 rows of PredictionWindow"."""
     where: str = "true"
     """Which rows of the table hold it."""
+
+
+def declared_losses(scripts: Iterable[Script]) -> Sequence[Loss]:
+    """Return the data that the downgrades of these revisions delete, as declared (``LOSES``)."""
+    return [loss for script in scripts for loss in getattr(script.module, "LOSES", ())]
+
+
+def declared_narrowings(revision: str) -> Sequence[str]:
+    """Return what a revision takes from the release before, as declared (``NARROWS``); empty when it only adds."""
+    declared: Sequence[str] = getattr(script_directory().get_revision(revision).module, "NARROWS", ())
+    return declared
 
 
 def lock_out_writers(connection: Connection, declared: Iterable[Loss]) -> None:

@@ -125,7 +125,7 @@ _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 async def examine_database(
     database_url: str, *, revision: str | None, roles: Sequence[str], timeout_seconds: float
 ) -> DatabaseSnapshot:
-    """Examine a database; read-only, without locks that block other sessions.
+    """Read a database's catalogue and settings for the preflight; read-only, without locks that block other sessions.
 
     Args:
         database_url: Any login; what it may not read is named in ``unreadable``.
@@ -198,11 +198,11 @@ def _grouped(rows: Sequence[Any]) -> dict[str, list[str]]:
 async def _rights_meant(connection: asyncpg.Connection) -> frozenset[str] | None:
     """Return the list that roles are granted from; ``None`` without one, or without the right to read it."""
     with suppress(asyncpg.UndefinedFunctionError, asyncpg.InsufficientPrivilegeError):
-        return frozenset(one for row in await connection.fetch(_MEANT) for one in parse_rights(*row))
+        return frozenset(one for row in await connection.fetch(_MEANT) for one in _parse_rights(*row))
     return None
 
 
-def parse_rights(role: str, privileges: str, objects: str) -> Sequence[str]:
+def _parse_rights(role: str, privileges: str, objects: str) -> Sequence[str]:
     """Return a line of ``understudy_rights()`` as the catalogue has it: a line for each right on each object."""
     kind, _, names = objects.partition(" ") if objects.startswith(("SEQUENCE ", "FUNCTION ")) else ("", "", objects)
     things = [_normal_name(one, kind) for one in re.findall(r"[^\s,(]+(?:\([^)]*\))?", names)]

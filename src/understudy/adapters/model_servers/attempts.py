@@ -7,10 +7,11 @@ from typing import NamedTuple
 import grpc
 import grpc.aio
 
+from understudy.adapters.model_servers.call_tasks import is_cancelled, retrieve_exception
 from understudy.adapters.model_servers.hedged_call import HedgedCall
 from understudy.adapters.model_servers.probes import Prober
-from understudy.adapters.model_servers.replica import Replica, Rpc, retrieve_exception
-from understudy.adapters.model_servers.status import NotTaken, closed, is_cancelled, result_of, translated
+from understudy.adapters.model_servers.replica import Replica, Rpc
+from understudy.adapters.model_servers.status import NotTaken, closed, result_of, translated
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, had_time
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import grpc.aio
 
+from understudy.adapters.model_servers.call_tasks import is_cancelled
 from understudy.adapters.model_servers.replica import Replica, Rpc
-from understudy.adapters.model_servers.status import closed, is_cancelled
+from understudy.adapters.model_servers.status import closed
 
 WON = "won"
 LOST = "lost"

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 from understudy.adapters.model_servers.attempts import Attempts
+from understudy.adapters.model_servers.call_tasks import is_cancelled
 from understudy.adapters.model_servers.hedged_call import HedgedCall, Hedging
 from understudy.adapters.model_servers.replica import Replica, Rpc
-from understudy.adapters.model_servers.status import NotTaken, is_cancelled
+from understudy.adapters.model_servers.status import NotTaken
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.hedging import HedgeBudget
 from understudy.core.upstream.replicas import CallResult, choose_hedge

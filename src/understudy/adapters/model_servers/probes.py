@@ -8,8 +8,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from understudy.adapters.model_servers.call_tasks import is_cancelled
 from understudy.adapters.model_servers.replica import Replica
-from understudy.adapters.model_servers.status import closed, is_cancelled
+from understudy.adapters.model_servers.status import closed
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult
 from understudy.errors import BackendUnavailable

@@ -9,6 +9,7 @@ import grpc.aio
 import structlog
 
 from understudy.adapters.model_servers.addresses import Wire, find_addresses
+from understudy.adapters.model_servers.call_tasks import retrieve_exception
 from understudy.core.upstream.endpoint_rules import Address, Target, grpc_target
 from understudy.core.upstream.hedging import RecentTimes
 from understudy.core.upstream.replicas import ReplicaState
@@ -195,9 +196,3 @@ class Replica(ReplicaState):
         # The certificate must be for what the endpoint says, not for the address that it has today.
         named = (*options, ("grpc.ssl_target_name_override", host))
         return grpc.aio.secure_channel(place, self._wire.credentials, options=named)
-
-
-def retrieve_exception(task: "asyncio.Task[None] | asyncio.Task[bytes]") -> None:
-    """Keep asyncio from reporting the failure of a task whose callers have gone."""
-    if not task.cancelled():
-        task.exception()

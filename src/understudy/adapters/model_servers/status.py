@@ -1,7 +1,5 @@
 """What a gRPC status means: for the replica that gave it, for the caller, and in words."""
 
-import asyncio
-
 import grpc
 import grpc.aio
 
@@ -92,9 +90,3 @@ def why_no_handshake(details: str) -> str:
     if "wrong_version_number" in lowered or "handshake failed" in lowered:
         return "it does not speak TLS, which backend.tls asks for"
     return ""
-
-
-def is_cancelled() -> bool:
-    """Whether this task was cancelled; gRPC also raises ``CancelledError`` when a channel closes under a call."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

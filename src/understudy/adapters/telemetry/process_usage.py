@@ -1,4 +1,4 @@
-"""The processor time, memory and descriptors of this process."""
+"""The processor time, memory and descriptors of this process, and the memory limit of its container."""
 
 import os
 import resource

@@ -5,10 +5,11 @@ Source:
     of their own, and those are ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from understudy.core.windows.window import MICRO
+from understudy.core.windows.histogram import merged
+from understudy.core.windows.window import MICRO, Window
 
 QuantileOf = Callable[[float], float | None]
 """The value that a share (0 to 1) of all values does not exceed; ``None`` without values."""
@@ -33,6 +34,21 @@ class VersionCounts(NamedTuple):
     positives: int
     """Scores of at least 0.5."""
     score_quantile: QuantileOf
+
+
+def version_counts(windows: Iterable[Window]) -> VersionCounts:
+    """Return what a version did in these windows, for its metrics: of all shippers, in all the roles that it had."""
+    kept = list(windows)
+    return VersionCounts(
+        volume=sum(window.volume for window in kept),
+        calls=sum(window.metric_calls for window in kept),
+        errors=sum(window.metric_errors for window in kept),
+        latency_us=merged(window.latencies for window in kept).quantile,
+        score_calls=sum(window.score_calls for window in kept),
+        score=sum(window.score for window in kept),
+        positives=sum(window.positives for window in kept),
+        score_quantile=merged(window.scores for window in kept).quantile,
+    )
 
 
 def metrics_of(counts: VersionCounts) -> dict[str, float]:

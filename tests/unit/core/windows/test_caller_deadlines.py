@@ -17,8 +17,8 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.core.windows.histogram import Histogram
+from understudy.core.windows.metrics import version_counts
 from understudy.core.windows.window import BucketColumn, Window, merge_windows, window_from_json, window_to_json
-from understudy.monitoring.metrics_job import counts_of
 
 START = 1_763_661_000
 ROLLOUT = 7
@@ -154,7 +154,7 @@ def test_a_metric_counts_every_call_whatever_its_deadline():
         out_of_time(),
     ]
 
-    counts = counts_of(built(rows))
+    counts = version_counts(built(rows))
 
     assert (counts.volume, counts.calls, counts.errors) == (5, 5, 3)
 

@@ -261,7 +261,7 @@ def _with_port(host: str, port: str) -> str:
 
 
 def asyncpg_error(problem: BaseException) -> BaseException:
-    """Return Postgres' own error where SQLAlchemy's has it as its cause; else the error itself."""
+    """Return the error of asyncpg's connection that SQLAlchemy's has as its cause; without one, the error itself."""
     cause: BaseException | None = problem
     while cause is not None and not isinstance(cause, asyncpg.PostgresError):
         cause = cause.__cause__

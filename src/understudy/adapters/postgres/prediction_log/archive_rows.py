@@ -44,8 +44,8 @@ SESSION = {"TimeZone": "UTC", "DateStyle": "ISO", "extra_float_digits": "1"}
 
 
 @asynccontextmanager
-async def reading_rows(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogRows"]:
-    """Open a connection that reads rows.
+async def open_archive_rows(database_url: str, *, timeout_seconds: float) -> AsyncIterator["PostgresLogRows"]:
+    """Open a connection over which the archive reads rows of ``PredictionLog``.
 
     Args:
         database_url: With a role that may read ``PredictionLog`` and the labels of ``ModelVersion``.
