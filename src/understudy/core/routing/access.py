@@ -1,4 +1,4 @@
-"""Who may do what: keys, scopes, and what each path needs."""
+"""Who may do what: keys, and the scopes that they give."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum

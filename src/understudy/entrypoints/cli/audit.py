@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.options import AsJson, Limit
-from understudy.entrypoints.cli.shared.rendering import ago, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.documents.policies import audit_document, changes_of
 from understudy.ports.registry import AuditEntry, AuditSubject, Registry
 
@@ -22,7 +23,7 @@ MAX_SHOWN = 60
 
 @app.callback()
 def root() -> None:
-    """Make ``list`` a command of a group."""
+    """Keep ``understudy audit`` a group, though ``list`` is its only command."""
 
 
 @app.command("list")

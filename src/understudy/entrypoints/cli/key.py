@@ -8,8 +8,9 @@ from rich.text import Text
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.times import ago
 from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports.registry import KeyLimits, KeyRecord, Registry
 

@@ -25,8 +25,9 @@ from understudy.entrypoints.cli.shared.options import (
     confirm_traffic_move,
     required_reason,
 )
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, ago, facts, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, facts, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry, with_session
+from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy

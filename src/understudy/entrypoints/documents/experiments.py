@@ -8,7 +8,7 @@ import orjson
 from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport
 from understudy.core.experiments.shadow_comparison import ScoreComparison
-from understudy.entrypoints.documents.json_text import moment_of
+from understudy.entrypoints.documents.json_text import document_of, moment_of
 from understudy.experiments.ab_arms import Arms
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.declared_tests import Plan
@@ -17,19 +17,6 @@ from understudy.experiments.shadow_report import ShadowFinding
 
 Label: TypeAlias = Callable[[int], str]
 """Returns a version's text by its id."""
-_MOMENTS = frozenset({"since", "until", "at", "started_at", "predicted_at"})
-"""Fields that are times, in seconds since the epoch."""
-
-
-def document_of(value: Any) -> Any:
-    """Return a value as JSON has it: named tuples as objects, their times in ISO 8601."""
-    if hasattr(value, "_asdict"):
-        return {name: _member_of(name, member) for name, member in value._asdict().items()}
-    if isinstance(value, Mapping):
-        return {str(name): document_of(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [document_of(member) for member in value]
-    return value
 
 
 def ab_document(report: AbReport, model_name: str, metric: str, label: Label) -> dict[str, Any]:
@@ -151,9 +138,3 @@ def _answer_document(answer: Answer | None) -> dict[str, Any] | None:
     if answer is None:
         return None
     return {"score": answer.score, "label": None if answer.label is None else orjson.loads(answer.label)}
-
-
-def _member_of(name: str, member: Any) -> Any:
-    if name in _MOMENTS and isinstance(member, float):
-        return moment_of(member)
-    return document_of(member)

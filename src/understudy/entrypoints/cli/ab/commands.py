@@ -17,7 +17,8 @@ from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_of
-from understudy.entrypoints.documents.experiments import ab_document, document_of
+from understudy.entrypoints.documents.experiments import ab_document
+from understudy.entrypoints.documents.json_text import document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_rows import MAX_AMOUNT, MAX_LOOKS, MIN_AMOUNT
@@ -151,8 +152,8 @@ async def _declare(experiments: Experiments, question: AbQuestion, looks: int | 
     log, store = experiments.log, experiments.store
     found = await find_test(log, store, question.model_name, question.metric, question.version_id)
     if found.test is not None and found.test.is_open:
-        refuse_other_plan(found.test, question, looks, given)
-    elif looks is not None and not is_decided(found.test):
+        _refuse_other_plan(found.test, question, looks, given)
+    elif looks is not None and not _is_decided(found.test):
         try:
             await declare_test(log, store, found, question, looks=looks, created_by=this_person())
         except ValueError as problem:
@@ -213,12 +214,12 @@ def wanted_of(text: str | None) -> Wanted:
     return wanted
 
 
-def is_decided(test: DeclaredTest | None) -> bool:
+def _is_decided(test: DeclaredTest | None) -> bool:
     """Whether the answer is known: then no other test of the same is begun, or each command would begin one."""
     return test is not None and test.decision is not None
 
 
-def refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | None, given: set[str]) -> None:
+def _refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | None, given: set[str]) -> None:
     """Go on only when nothing is asked for that a declared test has fixed otherwise.
 
     Raises:

@@ -27,7 +27,7 @@ ROWS_KEPT = 1_000
 
 @app.callback()
 def root() -> None:
-    """Make ``import`` a command of a group."""
+    """Keep ``understudy ab outcomes`` a group, though ``import`` is its only command."""
 
 
 @app.command("import")

@@ -9,7 +9,7 @@ from understudy.entrypoints.cli.ab.arms_text import arm_rows, arm_titles, arms_l
 from understudy.entrypoints.cli.ab.figures import Label, percent_words
 from understudy.entrypoints.cli.ab.quantiles_text import quantile_rows, quantile_titles, quantiles_line
 from understudy.entrypoints.cli.ab.text import DIFFERENCE, evidence_rows, heading_lines, verdict_lines
-from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.experiments.ab_report import AbReport
 
 
@@ -25,7 +25,7 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
             for point in report.timeline
         ]
         title = f"{metric}: {DIFFERENCE} with the {percent_words(report.alpha)} % interval that holds at any time"
-        parts.append(charts.interval_over_time(title, points, marks_between(points[0].at, points[-1].at), unit))
+        parts.append(charts.interval_over_time(title, points, time_axis_marks(points[0].at, points[-1].at), unit))
     if report.scores is not None:
         arms = [
             Distribution(a, Tone.CHAMPION, report.scores.a_cells),

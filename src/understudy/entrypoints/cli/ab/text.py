@@ -54,7 +54,7 @@ def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -
 def heading_lines(report: AbReport, model_name: str, metric: str, label: Label) -> list[str]:
     """Return what is compared, and when."""
     a, b = label(report.found.champion_id), label(report.found.challenger_id)
-    role = "further arm" if is_arm(report) else "challenger"
+    role = "further arm" if _is_further_arm(report) else "challenger"
     per = " per call" if report.choice.per_call else ""
     since = f"   {day_of(report.since)} to {day_of(report.until)}" if report.since is not None else ""
     return [
@@ -63,7 +63,7 @@ def heading_lines(report: AbReport, model_name: str, metric: str, label: Label) 
     ]
 
 
-def is_arm(report: AbReport) -> bool:
+def _is_further_arm(report: AbReport) -> bool:
     """Whether B is a further arm today."""
     return any(report.found.challenger_id in latest.arms for latest in report.found.allocations[-1:])
 
@@ -105,7 +105,7 @@ def evidence_rows(report: AbReport, metric: str) -> list[Row]:
 
 def next_step(report: AbReport, model_name: str, metric: str, label: Label) -> str:
     """Return the next command, and what it is for."""
-    b, is_further = label(report.found.challenger_id), is_arm(report)
+    b, is_further = label(report.found.challenger_id), _is_further_arm(report)
     ends, gone = (f"--arm {quote(f'{b}=0')}",) * 2 if is_further else ("--weight 0", "--challenger none")
     to_champion = f"understudy model set {quote(model_name)} {ends} gives all calls of B to A"
     steps = {

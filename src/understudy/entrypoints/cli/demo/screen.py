@@ -17,13 +17,14 @@ from rich.text import Text
 
 from understudy.bootstrap.psql import find_psql
 from understudy.core.canary.decision import Verdict
+from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.event_text import (
     INDENT,
     WIDTH,
     event_text,
     evidence_table,
-    ladder_line,
 )
+from understudy.entrypoints.cli.shared.times import minutes_and_seconds
 from understudy.entrypoints.demo.first_call import CUSTOMER, first_request
 from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.run import WANTED_PORT
@@ -31,6 +32,7 @@ from understudy.entrypoints.demo.scenario import Moment
 from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 from understudy.errors import UnderstudyError
+from understudy.ports.rollout_store import RolloutView
 from understudy.settings import Settings
 
 READY_WIDTH, SECONDS_WIDTH = 80, 7
@@ -71,7 +73,7 @@ class DemoScreen:
         self._print(Text(f"\nReady in {self._stood - self._began:.1f} s. First prediction:\n", "bold green"))
         self._print(Text(curl_command(demo.proxy_url, first_request(), credential=demo.credential)))
         self._print(Text(f"\n  {answer.decode()}\n", "cyan"))
-        for name, value in places(demo):
+        for name, value in place_rows(demo):
             self._print(Text(f"  {name:<10}", "dim").append(value))
         self._print(Text("\nNext, in another terminal in this folder:\n", "bold"))
         for line in next_commands(demo, is_scenario=bool(steps)):
@@ -119,7 +121,7 @@ class DemoScreen:
                 self._console.print(Padding(evidence_table(event.evidence), (1, 0, 1, 2)))
         self._ladder = None if moment.is_over else ladder_line(moment.view)
         if moment.is_over:
-            self._print(Text(" " * INDENT + f"→ {this_command()} rollout show {SCENARIO_MODEL} {record.id}", "cyan"))
+            self._print(Text(" " * INDENT + f"→ {_this_command()} rollout show {SCENARIO_MODEL} {record.id}", "cyan"))
         self._renew_ladder()
 
     def finished(self) -> None:
@@ -159,7 +161,7 @@ def _scenario_heading(moment: Moment) -> Text:
 def plan_words(steps: Sequence[ScenarioStep]) -> str:
     """Say which rollouts will start by themselves."""
     if not steps:
-        return f"No rollout starts by itself now; the whole scenario: {this_command()} demo --reset"
+        return f"No rollout starts by itself now; the whole scenario: {_this_command()} demo --reset"
     return f"Now the monitor decides, by itself, about version {' and then '.join(step.version for step in steps)}."
 
 
@@ -194,8 +196,26 @@ def curl_command(
     return "\n".join([*lines, line])
 
 
-def places(demo: Demo) -> list[tuple[str, str]]:
-    """Return where everything is."""
+def ladder_line(view: RolloutView) -> Text:
+    """Return the demo's line of a rollout's steps: those passed, the one it is at and for how long, those to come."""
+    state = view.record.state
+    at = len(state.step_starts) - 1
+    text = Text("  ").append(f"rollout {view.record.id}  version {state.challenger} ", "bold")
+    if state.phase in (Phase.FAILED, Phase.SUCCEEDED):
+        return text.append(" the last proxies are told", "dim")
+    if at < 0:
+        return text.append(" warming up", "dim")
+    for index, step in enumerate(state.plan.steps):
+        name = f"{step.weight_percent} %" if step is not state.plan.steps[-1] else "champion"
+        if index == at:
+            text.append(f"  ● {name} for {minutes_and_seconds(view.read_at - state.step_started_at)}", "bold yellow")
+        else:
+            text.append(f"  {'✔' if index < at else '○'} {name}", "green" if index < at else "dim")
+    return text.append("  waits for a person", "bold yellow") if state.phase is Phase.WAITING else text
+
+
+def place_rows(demo: Demo) -> list[tuple[str, str]]:
+    """Return the rows of the screen that say where everything is: names and addresses."""
     return [
         ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
         ("docs", f"{demo.proxy_url}/docs"),
@@ -210,7 +230,7 @@ def places(demo: Demo) -> list[tuple[str, str]]:
 
 def next_commands(demo: Demo, *, is_scenario: bool) -> list[str]:
     """Return what to try next; during the scenario nothing that a rollout would take for another operator's change."""
-    understudy = shlex.quote(this_command())
+    understudy = shlex.quote(_this_command())
     return [
         *_state_folder(demo.state_dir),
         *(_take_back(demo, understudy) if is_scenario else _change_split(demo, understudy)),
@@ -252,7 +272,7 @@ def challenger_to_try(standing: Standing) -> str:
     return min(standing.candidates - {SCENARIO[0].version}, default=SCENARIO[0].version)
 
 
-def this_command() -> str:
+def _this_command() -> str:
     """Return how this program is called from the folder at hand: by its name only where a shell would find it."""
     if shutil.which("understudy"):
         return "understudy"

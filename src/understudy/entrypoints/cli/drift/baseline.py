@@ -73,7 +73,7 @@ class Table(NamedTuple):
 
 @app.callback()
 def root() -> None:
-    """Make ``set`` a command of a group."""
+    """Keep ``understudy drift baseline`` a group, though ``set`` is its only command."""
 
 
 @app.command("set")

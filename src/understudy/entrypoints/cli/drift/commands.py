@@ -31,11 +31,6 @@ class PolicyName(StrEnum):
     SEED = "seed"
 
 
-@app.callback()
-def root() -> None:
-    """Take no options."""
-
-
 @app.command()
 def report(
     *,

@@ -8,7 +8,7 @@ from understudy.core.drift.report import Drift, DriftState
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Tone
 from understudy.entrypoints.cli.drift.text import drift_limit_words, heading_line, lag_words
-from understudy.entrypoints.cli.shared.times import marks_between, moment_words
+from understudy.entrypoints.cli.shared.times import moment_words, time_axis_marks
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 
 _MAX_CATEGORIES = 12
@@ -80,7 +80,7 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
     return charts.level_over_time(
         f"v{version.version}: {drift.subject}, distance of each hour ({shown.measure.value})",
         points,
-        marks_between(drift.history_seconds[0], view.until),
+        time_axis_marks(drift.history_seconds[0], view.until),
         level=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),
         moments=[] if since is None else [Mark(since, f"since {moment_words(since)}")],
     )

@@ -13,7 +13,7 @@ from understudy.core.durations import duration_words
 from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, ReplayState
 from understudy.core.experiments.shadow_comparison import DEFAULT_THRESHOLD
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.ports.registry import STAGING
 
@@ -118,9 +118,9 @@ def _score_rows(report: ReplayReport) -> list[Row]:
     scores, distances = report.scores, report.distances
     if scores is None or distances is None:
         return []
-    shift = signed(scores.shadow_mean - scores.champion_mean, 3)
+    shift = signed_number(scores.shadow_mean - scores.champion_mean, 3)
     if not isnan(scores.difference_low):
-        shift += f" ({signed(scores.difference_low, 3)} … {signed(scores.difference_high, 3)})"
+        shift += f" ({signed_number(scores.difference_low, 3)} … {signed_number(scores.difference_high, 3)})"
     apart = " / ".join(f"{size:.3g}" for size in (distances.p50, distances.p95, distances.largest))
     rows: list[Row] = [
         ("mean score", f"{scores.champion_mean:.3f}", f"{scores.shadow_mean:.3f}", shift),

@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_wo
 from understudy.entrypoints.cli.rollout.status import sentence_of
 from understudy.entrypoints.cli.rollout.text import ladder_cells
 from understudy.entrypoints.cli.shared.event_text import check_state_words
-from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import RolloutHistory
@@ -88,7 +88,7 @@ def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
 def _pictures(history: RolloutHistory, check: Check, state: RolloutState) -> str:
     """Return a check's change over time above its evidence."""
     rows = rows_of(history.decisions, check)
-    times = marks_between(rows[0][0], rows[-1][0])
+    times = time_axis_marks(rows[0][0], rows[-1][0])
     moments = [*_steps(state, rows[0][0], rows[-1][0]), *_end(state, rows[-1][0])]
     drawn = [_change_picture(check, rows, times, moments), _evidence_picture(check, rows, times, moments)]
     return "".join(drawn)

@@ -10,8 +10,8 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.plan import Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago
-from understudy.entrypoints.cli.shared.times import minutes_and_seconds, time_of_day
+from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, time_of_day
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.status import RolloutStatus

@@ -17,7 +17,7 @@ from understudy.core.experiments.shadow_comparison import (
     ShadowReport,
     ShadowState,
 )
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 from understudy.ports.experiment_log import LoggedPair
 
@@ -101,7 +101,7 @@ def examples_texts(found: Disagreements, model_name: str, label: Label) -> list[
             pair.entity_id,
             f"{pair.champion_score:.3f}",
             f"{pair.shadow_score:.3f}",
-            signed(_difference(pair), 3),
+            signed_number(_difference(pair), 3),
             pair.prediction_id,
         )
         for pair in found.pairs
@@ -133,7 +133,7 @@ def _latency_row(found: LatencyComparison) -> Row:
             (found.shadow_p50_seconds, found.shadow_p99_seconds),
         )
     )
-    change = f"{signed(found.p50_change_percent, 0)} % / {signed(found.p99_change_percent, 0)} %"
+    change = f"{signed_number(found.p50_change_percent, 0)} % / {signed_number(found.p99_change_percent, 0)} %"
     return "latency p50 / p99", champion, shadow, change
 
 
@@ -147,13 +147,13 @@ def _error_row(report: ShadowReport) -> Row:
         for fates in (report.champion, report.shadow)
     )
     change = report.error_change_points
-    return "errors", champion, shadow, "" if change is None else f"{signed(change, 2)} points"
+    return "errors", champion, shadow, "" if change is None else f"{signed_number(change, 2)} points"
 
 
 def _score_rows(found: ScoreComparison, threshold: float) -> list[Row]:
-    shift = signed(found.shadow_mean - found.champion_mean, 3)
+    shift = signed_number(found.shadow_mean - found.champion_mean, 3)
     if not isnan(found.difference_low):
-        shift += f" ({signed(found.difference_low, 3)} … {signed(found.difference_high, 3)})"
+        shift += f" ({signed_number(found.difference_low, 3)} … {signed_number(found.difference_high, 3)})"
     kappa = "" if found.cohens_kappa is None else f" (Cohen κ {found.cohens_kappa:.2f})"
     rows: list[Row] = [("mean score", f"{found.champion_mean:.3f}", f"{found.shadow_mean:.3f}", shift)]
     if found.decides(threshold):

@@ -11,7 +11,7 @@ from understudy.settings import Settings
 
 
 def read_settings() -> Settings:
-    """Return the settings of this process.
+    """Return the settings that a command reads from its environment, or refuse the command.
 
     Raises:
         CommandRefused: Naming each variable that cannot be used; values are not repeated, they may be secrets.

@@ -1,4 +1,4 @@
-"""A rollout's events, checks and steps in words, as the demo and `understudy rollout` alike show them."""
+"""A rollout's events and checks in words, as the demo and `understudy rollout` alike show them."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -13,7 +13,7 @@ from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.times import minutes_and_seconds
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
+from understudy.ports.rollout_store import RolloutEventRecord
 
 WIDTH, INDENT = 78, 10
 _MARKS: Mapping[str, tuple[str, str]] = {
@@ -61,21 +61,3 @@ def check_evidence_words(row: Evidence) -> str:
     """Return how much evidence against chance a check has, of how much it needs."""
     found, needed = row.evidence or 0.0, row.evidence_needed or 0.0
     return f"{found:,.0f} of {needed:,.0f}" if found < _MAX_EVIDENCE else f">{_MAX_EVIDENCE:,} of {needed:,.0f}"
-
-
-def ladder_line(view: RolloutView) -> Text:
-    """Return the steps of a rollout in one line: those passed, the one it is at and for how long, those to come."""
-    state = view.record.state
-    at = len(state.step_starts) - 1
-    text = Text("  ").append(f"rollout {view.record.id}  version {state.challenger} ", "bold")
-    if state.phase in (Phase.FAILED, Phase.SUCCEEDED):
-        return text.append(" the last proxies are told", "dim")
-    if at < 0:
-        return text.append(" warming up", "dim")
-    for index, step in enumerate(state.plan.steps):
-        name = f"{step.weight_percent} %" if step is not state.plan.steps[-1] else "champion"
-        if index == at:
-            text.append(f"  ● {name} for {minutes_and_seconds(view.read_at - state.step_started_at)}", "bold yellow")
-        else:
-            text.append(f"  {'✔' if index < at else '○'} {name}", "green" if index < at else "dim")
-    return text.append("  waits for a person", "bold yellow") if state.phase is Phase.WAITING else text

@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from rich.box import Box
@@ -22,7 +21,6 @@ from understudy.entrypoints.documents.json_text import json_text
 
 MINUS = "\N{MINUS SIGN}"
 _GAP = 2
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Only the rule under the head: four lines of four characters each for rich, of which it uses the third.
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
@@ -165,21 +163,8 @@ def facts(pairs: Iterable[tuple[str, str | Text]]) -> Table:
     return grid
 
 
-def ago(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return a moment in the past for people: ``12 s ago``."""
-    if moment is None:
-        return "never"
-    seconds = int(((now or datetime.now(UTC)) - moment).total_seconds())
-    if seconds < 0:
-        return "just now"
-    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
-
-
-def signed(value: float, decimals: int) -> str:
-    """Return a difference with its sign."""
+def signed_number(value: float, decimals: int) -> str:
+    """Return a number with its sign, as tables show a difference: a true minus sign, not a hyphen."""
     return f"{value:+.{decimals}f}".replace("-", MINUS)
 
 

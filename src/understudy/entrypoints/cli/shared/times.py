@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
-_DAY = 86_400.0
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _MARKS = 5
 """Moments named below a chart."""
 _EXAMPLES = "For example 90s, 30m, 24h, 7d or 2w."
@@ -57,14 +57,27 @@ def moment_words(seconds: float, now: float | None = None) -> str:
     return time_of_day(seconds) if now - seconds < _DAY else day_of(seconds)
 
 
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return a moment in the past for people: ``12 s ago``."""
+    if moment is None:
+        return "never"
+    seconds = int(((now or datetime.now(UTC)) - moment).total_seconds())
+    if seconds < 0:
+        return "just now"
+    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
 def minutes_and_seconds(seconds: float) -> str:
     """Return a short span of time as a clock shows it: ``1:04``."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     return f"{minutes}:{rest:02}"
 
 
-def marks_between(first: float, last: float) -> list[tuple[float, str]]:
-    """Return moments at equal distances with their names: days, times of the day, or its seconds."""
+def time_axis_marks(first: float, last: float) -> list[tuple[float, str]]:
+    """Return moments at equal distances between two others, and their names: days, times of the day, or its seconds."""
     moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
     if last - first > 2 * 86_400:
         return [(moment, day_of(moment)) for moment in moments]

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, ago, facts, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.record_text import status_facts, version_document, version_facts

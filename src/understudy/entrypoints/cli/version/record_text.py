@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from understudy.core.routing.status_changes import status_change_of
-from understudy.entrypoints.cli.shared.rendering import ago, nothing_as
+from understudy.entrypoints.cli.shared.rendering import nothing_as
+from understudy.entrypoints.cli.shared.times import ago
 from understudy.ports.registry import RETIRED, VersionRecord
 
 

@@ -21,7 +21,7 @@ from understudy.core.routing.rate_limits import Allowance
 from understudy.core.routing.route import assignment, policy_of
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
-from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of, permitted_models
+from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
@@ -309,7 +309,7 @@ def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
         if problem.status_code != 405:  # noqa: PLR2004 - the other one that routing raises is 404
             return answer(request, UnknownRoute())
         response = answer(request, MethodNotAllowed())
-        response.headers["allow"] = ", ".join(methods_of(request.scope["path"]))
+        response.headers["allow"] = ", ".join(methods_of_path(request.scope["path"]))
         return response
 
 

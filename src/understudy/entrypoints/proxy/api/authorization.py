@@ -74,7 +74,7 @@ class AuthorizationMiddleware:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with a problem."""
         if scope["type"] == "http":
-            needed, model_name = scope_needed(scope["method"], scope["path"])
+            needed, model_name = scope_of_route(scope["method"], scope["path"])
             if needed is not OPEN:
                 handler = self._handler()
                 try:
@@ -100,8 +100,8 @@ def permitted_models(scope: Mapping[str, Any]) -> frozenset[str] | None:
     return permitted
 
 
-def scope_needed(method: str, path: str) -> tuple[Scope | None, str | AnyModel | None]:
-    """Return the scope that a request needs (``OPEN``: none), and the model whose own scope is enough."""
+def scope_of_route(method: str, path: str) -> tuple[Scope | None, str | AnyModel | None]:
+    """Return the scope that a request's route needs (``OPEN``: none), and the model whose own scope is enough."""
     for listed, listed_path, pattern, needed in _TABLE:
         found = pattern.match(path) if listed == method else None
         if found is not None:
@@ -112,6 +112,6 @@ def scope_needed(method: str, path: str) -> tuple[Scope | None, str | AnyModel |
     return Scope.READ, None
 
 
-def methods_of(path: str) -> list[str]:
-    """Return the methods that a path answers."""
+def methods_of_path(path: str) -> list[str]:
+    """Return the HTTP methods of the routes at a path, for ``Allow``."""
     return sorted(method for method, _, pattern, _ in _TABLE if pattern.match(path))

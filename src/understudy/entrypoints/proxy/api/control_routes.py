@@ -13,7 +13,7 @@ from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.predict_route import read_body
 from understudy.entrypoints.proxy.control import policies, reports, rollouts
-from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES, read_generation
+from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES
 from understudy.entrypoints.proxy.control.handler import ControlCall, ControlHandler
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.errors import QueryInvalid, ScopeMissing, Violation
@@ -86,7 +86,7 @@ def _add_policy_routes(api: FastAPI) -> None:
         if_match: Annotated[str | None, Header(description="The ETag of the policy that you saw.")] = None,
         dry_run: DryRun = False,
     ) -> Response:
-        generation = read_generation(if_match)
+        generation = policies.read_generation(if_match)
         body = await _body_of(request)
         return response_of(
             await policies.change_policy(_call(request, model), body, generation=generation, dry_run=dry_run)

@@ -16,7 +16,7 @@ from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, SMALL_BYTES, HeldBody, no_room
-from understudy.entrypoints.proxy.server.overload import address_of
+from understudy.entrypoints.proxy.server.overload import counted_address
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE, WriteWhole
 from understudy.errors import BodyTooLarge, MalformedBody, Overloaded, RequestTimedOut, UnderstudyError
 from understudy.settings import Settings
@@ -140,7 +140,7 @@ def _held_body(scope: Mapping[str, Any]) -> HeldBody:
     task = asyncio.current_task()
     if budget is None or task is None:
         return HeldBody(None, "")
-    held = HeldBody(budget, address_of(scope.get("client")))
+    held = HeldBody(budget, counted_address(scope.get("client")))
     task.add_done_callback(lambda _: held.release())
     return held
 

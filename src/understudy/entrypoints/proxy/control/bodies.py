@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from understudy.core.requests.strict_json import parse
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.schema.features import MAX_NAME_SHOWN
-from understudy.errors import MAX_VIOLATIONS, BodyInvalid, GenerationNotNamed, HeaderInvalid, Violation
+from understudy.errors import MAX_VIOLATIONS, BodyInvalid, Violation
 from understudy.lifecycle.registry import MAX_LABEL
 from understudy.rollout.start import plan_problems
 
@@ -164,21 +164,6 @@ class PolicyChange(Body):
             fields = [name for name in type(self).model_fields if name != "reason"]
             raise _problem(f"expected at least one of {', '.join(fields)}")
         return self
-
-
-def read_generation(if_match: str | None) -> int:
-    """Return the generation that ``If-Match`` names.
-
-    Raises:
-        GenerationNotNamed: There is no such header.
-        HeaderInvalid: It names anything but one generation.
-    """
-    if if_match is None:
-        raise GenerationNotNamed
-    digits = if_match.strip().removeprefix('"').removesuffix('"')
-    if f'"{digits}"' != if_match.strip() or read_whole_number(digits) is None:
-        raise HeaderInvalid('if-match: expected one ETag of a policy, such as "41"; "0" while there is no policy')
-    return int(digits)
 
 
 def read_whole_number(text: str) -> int | None:

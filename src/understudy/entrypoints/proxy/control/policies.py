@@ -5,7 +5,7 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.policies import audit_document, policy_document
-from understudy.entrypoints.proxy.control.bodies import PolicyChange
+from understudy.entrypoints.proxy.control.bodies import PolicyChange, read_whole_number
 from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     WRITE_SECONDS,
@@ -15,7 +15,7 @@ from understudy.entrypoints.proxy.control.handler import (
     version_labels,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.errors import GenerationMoved, NotRegistered
+from understudy.errors import GenerationMoved, GenerationNotNamed, HeaderInvalid, NotRegistered
 from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry import AuditSubject, PolicyRecord
 
@@ -92,3 +92,18 @@ async def _explained(parts: Session, model_name: str, problem: GenerationMoved) 
 
 def _etag(policy: PolicyRecord) -> tuple[bytes, bytes]:
     return b"etag", b'"%d"' % policy.generation
+
+
+def read_generation(if_match: str | None) -> int:
+    """Return the generation of a policy that ``If-Match`` names.
+
+    Raises:
+        GenerationNotNamed: There is no such header.
+        HeaderInvalid: It names anything but one generation.
+    """
+    if if_match is None:
+        raise GenerationNotNamed
+    digits = if_match.strip().removeprefix('"').removesuffix('"')
+    if f'"{digits}"' != if_match.strip() or read_whole_number(digits) is None:
+        raise HeaderInvalid('if-match: expected one ETag of a policy, such as "41"; "0" while there is no policy')
+    return int(digits)

@@ -140,13 +140,13 @@ def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
     )
 
 
-def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return headers as the lines of a response's head."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-def headers_of(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the headers of such lines: the inverse of :func:`lines_of`."""
+def headers_of_lines(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers of lines, of a receipt or any others: the inverse of :func:`header_lines`."""
     found = []
     for line in lines.splitlines():
         name, _, value = line.partition(b": ")
@@ -165,7 +165,7 @@ def _constant_lines(
         headers.append((b"x-model-role", role.value.encode()))
     if ttl_seconds is not None:
         headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
-    return lines_of(headers)
+    return header_lines(headers)
 
 
 def _cache_status(cache: CacheResult, ttl_seconds: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from understudy import errors
-from understudy.entrypoints.proxy.messages.headers import lines_of
+from understudy.entrypoints.proxy.messages.headers import header_lines
 from understudy.errors import RequestError, UnderstudyError, Violation
 
 STATUS: Mapping[type[UnderstudyError], int] = {
@@ -142,7 +142,7 @@ def _headers(
 
 @lru_cache(maxsize=256)
 def _lines(code: str, retry_after_seconds: int | None, ends_connection: bool) -> bytes:  # noqa: FBT001 - cached by place
-    return lines_of(_headers(_KINDS[code], retry_after_seconds, ends_connection=ends_connection))
+    return header_lines(_headers(_KINDS[code], retry_after_seconds, ends_connection=ends_connection))
 
 
 def _problem(kind: type[UnderstudyError], detail: str, next_step: str, path: str) -> dict[str, Any]:

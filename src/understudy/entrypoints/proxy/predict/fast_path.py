@@ -12,7 +12,13 @@ from typing import Protocol
 import structlog
 
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import RawHeaders, RequestOptions, identify, lines_of, read_headers
+from understudy.entrypoints.proxy.messages.headers import (
+    RawHeaders,
+    RequestOptions,
+    header_lines,
+    identify,
+    read_headers,
+)
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
@@ -29,7 +35,7 @@ _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only model names that need no percent-decoding."""
 _MAX_TARGET = 512
 """Bytes of a target that is cached: its length is the caller's choice."""
-_JSON_LINE = lines_of([JSON])
+_JSON_LINE = header_lines([JSON])
 
 
 class ResponseWriter(Protocol):
@@ -70,7 +76,7 @@ class FastPath:
         fields = dict(headers)
         span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
         path, identity = target.decode(), identify(fields, self._new_id, span)
-        call = _Call(self.handler, path, identity.request_id, lines_of(identity.headers), writer, span=span)
+        call = _Call(self.handler, path, identity.request_id, header_lines(identity.headers), writer, span=span)
         self.handler.in_flight += 1
         try:
             options = read_headers(fields)
@@ -93,7 +99,7 @@ class FastPath:
         span = None
         if self.handler.tracer is not None:
             span = begin_span(self.handler.tracer, PREDICT_ROUTE, ())  # a cached head has no trace context
-            lines = lines_of(identify({}, lambda: request_id, span).headers)
+            lines = header_lines(identify({}, lambda: request_id, span).headers)
         call = _Call(self.handler, head.path, request_id, lines, writer, span=span)
         self.handler.in_flight += 1
         call.predict(head.options, head.model_name, body)
@@ -160,7 +166,7 @@ class _Call:
         else:
             _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
             reply = handler.refuse(InternalFault(), self._path)
-        return reply.status, lines_of(reply.headers) + self._identity_lines, reply.body
+        return reply.status, header_lines(reply.headers) + self._identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:

@@ -19,7 +19,7 @@ from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
 from understudy.core.routing.policy import PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of, read_headers, receipt_lines
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of_lines, read_headers, receipt_lines
 from understudy.entrypoints.proxy.messages.problems import Places, problem_body, problem_headers, problem_of, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
@@ -127,8 +127,8 @@ class PredictHandler:
         """Answer a call that had a route."""
         error = outcome.served.error
         if error is None:
-            return Reply(200, [JSON, *headers_of(self.receipt_lines(outcome))], answer_body(outcome))
-        headers = [*problem_headers(error), *headers_of(self.receipt_lines(outcome))]
+            return Reply(200, [JSON, *headers_of_lines(self.receipt_lines(outcome))], answer_body(outcome))
+        headers = [*problem_headers(error), *headers_of_lines(self.receipt_lines(outcome))]
         return Reply(status_of(error), headers, problem_body(error, path))
 
     def receipt_lines(self, outcome: Outcome) -> bytes:

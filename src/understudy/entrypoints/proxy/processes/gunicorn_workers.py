@@ -232,7 +232,7 @@ def _metrics_folder() -> Path:
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    """Serve with several worker processes until SIGTERM or SIGINT; returns the exit status."""
     arbiter = os.getpid()
     try:
         _GunicornProxy(settings).run()

@@ -1,4 +1,4 @@
-"""One proxy process: uvicorn, with its options and the rules for requests' heads from the settings."""
+"""One proxy process: uvicorn, with its options, rules for requests' heads, and a tuned garbage collector."""
 
 import gc
 import sys
@@ -50,7 +50,7 @@ TURN_SECONDS = 0.0005
 
 
 def tune_runtime() -> None:
-    """Tune garbage collector and thread switches of a process that has opened its parts and is about to serve.
+    """Tune garbage collector and thread switches of a proxy process that has opened its parts and is about to serve.
 
     What start-up made is frozen, and the collector runs less often: requests leave no reference cycles, so that each
     collection finds nothing (measured: 10 of 169 µs a request).
@@ -68,7 +68,7 @@ def tune_runtime() -> None:
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    """Serve with one proxy process until SIGTERM or SIGINT; returns the exit status."""
     config = uvicorn.Config(
         create_app(settings, on_open=tune_runtime),
         host=settings.host,

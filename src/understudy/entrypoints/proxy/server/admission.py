@@ -7,9 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from understudy.entrypoints.proxy.server.backpressure import has_unread
+from understudy.entrypoints.proxy.server.backpressure import has_unread_bytes
 from understudy.entrypoints.proxy.server.connection import Connection
-from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager, address_of
+from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager, counted_address
 from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.entrypoints.proxy.server.refusal import LINGER_SECONDS, Refusal
 from understudy.entrypoints.proxy.server.request_state import State
@@ -82,7 +82,7 @@ class Admission(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one that writes
         """Serve the connection, or refuse it."""
-        self._address = address_of(transport.get_extra_info("peername"))
+        self._address = counted_address(transport.get_extra_info("peername"))
         reason = self._overload.admit(self, self._address) if self._overload is not None else None
         if self._tls is not None:
             self._begin_handshake(transport, self._tls, reason)
@@ -105,7 +105,7 @@ class Admission(asyncio.Protocol):
             self._handshake.cancel()
         elif self._connection is not None:
             transport = self._connection.transport
-            if has_unread(transport):
+            if has_unread_bytes(transport):
                 return False
             transport.abort()  # nothing is unsent; a TLS goodbye would wait for the caller's
         self._release()

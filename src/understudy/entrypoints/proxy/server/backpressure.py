@@ -1,4 +1,4 @@
-"""Backpressure: how much a connection parses in a turn, and when it reads and answers more."""
+"""Backpressure: how much a connection parses in a turn, what has come unread, and when it reads and answers more."""
 
 import asyncio
 import select
@@ -69,17 +69,17 @@ def is_free(connection: HttpToolsProtocol) -> bool:
     return not connection.flow.write_paused and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # as above
 
 
-def has_unread(transport: asyncio.Transport) -> bool:
+def has_unread_bytes(transport: asyncio.Transport) -> bool:
     """Whether bytes, or the end of them, have come on a connection that the event loop did not take yet.
 
     A connection that is lost has none, nor a socket, also in the turns of the event loop until its protocol is told.
     """
     held = transport.get_extra_info("socket")
-    return held is not None and held.fileno() >= 0 and is_readable(held.fileno())
+    return held is not None and held.fileno() >= 0 and is_any_readable(held.fileno())
 
 
-def is_readable(*descriptors: int) -> bool:
-    """Whether bytes, the end of them or connections have come on a socket that the event loop did not take yet."""
+def is_any_readable(*descriptors: int) -> bool:
+    """Whether bytes, their end or connections not taken by the event loop yet have come on one of these sockets."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

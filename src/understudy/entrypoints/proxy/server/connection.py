@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
-from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread, is_answered, is_free
+from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread_bytes, is_answered, is_free
 from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules, absolute_target_problem
 from understudy.entrypoints.proxy.server.request_state import State
@@ -297,5 +297,5 @@ class Connection(HttpToolsProtocol):
         self.drain()
         if not is_answered(self) or self._state is not _IDLE or self._backlog.unparsed or self.transport.is_closing():
             return
-        if not has_unread(self.transport):
+        if not has_unread_bytes(self.transport):
             self._slow_reader.close()

@@ -13,7 +13,7 @@ from contextlib import suppress
 import uvicorn
 
 from understudy.entrypoints.proxy.server.admission import TLS
-from understudy.entrypoints.proxy.server.backpressure import is_readable
+from understudy.entrypoints.proxy.server.backpressure import is_any_readable
 from understudy.entrypoints.proxy.server.connection import DRAINING, Connection
 
 LEAVING = "understudy.leaving"
@@ -123,7 +123,7 @@ class GracefulServer(uvicorn.Server):
             await asyncio.sleep(0)
 
     def _is_connection_queued(self) -> bool:
-        return is_readable(*(one.fileno() for server in self.servers for one in server.sockets))
+        return is_any_readable(*(one.fileno() for server in self.servers for one in server.sockets))
 
     def _stop_listening(self, sockets: Iterable[socket.socket]) -> None:
         for server in self.servers:

@@ -175,10 +175,10 @@ class OverloadManager:
         return {"limit": self.limits.connections}
 
 
-def address_of(peer: Any) -> str:
-    """Return the address by which the overload manager counts: IPv4 as it is, of IPv6 the network of 64 bits.
+def counted_address(peer: Any) -> str:
+    """Return the address by which the overload manager counts a caller's connections.
 
-    A caller with IPv6 usually has a whole such network, so all of it is one caller.
+    IPv4 as it is, of IPv6 the network of 64 bits: a caller usually has a whole such network, so it counts as one.
     """
     host = str(peer[0]) if peer else ""
     if ":" not in host:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from understudy.entrypoints.proxy.messages.headers import lines_of
+from understudy.entrypoints.proxy.messages.headers import header_lines
 
 WRITE_WHOLE = "understudy.write_whole"
 """Key of :data:`WriteWhole` in a request's ASGI scope, on this server."""
@@ -97,7 +97,7 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     uvicorn's ``send`` makes two writes, and searches each name and value for forbidden bytes (measured: a quarter of a
     predict call's processor time). So the headers here must be known to be valid, and name the length.
     """
-    lines = lines_of(headers)
+    lines = header_lines(headers)
     is_last = not cycle.keep_alive or _CLOSE_LINE in lines
     if cycle.response_started or cycle.disconnected or is_last or cycle.flow.write_paused:
         return False
@@ -136,7 +136,7 @@ class _DefaultLines:
 
     def __call__(self, headers: list[Header]) -> bytes:
         if headers is not self._headers:
-            self._headers, self._lines = headers, lines_of(headers)
+            self._headers, self._lines = headers, header_lines(headers)
         return self._lines
 
 

@@ -21,7 +21,7 @@ from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shadow.text import examples_texts, histogram_line
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
-from understudy.entrypoints.cli.shared.times import marks_between
+from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.entrypoints.documents.experiments import ab_document
 from understudy.experiments.ab_arms import ArmResult, Arms
 from understudy.experiments.ab_intervals import IntervalAt
@@ -489,5 +489,5 @@ def test_a_page_has_the_verdict_both_charts_and_the_same_figures():
 
 
 def test_moments_below_a_chart_are_days_or_times_of_the_day():
-    assert [name for _, name in marks_between(NOW - 4 * 86_400, NOW)] == [f"{day} Nov" for day in range(16, 21)]
-    assert marks_between(NOW - 3_600, NOW)[-1] == (NOW, "13:02")
+    assert [name for _, name in time_axis_marks(NOW - 4 * 86_400, NOW)] == [f"{day} Nov" for day in range(16, 21)]
+    assert time_axis_marks(NOW - 3_600, NOW)[-1] == (NOW, "13:02")

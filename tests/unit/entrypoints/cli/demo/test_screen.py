@@ -10,7 +10,13 @@ from pathlib import Path
 from rich.console import Console
 
 from understudy.bootstrap.psql import find_psql
-from understudy.entrypoints.cli.demo.screen import DemoScreen, challenger_to_try, curl_command, next_commands, places
+from understudy.entrypoints.cli.demo.screen import (
+    DemoScreen,
+    challenger_to_try,
+    curl_command,
+    next_commands,
+    place_rows,
+)
 from understudy.entrypoints.cli.shared.event_text import WIDTH
 from understudy.entrypoints.demo.first_call import first_request
 from understudy.entrypoints.demo.places import Demo
@@ -68,7 +74,11 @@ def test_no_password_is_on_the_screen_and_sql_clients_find_it_in_its_file(tmp_pa
     own = replace(DEMO, database_url=url, pass_file=Path("/a b/pgpass"), redis_url="redis://:hidden@127.0.0.1:7/0")
     another = replace(own, pass_file=None)
 
-    said = [*next_commands(own, is_scenario=False), *(value for _, value in places(own)), another.shown_database_url]
+    said = [
+        *next_commands(own, is_scenario=False),
+        *(value for _, value in place_rows(own)),
+        another.shown_database_url,
+    ]
 
     assert "hidden" not in "\n".join(said)
     assert "postgresql://understudy@127.0.0.1:40001/understudy?passfile=/a%20b/pgpass" in said
@@ -83,7 +93,7 @@ def test_a_password_among_the_parameters_is_not_on_the_screen_and_the_socket_sta
         redis_url="redis://127.0.0.1:7/0?password=hidden",
     )
 
-    said = [*next_commands(own, is_scenario=False), *(value for _, value in places(own))]
+    said = [*next_commands(own, is_scenario=False), *(value for _, value in place_rows(own))]
 
     assert "hidden" not in "\n".join(said)
     assert "postgresql:///understudy?host=/run/postgresql" in said

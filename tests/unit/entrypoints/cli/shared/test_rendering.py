@@ -2,7 +2,6 @@
 
 import io
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -12,7 +11,6 @@ from understudy.entrypoints.cli.shared.rendering import (
     SHOWN,
     Column,
     a_table,
-    ago,
     columns_that_fit,
     csv_cell,
     data_console,
@@ -78,28 +76,6 @@ def test_facts_fold_beside_their_name():
 
 def test_text_with_style_counts_by_what_is_seen():
     assert columns_that_fit([Column("a"), Column("b", drop=1)], [(Text("12345", "bold red"), "67890")], 12) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "0 s ago"),
-        (119, "119 s ago"),
-        (120, "2 min ago"),
-        (7_199, "119 min ago"),
-        (7_200, "2 h ago"),
-        (172_800, "2 d ago"),
-        (-3, "just now"),
-    ],
-)
-def test_a_moment_is_told_in_the_largest_unit_that_it_fills_twice(seconds, said):
-    now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-    assert ago(now - timedelta(seconds=seconds), now) == said
-
-
-def test_a_moment_that_never_was_is_told_as_never():
-    assert ago(None) == "never"
 
 
 def test_nothing_is_shown_as_a_dash_and_zero_as_zero():

@@ -1,9 +1,9 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.times import day_of, marks_between, moment_of, seconds_of
+from understudy.entrypoints.cli.shared.times import ago, day_of, moment_of, seconds_of, time_axis_marks
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
 
@@ -60,4 +60,26 @@ def test_a_day_is_told_shortly():
     ],
 )
 def test_the_marks_of_a_chart_have_five_names(seconds, names):
-    assert [name for _, name in marks_between(NOW, NOW + seconds)] == names
+    assert [name for _, name in time_axis_marks(NOW, NOW + seconds)] == names
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s ago"),
+        (119, "119 s ago"),
+        (120, "2 min ago"),
+        (7_199, "119 min ago"),
+        (7_200, "2 h ago"),
+        (172_800, "2 d ago"),
+        (-3, "just now"),
+    ],
+)
+def test_a_moment_is_told_in_the_largest_unit_that_it_fills_twice(seconds, said):
+    now = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+    assert ago(now - timedelta(seconds=seconds), now) == said
+
+
+def test_a_moment_that_never_was_is_told_as_never():
+    assert ago(None) == "never"

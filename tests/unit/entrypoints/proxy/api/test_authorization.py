@@ -9,7 +9,7 @@ from starlette.routing import Mount
 from understudy.bootstrap.proxy import open_parts
 from understudy.core.routing.access import ANY_MODEL, Scope
 from understudy.entrypoints.proxy.api.app import Proxy, create_api
-from understudy.entrypoints.proxy.api.authorization import ACCESS, OPEN, methods_of, scope_needed
+from understudy.entrypoints.proxy.api.authorization import ACCESS, OPEN, methods_of_path, scope_of_route
 from understudy.settings import Settings
 
 
@@ -69,9 +69,9 @@ def test_nothing_is_open_but_health_and_the_documentation():
     ],
 )
 def test_a_request_asks_for_the_scope_of_its_route(method, path, needed):
-    assert scope_needed(method, path) == needed
+    assert scope_of_route(method, path) == needed
 
 
 @given(st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "BREW"]), st.text(max_size=30))
 def test_whatever_is_no_route_asks_for_a_scope(method, path):
-    assert methods_of("/" + path) or scope_needed(method, "/" + path) == (Scope.READ, None)
+    assert methods_of_path("/" + path) or scope_of_route(method, "/" + path) == (Scope.READ, None)

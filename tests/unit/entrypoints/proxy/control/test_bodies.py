@@ -12,10 +12,9 @@ from understudy.entrypoints.proxy.control.bodies import (
     PolicyChange,
     Remark,
     RolloutStart,
-    read_generation,
     read_whole_number,
 )
-from understudy.errors import BodyInvalid, GenerationNotNamed, HeaderInvalid, MalformedBody, RequestError
+from understudy.errors import BodyInvalid, MalformedBody, RequestError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -178,22 +177,6 @@ def test_no_body_does_anything_but_be_read_or_be_refused(document):
             read(body)
         except RequestError as problem:
             assert problem.detail
-
-
-@pytest.mark.parametrize(("header", "generation"), [('"0"', 0), ('"41"', 41), (' "41" ', 41)])
-def test_a_generation_is_an_etag(header, generation):
-    assert read_generation(header) == generation
-
-
-@pytest.mark.parametrize("header", ["", "41", "*", 'W/"41"', '"41", "42"', '""', '"4é"', '"' + "9" * 19 + '"', '"-1"'])
-def test_whatever_is_no_single_etag_is_refused(header):
-    with pytest.raises(HeaderInvalid, match="if-match"):
-        read_generation(header)
-
-
-def test_a_change_without_a_generation_is_refused():
-    with pytest.raises(GenerationNotNamed):
-        read_generation(None)
 
 
 @given(st.text(max_size=20))

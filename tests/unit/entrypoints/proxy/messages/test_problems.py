@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from understudy.entrypoints.proxy.messages.headers import lines_of
+from understudy.entrypoints.proxy.messages.headers import header_lines
 from understudy.entrypoints.proxy.messages.problems import (
     MAX_PATH_SHOWN,
     MAX_PLACES_BYTES,
@@ -45,7 +45,7 @@ def test_a_problem_that_was_met_before_has_the_same_bytes_as_one_that_is_worded_
         for error in every_problem():
             shown = path[:MAX_PATH_SHOWN].replace("\udcff", "?")
             assert orjson.loads(problem_body(error, path)) == problem_of(error, shown)
-            assert problem_lines(error) == lines_of(problem_headers(error))
+            assert problem_lines(error) == header_lines(problem_headers(error))
 
 
 def problems(count: int, detail: str = "no") -> InputInvalid:

@@ -17,7 +17,7 @@ from virtual_time import in_virtual_time
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, TLS, Admission
 from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
-from understudy.entrypoints.proxy.server.overload import CALM_SECONDS, OVERLOAD, OverloadManager, address_of
+from understudy.entrypoints.proxy.server.overload import CALM_SECONDS, OVERLOAD, OverloadManager, counted_address
 from understudy.entrypoints.proxy.server.pressure import LAG_TICKS, Pressure
 from understudy.entrypoints.proxy.server.refusal import LINGER_SECONDS, MAX_READ
 
@@ -415,8 +415,8 @@ async def test_an_overload_is_one_event_when_it_begins_and_one_when_it_is_over(s
     ],
 )
 def test_a_caller_is_its_address_or_of_ipv6_its_network(host, address):
-    assert address_of((host, 1, 0, 0)) == address
+    assert counted_address((host, 1, 0, 0)) == address
 
 
 def test_a_connection_without_an_address_has_an_empty_one():
-    assert address_of(None) == ""
+    assert counted_address(None) == ""
