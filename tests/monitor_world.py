@@ -24,7 +24,8 @@ from understudy.adapters.postgres.prediction_log.predictions import PostgresPred
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, baselines_to_json
-from understudy.core.drift.hours import KEPT_SECONDS, PREDICTION, closed_until, hour_to_json
+from understudy.core.drift.hours import KEPT_SECONDS, closed_until, hour_to_json
+from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Observation, WarmUpResult
 from understudy.core.rollout.state_machine import next_step

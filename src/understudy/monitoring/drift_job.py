@@ -16,16 +16,10 @@ import structlog
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.drift.baseline import Baseline
-from understudy.core.drift.hours import (
-    HOUR_SECONDS,
-    KEPT_SECONDS,
-    PREDICTION,
-    closed_until,
-    input_subject,
-    prediction_hour,
-)
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, closed_until, prediction_hour
 from understudy.core.drift.input_hours import input_hours, rows_of_hour
 from understudy.core.drift.report import Drift, DriftState
+from understudy.core.drift.subject_window import PREDICTION, input_subject
 from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost

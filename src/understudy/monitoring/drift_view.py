@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from understudy.core.drift.baseline import Baselines, baselines_of
-from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, PREDICTION, closed_until
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, closed_until
 from understudy.core.drift.report import Drift, DriftState
-from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.subject_window import PREDICTION, SubjectWindow
 from understudy.core.drift.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
 from understudy.core.durations import duration_words
 from understudy.core.routing.policy import Role

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from understudy.core.rollout.actions import WarmUp
+from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Command, CommandKind, Observation, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
-from understudy.core.rollout.transitions import abreast
 from understudy.errors import GenerationMoved
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.status import view_of
@@ -51,7 +51,7 @@ async def apply_command(store: RolloutStore, rollout_id: int, command: Command) 
         transition = next_step(view.record.state, observation)
         # Only the monitor makes a warm-up, whatever the command.
         acts = any(not isinstance(action, WarmUp) for action in transition.actions)
-        if transition.state == abreast(view.record.state, view.policy) and not acts:
+        if transition.state == at_seen_generation(view.record.state, view.policy) and not acts:
             return transition
         # A rollback that was decided and not carried out is what an abort asks for.
         is_effect = transition != next_step(view.record.state, replace(observation, command=None))

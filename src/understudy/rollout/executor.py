@@ -12,9 +12,10 @@ from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
+from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Kind, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
-from understudy.core.rollout.transitions import abreast, others_resolved
+from understudy.core.rollout.transitions import others_resolved
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_proxies_words
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
@@ -213,7 +214,7 @@ class RolloutExecutor:
             return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
 
     async def _carry_out(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
-        if transition.state != abreast(view.record.state, view.policy) or _is_to_be_done(transition):
+        if transition.state != at_seen_generation(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
     async def _see(self, view: RolloutView, epoch: Epoch) -> Analysis | None:

@@ -12,10 +12,10 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import (
     DecisionAt,
     LeftOut,
-    calls_per_second,
+    calls_left_out,
     decisions_at,
     latest_moments,
-    left_out,
+    past_calls_per_second,
     requests_by_stage,
 )
 from understudy.core.routing.policy import Role
@@ -139,7 +139,7 @@ class StatusReader:
         if state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(view.record.id)
             decision = await asyncio.to_thread(analyse, view, windows, view.read_at)
-            return _Analysis(decision, left_out=left_out(stratify(windows, view.record.id)))
+            return _Analysis(decision, left_out=calls_left_out(stratify(windows, view.record.id)))
         strata = await self._window_cache.strata(view.record.id, view.read_at, started_at=state.started_at)
         if strata is None:
             return _Analysis()
@@ -157,7 +157,7 @@ class StatusReader:
         if self._after[0] != looked_at:
             windows = await read_after_promotion(self._windows, view)
             decision = await asyncio.to_thread(analyse_after_promotion, view, windows)
-            self._after = looked_at, _Analysis(decision, left_out=left_out(stratify(windows, view.record.id)))
+            self._after = looked_at, _Analysis(decision, left_out=calls_left_out(stratify(windows, view.record.id)))
         return self._after[1]
 
     def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
@@ -171,7 +171,7 @@ class StatusReader:
         decision = judge(strata, policy_of(view), stage_of(view), now, outcome)
         requests = requests_by_stage(strata, course.stage.starts)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
-        return _Analysis(decision, decisions, requests, left_out(strata))
+        return _Analysis(decision, decisions, requests, calls_left_out(strata))
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS
@@ -182,7 +182,7 @@ class StatusReader:
         if self._rates[0] != (since, until):
             ids = [view.record.champion_id, view.record.challenger_id]
             windows = await self._windows.of_versions(ids, since, until)
-            self._rates = (since, until), calls_per_second(windows, since, until)
+            self._rates = (since, until), past_calls_per_second(windows, since, until)
         return self._rates[1]
 
 

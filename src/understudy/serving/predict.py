@@ -11,8 +11,8 @@ import structlog
 
 from understudy.core.prediction_log.prediction_id import prediction_id
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.core.routing.route import Route, choose_route, falls_back, policy_of
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
+from understudy.core.routing.route import Route, choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.errors import RequestError, UnknownVersion
 from understudy.ports.feature_store import FeatureStore
@@ -131,7 +131,7 @@ class Predictor:
     ) -> Call:
         """Choose the route and the deadline; raises as :meth:`predict`."""
         started = self._clocks.monotonic()
-        policy = policy_of(self._snapshot(), model_name)
+        policy = serving_policy_of(self._snapshot(), model_name)
         route = choose_route(policy, request.entity_id, request.category, _version_named(policy, forced_version))
         budget = _budget_seconds(policy, route, timeout_seconds)
         routed = self._clocks.monotonic()

@@ -15,8 +15,7 @@ from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.probes import Probe
 from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.codec import block_of
-from understudy.core.schema.tensors import Block, Row, Tensor
+from understudy.core.schema.tensors import Block, Row, Tensor, block_of_rows
 from understudy.errors import BadAnswer
 
 _log = structlog.get_logger(__name__)
@@ -60,7 +59,7 @@ class GrpcBackend(ABC):
         )
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
-        message = self._encode(block_of(self._inputs, rows, batch=self._batch))
+        message = self._encode(block_of_rows(self._inputs, rows, batch=self._batch))
         asked_at = monotonic()
         answer = await self.replicas.call(self._method, message, timeout_seconds)
         if len(answer) <= LISTED_BYTES:

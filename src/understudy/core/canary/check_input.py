@@ -1,19 +1,17 @@
 """Check input: what each check of a canary analysis is given, and the row of evidence that it comes to."""
 
 from collections.abc import Callable
-from math import exp, log
+from math import log
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Check, CheckState, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.statistics.difference import Difference
-from understudy.core.statistics.sequential_evidence import FloatArray, Processes, Restarts, processes_of
+from understudy.core.statistics.sequential_evidence import FloatArray, Processes, Restarts, finite_exp, processes_of
 from understudy.core.windows.strata import Strata
 
 INTERVAL_ALPHA = 0.05
 """Intervals hold at all analyses together with 95 %."""
-_MAX_LOG = 690.0
-"""Just below the logarithm of the largest float."""
 
 
 class Keys(NamedTuple):
@@ -121,8 +119,3 @@ def since_leading_restart(
         return row
     found = comparison(keys.leading_restart)._replace(change_low=None, change_high=None)
     return row._replace(**found._asdict(), since=float(inputs.strata.starts[keys.leading_restart]))
-
-
-def finite_exp(logarithm: float) -> float:
-    """Return the exponential, or the largest one that a float holds."""
-    return exp(min(logarithm, _MAX_LOG))

@@ -7,13 +7,18 @@ challenger is better, an experiment says.
 from math import hypot, log, sqrt
 from sys import float_info
 
-from understudy.core.canary.check_input import INTERVAL_ALPHA, CheckInput, Comparison, Keys, evidence_row, finite_exp
+from understudy.core.canary.check_input import INTERVAL_ALPHA, CheckInput, Comparison, Keys, evidence_row
 from understudy.core.canary.decision import Check, Evidence, Unit, Worse
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.statistics.cluster_test import t_to_z
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sample_size import welch_degrees_of_freedom
-from understudy.core.statistics.sequential_evidence import TUNED_WINDOWS, half_normal_log_evidence, mixture_radius
+from understudy.core.statistics.sequential_evidence import (
+    TUNED_WINDOWS,
+    finite_exp,
+    half_normal_log_evidence,
+    mixture_radius,
+)
 
 OUTCOME = Check("outcome", "outcome", Unit.NUMBER, Worse.BEYOND_LIMIT, has_interval=True, is_drawn=False)
 MIN_ENTITIES = 100

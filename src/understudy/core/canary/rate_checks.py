@@ -27,8 +27,8 @@ from understudy.core.statistics.sequential_evidence import (
     log_rate_evidence_since,
     rate_gains,
     ratio_interval,
-    sums_since,
 )
+from understudy.core.statistics.suffix_sums import suffix_sums
 
 MIN_WINDOWS = 4
 """Of a rate without an incident bound, a window may add at most a quarter of what is needed."""
@@ -142,8 +142,8 @@ def rate_evidence_by_bucket(compared: RateCheck, firsts: IntArray) -> FloatArray
     one, which only lowers the evidence. The split has to be the same in all windows since.
     """
     is_compared = ((compared.rates.champion > 0) & (compared.rates.challenger > 0))[:, None]
-    failing = np.count_nonzero(sums_since(compared.buckets().value_challenger * is_compared, firsts), axis=1)
-    since = Rates(*sums_since(np.column_stack(compared.rates) * is_compared, firsts).T)
+    failing = np.count_nonzero(suffix_sums(compared.buckets().value_challenger * is_compared, firsts), axis=1)
+    since = Rates(*suffix_sums(np.column_stack(compared.rates) * is_compared, firsts).T)
     return log_mean_exp(
         rate_gains(since._replace(bad_challenger=failing.astype(np.float64)), compared.tolerated_ratio, inf).T
     )

@@ -4,13 +4,14 @@ from math import exp, log
 
 import numpy as np
 
-from understudy.core.canary.check_input import CheckInput, evidence_row, finite_exp
+from understudy.core.canary.check_input import CheckInput, evidence_row
 from understudy.core.canary.decision import Check, Evidence, Unit
 from understudy.core.canary.limits import Rules
 from understudy.core.canary.mean_checks import MeanCheck, comparison_of_means, mean_keys
 from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.mean_shift import Moments, mean_shift
 from understudy.core.statistics.pod_noise import NO_NOISE, Blocks, PodNoise, blocks_of, pod_noise
+from understudy.core.statistics.sequential_evidence import finite_exp
 from understudy.core.windows.window import BucketColumn
 
 TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS)

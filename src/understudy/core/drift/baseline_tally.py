@@ -108,6 +108,6 @@ class CategoricalTally:
         )
 
 
-def array_of(values: Iterable[float | None]) -> FloatArray:
-    """Return numbers as an array, null as NaN."""
+def numbers_for_tally(values: Iterable[float | None]) -> FloatArray:
+    """Return numbers as the array that a :class:`NumericTally` adds to a baseline, null as NaN."""
     return np.array([nan if value is None else value for value in values], dtype=np.float64)

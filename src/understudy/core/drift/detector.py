@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from understudy.core.drift.baseline import Baseline, FloatArray, NumericBaseline
-from understudy.core.drift.evidence import Measure, Spans, log_evidence, spans_of_lags
+from understudy.core.drift.evidence import Measure, Spans, evidence_spans, log_evidence
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
-from understudy.core.drift.measures import deviation_of, normalised
+from understudy.core.drift.measures import deviation_of, normalised_shares
 from understudy.core.drift.prefix_sums import sums_over
 from understudy.core.drift.report import (
     Drift,
@@ -100,7 +100,7 @@ def judge_drift(
 def _judge(
     subject: str, baseline: Baseline, sums: NumericSums | CategoricalSums, starts: Sequence[float], policy: DriftPolicy
 ) -> Drift:
-    spans = spans_of_lags(len(starts))
+    spans = evidence_spans(len(starts))
     effects = sums.effects(spans, policy.rules)
     found = _search(sums, spans, effects, policy)
     alarm = found.alarm
@@ -226,7 +226,7 @@ def _textbook_tests(sums: NumericSums | CategoricalSums, now: Spans) -> Textbook
 
 
 def _chi2(shares: FloatArray, expected: FloatArray, rows: float) -> TextbookTests:
-    wanted = normalised(np.maximum(expected, 1 / rows))
+    wanted = normalised_shares(np.maximum(expected, 1 / rows))
     value = float(rows * (np.square(shares - wanted) / wanted).sum())
     return TextbookTests(value, float(special.chdtrc(max(len(wanted) - 1, 1), value)))
 

@@ -78,10 +78,10 @@ class Effect(NamedTuple):
     """Whether there are rows and buckets enough for the error to be believed."""
 
 
-def spans_of_lags(windows: int) -> Spans:
-    """Return for each lag and each window the span that ends with the window, shape ``(lags, windows)``.
+def evidence_spans(windows: int) -> Spans:
+    """Return the spans that evidence of drift is gathered over: for each lag and window the one that ends with it.
 
-    Spans that would begin before the first window are empty.
+    The shape is ``(lags, windows)``. Spans that would begin before the first window are empty.
     """
     ends = np.arange(1, windows + 1)[None, :]
     starts = ends - LAGS[:, None]

@@ -12,9 +12,6 @@ from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import BucketColumn, Window, no_buckets
 
 HOUR_SECONDS = 3_600.0
-PREDICTION = "prediction"
-"""The subject that every version has; the others are named like its features."""
-_INPUT = "input:"
 MAX_SUBJECT = 255
 """Characters of ``DriftHour.subject``."""
 SETTLE_SECONDS = 300.0
@@ -29,11 +26,6 @@ to each side."""
 def closed_until(now: float) -> float:
     """Return the end of the last closed hour, in seconds since the epoch."""
     return (now - SETTLE_SECONDS) // HOUR_SECONDS * HOUR_SECONDS
-
-
-def input_subject(name: str) -> str:
-    """Return the subject of an input: its name, marked where that could be taken for another subject."""
-    return f"{_INPUT}{name}" if name == PREDICTION or name.startswith(_INPUT) else name
 
 
 def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectWindow:

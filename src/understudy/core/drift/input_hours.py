@@ -8,9 +8,14 @@ import numpy as np
 import orjson
 
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline, category_of
-from understudy.core.drift.hours import input_subject
 from understudy.core.drift.running_sums import RARE_RATIO
-from understudy.core.drift.subject_window import IntArray, SubjectWindow, categorical_window, numeric_window
+from understudy.core.drift.subject_window import (
+    IntArray,
+    SubjectWindow,
+    categorical_window,
+    input_subject,
+    numeric_window,
+)
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import analysis_bucket
 

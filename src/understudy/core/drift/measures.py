@@ -1,4 +1,4 @@
-"""Measures of drift (mean, share, Wasserstein distance) from the baseline's, each with its standard error.
+"""Measures of drift (means, null shares, Wasserstein distance, PSI) from the baseline's, each with its standard error.
 
 All arrays have the shape of the spans that are looked at; shares have one more axis, the bins or categories.
 """
@@ -146,7 +146,7 @@ def wasserstein_effect(grid: Grid, shares: FloatArray, per_row: FloatArray, foun
 
 
 def psi_effect(shares: FloatArray, expected: FloatArray, per_row: FloatArray, found: Clustered, rules: Rules) -> Effect:
-    """Return PSI less what chance alone gives, (bins - 1) / n.
+    """Return the population stability index (PSI) less what chance alone gives, (bins - 1) / n.
 
     Shares are drawn towards the baseline by half a row per bin, so that an empty bin is no infinite distance. The
     variance is the delta method's, and at least the one at the limit, 4 PSI / n to second order.
@@ -158,7 +158,7 @@ def psi_effect(shares: FloatArray, expected: FloatArray, per_row: FloatArray, fo
         found: Rows and buckets; the mean gives the direction.
         rules: The limit.
     """
-    wanted = normalised(np.maximum(expected, MIN_RATIO))
+    wanted = normalised_shares(np.maximum(expected, MIN_RATIO))
     weight = (len(wanted) / 2 * per_row)[..., None]
     seen = (shares + weight * wanted) / (1 + weight)
     logs = np.log(seen / wanted)
@@ -169,8 +169,11 @@ def psi_effect(shares: FloatArray, expected: FloatArray, per_row: FloatArray, fo
     return rules.effect(Measure.PSI, found._replace(variance=np.maximum(variance, floor)), distance)
 
 
-def normalised(counts: FloatArray) -> FloatArray:
-    """Return shares that add up to 1, or 0 where there is nothing; freed of a season, a small bin may be below 0."""
+def normalised_shares(counts: FloatArray) -> FloatArray:
+    """Return the shares that the measures compare: they add up to 1, or to 0 where nothing is counted.
+
+    A count freed of a season may be below 0; it counts as 0.
+    """
     above = np.maximum(counts, 0.0)
     return np.asarray(above / np.maximum(above.sum(axis=-1, keepdims=True), 1e-12))
 

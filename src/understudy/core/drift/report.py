@@ -1,6 +1,5 @@
 """A subject's drift as a value: its state (too early, steady, drifted), figures and the sentence about it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,8 +9,6 @@ from understudy.core.drift.evidence import Measure
 
 _SHAPE = 0.02
 """Means that differ by less than this many standard deviations say nothing about a direction."""
-_SAME_SIZE = 2.0
-"""Distances of two versions up to this many times each other count as the same drift."""
 _CENT = 100
 _TWO_DIGITS = 9.95
 _READABLE = 1e6
@@ -146,30 +143,6 @@ def drift_words(subject: str, baseline: Baseline, present: Present, shown: Readi
         return f"{subject}: {far}."
     evidence = f", evidence {_evidence(shown.evidence)} of {shown.evidence_needed:,.0f} needed"
     return f"{subject}: {_change(baseline, present, shown.measure)}, {far}{evidence * (shown.evidence_needed > 0)}."
-
-
-def same_drift_everywhere(drifts: Mapping[str, Drift]) -> str:
-    """Say that the input moved and not the model, when every version shows the same drift of a subject.
-
-    Args:
-        drifts: One subject's drift by version. Versions of which nothing can be said yet are left out.
-
-    Returns:
-        The sentence, or nothing when fewer than two versions drift, one does not, or they drift apart: in another
-        direction, or one more than twice as far as another.
-    """
-    told = {version: drift for version, drift in drifts.items() if drift.shown is not None}
-    if len(told) <= 1 or any(drift.state is not DriftState.DRIFT for drift in told.values()):
-        return ""
-    measure = next(drift.shown.measure for drift in told.values() if drift.shown is not None)
-    distances = [
-        reading.distance for drift in told.values() for reading in drift.readings if reading.measure is measure
-    ]
-    is_same_size = len(distances) == len(told) and max(distances) <= _SAME_SIZE * min(distances)
-    if not is_same_size or len({drift.direction for drift in told.values()}) > 1:
-        return ""
-    *most, last = (f"v{version}" for version in told)
-    return f"Same drift in {', '.join(most)} and {last}: the input moved, not the model."
 
 
 def _change(baseline: Baseline, present: Present, measure: Measure) -> str:

@@ -23,7 +23,7 @@ from understudy.core.drift.measures import (
     Rules,
     deviation_of,
     mean_effect,
-    normalised,
+    normalised_shares,
     nulls_effect,
     psi_effect,
     wasserstein_effect,
@@ -136,7 +136,7 @@ class NumericSums:
 
     def shares(self, spans: Spans) -> FloatArray:
         """Return the share of each bin of the grid."""
-        return normalised(sums_over(self.counts, spans))
+        return normalised_shares(sums_over(self.counts, spans))
 
     def _value_variance(self, spans: Spans, rows: FloatArray) -> FloatArray:
         mean = _mean(sums_over(self.plain_sums, spans), rows)
@@ -190,7 +190,7 @@ class CategoricalSums:
 
     def shares(self, spans: Spans) -> FloatArray:
         """Return the share of each category."""
-        return normalised(sums_over(self.counts, spans))
+        return normalised_shares(sums_over(self.counts, spans))
 
     def _clustered(self, spans: Spans) -> tuple[Clustered, FloatArray]:
         """Return rows and buckets, and the design effect of all categories together.

@@ -13,6 +13,9 @@ from understudy.core.windows.window import MICRO
 
 IntArray = NDArray[np.int64]
 
+PREDICTION = "prediction"
+"""The subject that every version has; the others are named like its features."""
+_INPUT = "input:"
 MAX_VALUE = 1e100
 """What is further from zero counts as this: squares of what a caller may send must stay finite."""
 
@@ -37,6 +40,11 @@ class SubjectWindow(NamedTuple):
     """Rows by category, each by bucket."""
     bucket_nulls: Sequence[int] = ()
     """Rows without a value; empty where they are not counted, as for predictions."""
+
+
+def input_subject(name: str) -> str:
+    """Return the subject of a model input: its name, marked where that could be taken for another subject."""
+    return f"{_INPUT}{name}" if name == PREDICTION or name.startswith(_INPUT) else name
 
 
 def numeric_window(start_seconds: float, values: FloatArray, buckets: IntArray) -> SubjectWindow:

@@ -5,7 +5,7 @@ from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 from understudy.core.drift.baseline import Baselines, category_of
-from understudy.core.drift.baseline_tally import CategoricalTally, NumericTally, array_of
+from understudy.core.drift.baseline_tally import CategoricalTally, NumericTally, numbers_for_tally
 from understudy.core.schema.features import Feature
 from understudy.core.schema.tensors import Datatype
 
@@ -79,7 +79,7 @@ class TrainingProfile:
         for name, values in self._held.items():
             tally = self._score if name == self._columns.score else self._tallies[name]
             if isinstance(tally, NumericTally):
-                tally.add(array_of(values))
+                tally.add(numbers_for_tally(values))
             else:
                 _add_names(name, tally, values)
             values.clear()

@@ -6,17 +6,19 @@ from typing import Any, NamedTuple
 
 from understudy.core.drift.baseline import Baseline, NumericBaseline, baselines_of
 from understudy.core.drift.detector import judge_drift
-from understudy.core.drift.hours import JUDGED_SECONDS, KEPT_SECONDS, MAX_SUBJECT, PREDICTION, input_subject
+from understudy.core.drift.hours import JUDGED_SECONDS, KEPT_SECONDS, MAX_SUBJECT
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy
 from understudy.core.drift.reference_rule import REFERENCE_POLICY, judge_by_reference_rule
-from understudy.core.drift.report import Drift, DriftState, same_drift_everywhere
-from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.report import Drift, DriftState
+from understudy.core.drift.subject_window import PREDICTION, SubjectWindow, input_subject
 
 REFERENCE_SECONDS = 86_400.0
 """What "recent" is for the reference rule, which does not say."""
 MAX_INPUTS = 100
 """Inputs of a version that have baselines and are looked at, the first ones by name: each is a histogram in its row."""
 
+_SAME_SIZE = 2.0
+"""Distances of two versions up to this many times each other count as the same drift."""
 _LIMITS = tuple(field.name for field in fields(DriftPolicy))
 
 
@@ -150,3 +152,27 @@ def model_drift(drifts: Mapping[str, Sequence[Drift]]) -> ModelDrift:
 
 def _by_version(drifts: Mapping[str, Sequence[Drift]], subject: str) -> dict[str, Drift]:
     return {version: drift for version, found in drifts.items() for drift in found if drift.subject == subject}
+
+
+def same_drift_everywhere(drifts: Mapping[str, Drift]) -> str:
+    """Say that the input moved and not the model, when every version shows the same drift of a subject.
+
+    Args:
+        drifts: One subject's drift by version. Versions of which nothing can be said yet are left out.
+
+    Returns:
+        The sentence, or nothing when fewer than two versions drift, one does not, or they drift apart: in another
+        direction, or one more than twice as far as another.
+    """
+    told = {version: drift for version, drift in drifts.items() if drift.shown is not None}
+    if len(told) <= 1 or any(drift.state is not DriftState.DRIFT for drift in told.values()):
+        return ""
+    measure = next(drift.shown.measure for drift in told.values() if drift.shown is not None)
+    distances = [
+        reading.distance for drift in told.values() for reading in drift.readings if reading.measure is measure
+    ]
+    is_same_size = len(distances) == len(told) and max(distances) <= _SAME_SIZE * min(distances)
+    if not is_same_size or len({drift.direction for drift in told.values()}) > 1:
+        return ""
+    *most, last = (f"v{version}" for version in told)
+    return f"Same drift in {', '.join(most)} and {last}: the input moved, not the model."

@@ -10,8 +10,9 @@ from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert
+from understudy.core.rollout.policy_conflict import are_roles_ours, is_new_conflict
 from understudy.core.rollout.state import CommandKind, GuardMode, Observation, Phase, RolloutState, Transition
-from understudy.core.rollout.transitions import are_ours, earlier_resolved, is_news, moved, resolved
+from understudy.core.rollout.transitions import earlier_resolved, moved, resolved
 
 GUARD_SECONDS = 86_400.0
 """After how long a guard ends and the next one begins, unless settings say otherwise. An analysis judges all of its
@@ -21,7 +22,7 @@ windows, and a day of them takes some 42 MB of the monitor's memory (5,760 of 7.
 def is_over(state: RolloutState, observation: Observation) -> Transition | None:
     """End a guard whose split is there no more."""
     seen = observation.policy
-    if seen is not None and are_ours(state, seen) and (seen.weight_percent > 0 or state.promoted_at is not None):
+    if seen is not None and are_roles_ours(state, seen) and (seen.weight_percent > 0 or state.promoted_at is not None):
         return None
     return _ended(state, "over: the split is there no more")
 
@@ -40,7 +41,7 @@ def begins(state: RolloutState, observation: Observation) -> Transition | None: 
 def follows_operator(state: RolloutState, observation: Observation) -> Transition | None:
     """Let a guard take over another share that an operator set: the evidence so far still counts."""
     seen = observation.policy
-    if seen is None or not is_news(state, seen):
+    if seen is None or not is_new_conflict(state, seen):
         return None
     event = f"version {state.challenger} goes from {state.weight_percent} to {seen.weight_percent} %"
     if state.promoted_at is not None:

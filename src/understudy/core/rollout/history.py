@@ -1,4 +1,4 @@
-"""A rollout's history from its windows: past decisions made once more, requests by stage, distributions of scores.
+"""A rollout's history from its windows: past decisions made once more, its calls, distributions of scores.
 
 A verdict is a function of the windows that had ended, so every past decision can be made once more: the pictures of
 a rollout show what the monitor saw, and not what a second way of counting would have made of it.
@@ -101,8 +101,8 @@ def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]
 
 
-def left_out(strata: Strata) -> dict[Role, LeftOut]:
-    """Return what callers' deadlines took away of what each role is judged by."""
+def calls_left_out(strata: Strata) -> dict[Role, LeftOut]:
+    """Return the calls of a rollout's history that callers' deadlines took away of what each role is judged by."""
     sides = {Role.CHAMPION: strata.champion, Role.CHALLENGER: strata.challenger}
     return {role: LeftOut(int(s["hurried_calls"].sum()), int(s["expired_calls"].sum())) for role, s in sides.items()}
 
@@ -123,8 +123,8 @@ def score_distributions(windows: Sequence[Window]) -> ScoreDistributions | None:
     return ScoreDistributions(edges, *(_cells(side, edges) for side in (champion, challenger)))
 
 
-def calls_per_second(windows: Sequence[Window], since: float, until: float) -> dict[Role, float]:
-    """Return the calls that each role got, cache hits included, of windows that lie between two moments."""
+def past_calls_per_second(windows: Sequence[Window], since: float, until: float) -> dict[Role, float]:
+    """Return how many calls a second each role got in the windows between two past moments, cache hits included."""
     found = {Role.CHAMPION: 0, Role.CHALLENGER: 0}
     for window in windows:
         if window.key.role in found and since <= window.key.start and window.key.start + WINDOW_SECONDS <= until:

@@ -20,6 +20,7 @@ from understudy.core.rollout import guard
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
 from understudy.core.rollout.plan import Strategy
+from understudy.core.rollout.policy_conflict import are_roles_ours, at_seen_generation, conflict_words, is_new_conflict
 from understudy.core.rollout.state import (
     CommandKind,
     GuardMode,
@@ -31,12 +32,8 @@ from understudy.core.rollout.state import (
     WaitingFor,
 )
 from understudy.core.rollout.transitions import (
-    abreast,
     action_to,
-    are_ours,
-    difference,
     entered,
-    is_news,
     moved,
     resolved,
     taken_back,
@@ -50,7 +47,7 @@ WARM_UP_SECONDS = 300.0
 
 def next_step(state: RolloutState, observation: Observation) -> Transition:
     """Return the state after a tick, the actions that lead there, and what to write down."""
-    state = abreast(state, observation.policy)
+    state = at_seen_generation(state, observation.policy)
     rules = _GUARD_RULES if state.kind is Kind.GUARD else _RULES
     return next(found for rule in rules if (found := rule(state, observation)) is not None)
 
@@ -94,7 +91,7 @@ def _rolled_back_on_evidence(state: RolloutState, observation: Observation) -> T
     decision = observation.decision_after_promotion if is_promoted else observation.decision
     if decision is None or decision.verdict is not Verdict.ROLL_BACK or not state.step_starts:
         return None
-    if seen is None or not are_ours(state, seen) or is_news(state, seen):
+    if seen is None or not are_roles_ours(state, seen) or is_new_conflict(state, seen):
         return None
     said = decision.reason
     if is_promoted:
@@ -132,11 +129,11 @@ def _repeated(state: RolloutState, observation: Observation) -> Transition | Non
 def _conflicting(state: RolloutState, observation: Observation) -> Transition | None:
     """The policy was changed outside the rollout: touch nothing, wait for an operator."""
     seen = observation.policy
-    if seen is not None and not is_news(state, seen):
+    if seen is not None and not is_new_conflict(state, seen):
         return None
     if seen is None and state.waiting_for is WaitingFor.CONFLICT:
         return None
-    return waiting(state, WaitingFor.CONFLICT, difference(state.policy, seen))
+    return waiting(state, WaitingFor.CONFLICT, conflict_words(state.policy, seen))
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -153,8 +150,8 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     command, seen = observation.command, observation.policy
     if command is None or command.kind is not CommandKind.RESUME or state.phase is not Phase.WAITING or seen is None:
         return None
-    if not are_ours(state, seen):
-        why = f"cannot go on: {difference(state.policy, seen)}; put the roles back, or abort"
+    if not are_roles_ours(state, seen):
+        why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
     event = f"goes on {_by(observation)}"

@@ -5,7 +5,8 @@ from dataclasses import replace
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.rollout.actions import Alert, PolicyAction, PolicySeen, Promote, RollBack, SetWeight
 from understudy.core.rollout.plan import WHOLE_PERCENT
-from understudy.core.rollout.state import WAITING_ALERTS, Kind, Phase, RolloutState, Transition, WaitingFor
+from understudy.core.rollout.policy_conflict import are_roles_ours
+from understudy.core.rollout.state import WAITING_ALERTS, Phase, RolloutState, Transition, WaitingFor
 
 
 def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
@@ -74,16 +75,6 @@ def moved(state: RolloutState, event: str) -> Alert:
     return Alert(AlertKind.ROLLOUT_MOVED, AlertAction.CHANGE, f"{state.model_name}: {event}")
 
 
-def abreast(state: RolloutState, seen: PolicySeen | None) -> RolloutState:
-    """Return the state at the policy's own generation when only fields changed that send no call elsewhere.
-
-    It need not be stored: the next tick comes to the same.
-    """
-    if seen is None or seen.generation <= state.policy.generation or not seen.is_as(state.policy):
-        return state
-    return replace(state, policy=seen)
-
-
 def action_to(state: RolloutState, seen: PolicySeen) -> PolicyAction:
     """Return the action that makes the policy of the state out of the one before."""
     if state.phase is Phase.FAILED:
@@ -93,43 +84,13 @@ def action_to(state: RolloutState, seen: PolicySeen) -> PolicyAction:
     return SetWeight(state.policy.weight_percent, seen.generation)
 
 
-def is_news(state: RolloutState, seen: PolicySeen) -> bool:
-    """Whether the policy was changed outside the rollout, and no alert has said so."""
-    known = state.is_in_place(seen) or state.has_unapplied_action(seen)
-    return not known and state.waiting_for is not WaitingFor.CONFLICT
-
-
-def are_ours(state: RolloutState, seen: PolicySeen) -> bool:
-    """Whether the roles are the rollout's own, before or after the promotion."""
-    before, after = (state.champion, state.challenger), (state.challenger, None)
-    roles = (seen.champion, seen.challenger)
-    is_ours = roles == before or (state.promoted_at is not None and roles == after)
-    if state.kind is Kind.GUARD and state.promoted_at is not None:
-        # An operator may name a challenger for later.
-        is_ours = seen.champion == state.challenger
-    return is_ours and seen.rollout_id == state.rollout_id
-
-
 def taken_back(state: RolloutState, seen: PolicySeen | None, reason: str, *alerts: Alert) -> Transition:
     """End the rollout with weight 0 and the old champion, as far as the roles are still the rollout's own."""
     failed = replace(state, phase=Phase.FAILED, waiting_for=None, reason=reason)
     told = (*alerts, *resolved(state), moved(state, reason))
-    if seen is None or not are_ours(state, seen):
+    if seen is None or not are_roles_ours(state, seen):
         return Transition(failed, told, f"{reason}; the policy is no longer the rollout's and stays as it is")
     if seen.champion == state.champion and seen.weight_percent == 0:
         return Transition(replace(failed, policy=seen), told, reason)
     roll_back = RollBack(state.champion, state.challenger, reason, seen)
     return Transition(replace(failed, policy=roll_back.result(seen)), (roll_back, *told), reason)
-
-
-def difference(ours: PolicySeen, seen: PolicySeen | None) -> str:
-    """Return what was changed in the policy outside the rollout."""
-    if seen is None:
-        return "the model has no policy any more"
-    if seen.is_as(ours._replace(salt=seen.salt)):
-        other_entities = f"under generation {seen.generation} other entities meet the challenger"
-        return f"the salt was changed outside the rollout: {other_entities}"
-    is_now = f"champion {seen.champion}, challenger {seen.challenger or 'none'} at {seen.weight_percent} %"
-    was = f"champion {ours.champion}, challenger {ours.challenger or 'none'} at {ours.weight_percent} %"
-    changed = f"generation {seen.generation} has {is_now}; this rollout left {was}"
-    return f"the policy was changed outside the rollout: {changed}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from understudy.core.routing.rate_limits import NO_LIMIT, Allowance
 from understudy.core.schema.schema import InputSchema, OutputSchema
+from understudy.errors import PolicyNotLoaded, UnknownModel
 
 LAST_BUCKET = 99
 
@@ -165,3 +166,18 @@ class PolicySnapshot:
     def rollout_ids(self) -> frozenset[int]:
         """Return the rollouts that policies belong to."""
         return frozenset(one.rollout_id for one in self.policies.values() if one.rollout_id is not None)
+
+
+def serving_policy_of(snapshot: PolicySnapshot | None, model_name: str) -> ServingPolicy:
+    """Return the policy that a model is served by, out of the process's snapshot.
+
+    Raises:
+        PolicyNotLoaded: There is no snapshot yet.
+        UnknownModel: It has no such model.
+    """
+    if snapshot is None:
+        raise PolicyNotLoaded
+    policy = snapshot.policies.get(model_name)
+    if policy is None:
+        raise UnknownModel
+    return policy

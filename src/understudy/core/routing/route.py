@@ -4,8 +4,7 @@ from enum import StrEnum
 from hashlib import md5
 from typing import NamedTuple
 
-from understudy.core.routing.policy import LAST_BUCKET, ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.errors import PolicyNotLoaded, UnknownModel
+from understudy.core.routing.policy import LAST_BUCKET, ModelVersion, Role, ServingPolicy
 
 BUCKETS = LAST_BUCKET + 1
 
@@ -36,21 +35,6 @@ def bucket_of(key: str, entity_id: str) -> int:
     """
     digest = md5(f"{key}:{entity_id}".encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest) % BUCKETS
-
-
-def policy_of(snapshot: PolicySnapshot | None, model_name: str) -> ServingPolicy:
-    """Return a model's policy.
-
-    Raises:
-        PolicyNotLoaded: There is no snapshot yet.
-        UnknownModel: It has no such model.
-    """
-    if snapshot is None:
-        raise PolicyNotLoaded
-    policy = snapshot.policies.get(model_name)
-    if policy is None:
-        raise UnknownModel
-    return policy
 
 
 def choose_route(

@@ -9,12 +9,8 @@ from numpy.typing import NDArray
 
 from understudy.core.schema.tensors import (
     MAX_DIMENSIONS,
-    Block,
     Datatype,
-    Row,
     Tensor,
-    TensorSpec,
-    join_rows,
     shape_text,
 )
 from understudy.errors import BadAnswer
@@ -76,24 +72,6 @@ def array_of_content(datatype: Datatype, content: bytes) -> NDArray[Any]:
         elements = split_bytes_elements(content)
         return np.fromiter(elements, datatype.numpy_dtype, count=len(elements))
     return np.frombuffer(content, datatype.numpy_dtype)
-
-
-def block_of(specs: Sequence[TensorSpec], rows: Sequence[Row], *, batch: bool) -> Block:
-    """Return the inputs of one call that carries ``rows``.
-
-    Raises:
-        ValueError: If there are several rows and the version takes no batch dimension.
-    """
-    return Block(join_rows(rows), tuple([_shape_of_rows(spec, rows, batch=batch) for spec in specs]))
-
-
-def _shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:
-    if batch:
-        return (len(rows), *spec.shape)
-    if len(rows) != 1:
-        msg = f"{len(rows)} rows for a version without a batch dimension"
-        raise ValueError(msg)
-    return spec.shape
 
 
 def split_bytes_elements(content: bytes, most: int | None = None) -> list[bytes]:

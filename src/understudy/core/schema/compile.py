@@ -44,7 +44,7 @@ from understudy.core.schema.schema import (
     OutputSchema,
     PackedTensor,
     TreatmentLayout,
-    counts_content,
+    packed_treatment_count,
 )
 from understudy.core.schema.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.core.schema.typed_decoder import (
@@ -53,7 +53,7 @@ from understudy.core.schema.typed_decoder import (
     TypedDecoder,
     decoder_of,
     is_readable,
-    packer_of,
+    scalar_struct_of,
 )
 from understudy.errors import SchemaInvalid, Violation
 
@@ -337,7 +337,7 @@ def _nested(packed: tuple[PackedTensor, ...], counts: str | None) -> tuple[Packe
     if counts is not None:
         if counts in {tensor.spec.name for tensor in packed}:
             raise SchemaInvalid(f"input_schema.treatments.counts: there is another input named {counts!r}")
-        nested.append(PackedTensor(TensorSpec(counts, Datatype.INT64), (), counts_content(1)))
+        nested.append(PackedTensor(TensorSpec(counts, Datatype.INT64), (), packed_treatment_count(1)))
     return tuple(nested)
 
 
@@ -376,7 +376,7 @@ def _scalars(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) ->
         )
         for feature in features
     )
-    return ScalarPacker(packer_of(f"<{spec.size}{spec.datatype.letter}"), checks)
+    return ScalarPacker(scalar_struct_of(f"<{spec.size}{spec.datatype.letter}"), checks)
 
 
 def _decoder(features: tuple[Feature, ...], scalars: ScalarPacker | None) -> TypedDecoder | None:

@@ -167,8 +167,8 @@ def packed_content(tensor: PackedTensor, merged: Mapping[str, Any], violations: 
     return chunks[0] if len(chunks) == 1 else b"".join(chunks) or tensor.constant
 
 
-def counts_content(count: int) -> bytes:
-    """Return the content of the tensor that counts the treatments."""
+def packed_treatment_count(count: int) -> bytes:
+    """Return the content of the input tensor that says how many treatments a call has, packed."""
     return struct.pack("<q", count)
 
 

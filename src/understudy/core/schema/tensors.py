@@ -115,3 +115,21 @@ class Tensor:
 def join_rows(rows: Sequence[Row]) -> Row:
     """Return the contents of one call that carries all ``rows``: tensor by tensor, row after row."""
     return rows[0] if len(rows) == 1 else tuple(b"".join(parts) for parts in zip(*rows, strict=True))
+
+
+def block_of_rows(specs: Sequence[TensorSpec], rows: Sequence[Row], *, batch: bool) -> Block:
+    """Return the block of input tensors of one call that carries ``rows``.
+
+    Raises:
+        ValueError: If there are several rows and the version takes no batch dimension.
+    """
+    return Block(join_rows(rows), tuple([_shape_of_rows(spec, rows, batch=batch) for spec in specs]))
+
+
+def _shape_of_rows(spec: TensorSpec, rows: Sequence[Any], *, batch: bool) -> tuple[int, ...]:
+    if batch:
+        return (len(rows), *spec.shape)
+    if len(rows) != 1:
+        msg = f"{len(rows)} rows for a version without a batch dimension"
+        raise ValueError(msg)
+    return spec.shape

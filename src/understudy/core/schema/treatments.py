@@ -28,10 +28,10 @@ from understudy.core.schema.schema import (
     InputSchema,
     PackedTensor,
     TreatmentLayout,
-    counts_content,
     merge_with_stored,
     packed_content,
     packed_feature,
+    packed_treatment_count,
 )
 from understudy.core.schema.tensors import Block, Datatype
 from understudy.errors import MAX_VIOLATIONS, InputInvalid, Violation
@@ -342,7 +342,7 @@ class _Packing(NamedTuple):
 
     def content(self, tensor: PackedTensor) -> bytes:
         if tensor.constant:
-            return counts_content(self.rows)
+            return packed_treatment_count(self.rows)
         if any(feature.per_treatment for feature in tensor.features):
             pack: Callable[[PackedTensor], bytes] = (
                 self._pack_strings if tensor.spec.datatype is Datatype.BYTES else self._pack_numbers

@@ -107,8 +107,8 @@ def is_readable(scalars: ScalarPacker) -> bool:
 
 
 @lru_cache(maxsize=256)
-def packer_of(layout: str) -> struct.Struct:
-    """Return the ``struct`` packer of a format, shared by all versions with that format."""
+def scalar_struct_of(layout: str) -> struct.Struct:
+    """Return the ``struct`` that a :class:`ScalarPacker` packs with, shared by all versions of that format."""
     return struct.Struct(layout)
 
 

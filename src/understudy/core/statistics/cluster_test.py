@@ -14,8 +14,8 @@ from scipy.special import ndtri, stdtr
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
-    sums_since,
 )
+from understudy.core.statistics.suffix_sums import suffix_sums
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 _EACH = np.ones(ANALYSIS_BUCKETS)
@@ -75,7 +75,7 @@ def cluster_z(sums: BucketSums, expected: Expected, firsts: IntArray) -> FloatAr
     scores -= (to_challenger * expected.challenger)[:, None] * sums.challenger
     scores -= to_champion[:, None] * sums.value_champion
     scores += (to_champion * expected.champion)[:, None] * sums.champion
-    since = sums_since(scores, firsts)
+    since = suffix_sums(scores, firsts)
     variance = ANALYSIS_BUCKETS * np.var(since, axis=1, ddof=1)
     t: FloatArray = np.divide(since.sum(axis=1), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
     return t_to_z(t, ANALYSIS_BUCKETS - 1)

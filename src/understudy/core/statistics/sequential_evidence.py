@@ -7,12 +7,14 @@ functions return natural logarithms.
 """
 
 from collections.abc import Sequence
-from math import log, sqrt
+from math import exp, log, sqrt
 from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
+
+from understudy.core.statistics.suffix_sums import suffix_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,6 +36,13 @@ _GRID = np.linspace(log(1e-3), log(1e3), 121)
 """Logarithms of the ratios between which an interval's bounds are searched."""
 _ODDS_STEP = 0.1
 """Windows whose logarithms of the odds differ by less share a cell when an interval is computed."""
+_MAX_LOG = 690.0
+"""Just below the logarithm of the largest float."""
+
+
+def finite_exp(logarithm: float) -> float:
+    """Return the evidence that a logarithm stands for, or the most that a float holds."""
+    return exp(min(logarithm, _MAX_LOG))
 
 
 def log_mean_exp(logarithms: FloatArray) -> FloatArray:
@@ -92,27 +101,7 @@ def log_rate_evidence(gains: FloatArray) -> float:
 
 def log_rate_evidence_since(gains: FloatArray, firsts: IntArray) -> FloatArray:
     """Return the evidence of the windows from each of ``firsts`` on, shape (firsts,)."""
-    return log_mean_exp(sums_since(gains, firsts).T)
-
-
-def sums_since(values: FloatArray, firsts: IntArray) -> FloatArray:
-    """Return the sums over the windows from each of ``firsts`` on.
-
-    Args:
-        values: Shape (windows, any).
-        firsts: Indices of windows, in any order; beyond the last one the sum is 0.
-
-    Returns:
-        Shape (firsts, any). They are added up from the last window on, so that what is recent is not what is left of
-        large numbers.
-    """
-    ends = len(values)
-    borders, places = np.unique(np.append(np.minimum(firsts, ends), ends), return_inverse=True)
-    sums = np.zeros((len(borders), *values.shape[1:]))
-    if len(borders) > 1:
-        sums[:-1] = np.cumsum(np.add.reduceat(values, borders[:-1], axis=0)[::-1], axis=0)[::-1]
-    found: FloatArray = sums[places[:-1]]
-    return found
+    return log_mean_exp(suffix_sums(gains, firsts).T)
 
 
 class Processes(NamedTuple):

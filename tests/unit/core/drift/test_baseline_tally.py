@@ -6,7 +6,7 @@ from drift_traffic import categorical_baseline, numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, array_of
+from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, numbers_for_tally
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False) | st.none()
 parts_of_numbers = st.lists(st.lists(numbers, max_size=30), min_size=1, max_size=6)
@@ -17,8 +17,8 @@ names = st.sampled_from(["US", "BR", "DE", "FR"]) | st.none()
 def test_numbers_in_parts_have_the_baseline_of_all_of_them(parts):
     tally = NumericTally(is_score=True)
     for part in parts:
-        tally.add(array_of(part))
-    together = array_of(value for part in parts for value in part)
+        tally.add(numbers_for_tally(part))
+    together = numbers_for_tally(value for part in parts for value in part)
 
     found = tally.baseline()
 

@@ -9,8 +9,8 @@ from understudy.core.drift.evidence import (
     Effect,
     clustered,
     design_effect,
+    evidence_spans,
     log_evidence,
-    spans_of_lags,
 )
 
 
@@ -69,7 +69,7 @@ def test_what_cannot_be_told_is_no_evidence():
 
 
 def test_spans_that_would_begin_before_the_first_window_are_empty():
-    spans = spans_of_lags(5)
+    spans = evidence_spans(5)
 
     lengths = np.broadcast_to(spans.ends - spans.starts, (len(LAGS), 5))
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, category_of
-from understudy.core.drift.hours import MAX_SUBJECT, PREDICTION, hour_from_json, hour_to_json, input_subject
+from understudy.core.drift.hours import MAX_SUBJECT, hour_from_json, hour_to_json
 from understudy.core.drift.input_hours import MAX_OTHER_CATEGORIES, MAX_ROWS, MAX_VALUES, input_hours, rows_of_hour
 from understudy.core.drift.report import DriftState
+from understudy.core.drift.subject_window import PREDICTION, input_subject
 from understudy.core.drift.version_drift import MAX_INPUTS, judge_version, judged_inputs
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import analysis_bucket

@@ -15,10 +15,10 @@ from understudy.core.rollout.history import (
     MAX_DECISIONS,
     SCORE_CELLS,
     Course,
-    calls_per_second,
     decisions_at,
     latest_moments,
     moments_between,
+    past_calls_per_second,
     requests_by_stage,
     rows_of,
     score_distributions,
@@ -131,6 +131,6 @@ def test_calls_a_second_are_of_whole_windows_between_two_moments_without_the_sha
     windows = [a_window(Role.CHAMPION, start, volume=150) for start in (0, 15, 30, 45)]
     windows += [a_window(Role.CHALLENGER, 15, volume=30), a_window(Role.SHADOW, 15, volume=999)]
 
-    found = calls_per_second(windows, 15.0, 45.0)
+    found = past_calls_per_second(windows, 15.0, 45.0)
 
     assert found == {Role.CHAMPION: 10.0, Role.CHALLENGER: 1.0}

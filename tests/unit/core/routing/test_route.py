@@ -5,7 +5,7 @@ from builders import a_policy, a_version
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.routing.policy import PolicySnapshot, Role
+from understudy.core.routing.policy import Role
 from understudy.core.routing.route import (
     BUCKETS,
     Reason,
@@ -14,9 +14,7 @@ from understudy.core.routing.route import (
     choose_route,
     falls_back,
     is_shadowed,
-    policy_of,
 )
-from understudy.errors import PolicyNotLoaded, UnknownModel
 
 weights = st.integers(0, 100)
 entity_ids = st.text(min_size=1, max_size=255)
@@ -105,17 +103,6 @@ def test_an_assignment_says_what_the_route_is_and_from_which_weight_on_it_change
     assert found.joins_challenger_from_weight is not None
     for at, role in ((found.joins_challenger_from_weight - 1, Role.CHAMPION), (found.bucket + 1, Role.CHALLENGER)):
         assert choose_route(a_policy(challenger=a_version("2"), challenger_weight=at), entity_id).role is role
-
-
-def test_a_policy_is_looked_up_or_said_to_be_missing_and_why():
-    policy = a_policy()
-    snapshot = PolicySnapshot(policies={"visits": policy})
-
-    assert policy_of(snapshot, "visits") is policy
-    with pytest.raises(UnknownModel):
-        policy_of(snapshot, "digits")
-    with pytest.raises(PolicyNotLoaded):
-        policy_of(None, "visits")
 
 
 A, B, C, D = (a_version(label) for label in "1234")

@@ -31,7 +31,6 @@ from understudy.core.statistics.sequential_evidence import (
     processes_of,
     rate_gains,
     ratio_interval,
-    sums_since,
 )
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
@@ -165,22 +164,6 @@ def test_without_restarts_their_share_is_on_the_stages():
         assert processes_of([0], 5, restarts).alpha_shares[0] == pytest.approx(
             first_stage_alpha_share(has_restarts=bool(restarts))
         )
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 30), st.lists(st.integers(0, 40), max_size=10), st.integers(0, 1_000))
-def test_sums_since_a_window_are_the_sums_from_there_on(windows, firsts, seed):
-    values = np.random.default_rng(seed).normal(0, 1, (windows, 3))
-
-    sums = sums_since(values, at(*firsts))
-
-    assert sums == pytest.approx(np.array([values[first:].sum(axis=0) for first in firsts]).reshape(-1, 3))
-
-
-def test_what_is_recent_is_not_what_is_left_of_large_numbers():
-    values = np.array([[1e17], [1.0], [2.0]])
-
-    assert sums_since(values, at(1, 2, 0)).ravel().tolist() == [3.0, 2.0, 1e17]
 
 
 def test_each_process_has_the_evidence_of_its_own_windows():

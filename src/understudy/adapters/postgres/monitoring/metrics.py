@@ -11,8 +11,8 @@ from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, dedup_key
-from understudy.core.drift.hours import HOUR_SECONDS, PREDICTION, hour_from_json, hour_to_json
-from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.hours import HOUR_SECONDS, hour_from_json, hour_to_json
+from understudy.core.drift.subject_window import PREDICTION, SubjectWindow
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.routing.policy import Role
 from understudy.errors import NotRegistered

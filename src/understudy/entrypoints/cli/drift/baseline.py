@@ -12,7 +12,7 @@ from rich.text import Text
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.training import TrainingFile, open_training_file
 from understudy.core.drift.baseline import Baseline, Baselines, baseline_to_json, baselines_of
-from understudy.core.drift.hours import PREDICTION
+from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.drift.training_profile import training_columns
 from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.compile import compile_input_schema

@@ -3,8 +3,8 @@
 from understudy import __version__
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline, NumericBaseline
 from understudy.core.drift.distributions import shapes_of, shares_of
-from understudy.core.drift.hours import PREDICTION
 from understudy.core.drift.report import Drift, DriftState
+from understudy.core.drift.subject_window import PREDICTION
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Tone
 from understudy.entrypoints.cli.drift.text import drift_limit_words, heading_line, lag_words

@@ -9,8 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline
-from understudy.core.drift.hours import HOUR_SECONDS, PREDICTION
+from understudy.core.drift.hours import HOUR_SECONDS
 from understudy.core.drift.report import Drift, DriftState, Reading
+from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.durations import duration_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, names_words
 from understudy.entrypoints.cli.shared.times import moment_words

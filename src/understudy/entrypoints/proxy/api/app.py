@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from understudy import __version__
 from understudy.adapters.randomness import RandomBytes
 from understudy.bootstrap.proxy import Parts, open_parts
-from understudy.core.routing.policy import PolicySnapshot
+from understudy.core.routing.policy import PolicySnapshot, serving_policy_of
 from understudy.core.routing.rate_limits import Allowance
-from understudy.core.routing.route import assignment, policy_of
+from understudy.core.routing.route import assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
@@ -230,14 +230,14 @@ def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.get("/v1/models/{model}", **READ["get_model"])
     async def get_model(model: Name) -> Response:
-        return _json(model_detail(policy_of(proxy.snapshot(), model)))
+        return _json(model_detail(serving_policy_of(proxy.snapshot(), model)))
 
     @api.get("/v1/models/{model}/assignment", **READ["get_assignment"])
     async def get_assignment(model: Name, entity_id: str = "", category: str | None = None) -> Response:
         if not 0 < len(entity_id) <= MAX_ENTITY_ID:
             detail = f"expected 1 to {MAX_ENTITY_ID} characters in the query"
             raise EntityIdInvalid.naming(Violation("/entity_id", detail))
-        return _json(assignment(policy_of(proxy.snapshot(), model), entity_id, category)._asdict())
+        return _json(assignment(serving_policy_of(proxy.snapshot(), model), entity_id, category)._asdict())
 
     @api.get("/problems/{code}", **READ["get_problem"])
     async def get_problem(code: str) -> Response:
