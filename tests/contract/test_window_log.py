@@ -15,7 +15,7 @@ from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import Window, window_to_json
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, block_of
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
 
 BEGAN = 1_763_661_000
 
@@ -118,7 +118,7 @@ async def test_the_latest_windows_of_a_rollout_are_given_back_alone(opened):
     assert [window.key.start for window in between] == [BEGAN, BEGAN + 15]
 
 
-BLOCK = block_of(BEGAN)
+BLOCK = window_block_start(BEGAN)
 
 
 async def test_the_mark_of_a_block_changes_with_what_is_written_in_it_and_with_nothing_else(opened):
@@ -190,7 +190,7 @@ async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database,
 
     of_rollout = await log.of_rollout(7)
     of_versions = await log.of_versions([version], 0, 2 * BEGAN)
-    latest = await log.latest_of_rollout(7, 0, block_of(BEGAN))
+    latest = await log.latest_of_rollout(7, 0, window_block_start(BEGAN))
 
     for windows in (of_rollout, of_versions, latest.windows):
         assert [(window.key.shipper, window.volume) for window in windows] == [("good", 3)]

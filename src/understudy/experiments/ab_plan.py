@@ -16,7 +16,7 @@ from understudy.core.statistics.sample_size import (
 )
 from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of, shares_of
-from understudy.experiments.declared_rows import plan_from_json
+from understudy.experiments.declared_rows import declared_plan_from_json
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, look_fractions
 from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
@@ -92,7 +92,7 @@ async def plan_ab(log: ExperimentLog, question: PlanQuestion) -> AbSizes:
     effect = effect_of(question.wanted, baseline)
     beside = versions_beside(allocations, question.version_id)
     one_look = entities_per_arm(effect, alpha=ALPHA / (1 + len(beside)))
-    inflation = inflation_of(effect, question.looks, 1 + len(beside))
+    inflation = planned_inflation(effect, question.looks, 1 + len(beside))
     shares = baseline.share_a, baseline.share_b
     return AbSizes(
         baseline=baseline,
@@ -127,7 +127,7 @@ async def plan_to_declare(log: ExperimentLog, question: PlanQuestion) -> Plan:
         question.looks,
         beside=sizes.beside,
     )
-    return plan_from_json(plan.to_json())
+    return declared_plan_from_json(plan.to_json())
 
 
 def effect_of(wanted: Wanted, baseline: Baseline) -> Effect:
@@ -144,7 +144,12 @@ def effect_of(wanted: Wanted, baseline: Baseline) -> Effect:
 
 
 def versions_beside(allocations: Sequence[Allocation], version_id: int | None) -> tuple[int, ...]:
-    """Return the other versions that share the calls with the champion now; ``None`` stands for the challenger."""
+    """Return the versions beside a planned A/B test: they get calls now, but are neither champion nor compared.
+
+    Args:
+        allocations: Of the model's policy; the last one is today's.
+        version_id: Who is compared with the champion; ``None`` stands for the challenger.
+    """
     if not allocations:
         return ()
     latest = allocations[-1]
@@ -152,8 +157,8 @@ def versions_beside(allocations: Sequence[Allocation], version_id: int | None) -
     return tuple(other for other in sorted(shares_of(latest)) if other not in (latest.champion_id, compared))
 
 
-def inflation_of(effect: Effect, looks: int, comparisons: int) -> float:
-    """Return by how much more entities a test needs than one with a single look and the whole alpha."""
+def planned_inflation(effect: Effect, looks: int, comparisons: int) -> float:
+    """Return by which ratio a planned A/B test needs more entities than one with a single look and the whole alpha."""
     alpha = ALPHA / comparisons
     smaller_alpha = entities_per_arm(effect, alpha=alpha) / entities_per_arm(effect) if comparisons > 1 else 1.0
     return smaller_alpha * sample_inflation_ratio(look_fractions(looks), alpha)

@@ -17,7 +17,7 @@ from understudy.core.statistics.sample_size import (
 from understudy.errors import RegistryUnavailable
 from understudy.experiments.ab_arms import Arms, compare_arms, count_arms, rejected_beside, split_of
 from understudy.experiments.ab_intervals import SLICES, IntervalAt, any_time, timeline, usual_plan
-from understudy.experiments.ab_plan import inflation_of, no_outcomes_sentence
+from understudy.experiments.ab_plan import no_outcomes_sentence, planned_inflation
 from understudy.experiments.ab_quantiles import Quantiles, quantiles_of
 from understudy.experiments.ab_scores import ScoreComparison, compare_scores
 from understudy.experiments.attribution import (
@@ -244,7 +244,7 @@ def _forecast(report: AbReport, data: _Data) -> Forecast | None:
         report.wanted.words(is_share=report.is_share),
         (difference.entities_a, difference.entities_b),
         (report.a.recent, report.b.recent),
-        1.0 if test is None else inflation_of(effect, test.plan.looks, 1 + len(test.plan.beside) - data.rejected),
+        1.0 if test is None else planned_inflation(effect, test.plan.looks, 1 + len(test.plan.beside) - data.rejected),
     )
 
 

@@ -55,7 +55,7 @@ def declared_test(record: ExperimentRecord) -> DeclaredTest:
         _number(record.started_at, "started_at", _FIRST_MOMENT, _LAST_MOMENT)
         if record.ended_at is not None:
             _number(record.ended_at, "ended_at", _FIRST_MOMENT, _LAST_MOMENT)
-        plan = plan_from_json(record.plan)
+        plan = declared_plan_from_json(record.plan)
         if {record.champion_id, record.challenger_id} & set(plan.beside):
             raise ValueError("plan.beside: expected other versions than the two that are compared")  # noqa: TRY301
         return DeclaredTest(record, plan, _looks_of(record.result, plan))
@@ -69,8 +69,8 @@ def result_to_json(test: DeclaredTest) -> dict[str, Any]:
     return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}
 
 
-def plan_from_json(document: object) -> Plan:
-    """Return a stored plan.
+def declared_plan_from_json(document: object) -> Plan:
+    """Return the plan of a declared A/B test from the JSON of its row.
 
     Raises:
         ValueError: It is none, or leaves the bounds of a declaration; names the place, and no value.

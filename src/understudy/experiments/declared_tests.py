@@ -70,7 +70,7 @@ class Plan(NamedTuple):
         return AbPlan(self.entities_per_arm, look_fractions(self.looks), self.alpha / comparisons)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``declared_rows.plan_from_json`` reads."""
+        """Return what ``declared_rows.declared_plan_from_json`` reads."""
         document = {**self._asdict(), "wanted": self.wanted._asdict(), "choice": self.choice._asdict()}
         # A release that knows no versions beside a test can read all others.
         return {name: value for name, value in document.items() if name != "beside" or value}

@@ -47,10 +47,10 @@ class LoggedProfile(NamedTuple):
     """Calls whose inputs were logged, and are in the baselines of inputs."""
 
 
-def profile_rows(
+def profile_training_rows(
     rows: Iterable[FileRow], columns: TrainingColumns, table: Sequence[str], features: Sequence[Feature]
 ) -> Profile:
-    """Return the baselines of rows that are read once.
+    """Return a version's baselines from a table of training data, and what became of its columns; reads rows once.
 
     Raises:
         TrainingRefused: There are no rows, or one that cannot be used; the first one is named.

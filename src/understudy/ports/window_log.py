@@ -13,8 +13,8 @@ MARKED_SECONDS = 86_400
 """The longest time of which the marks are read at once."""
 
 
-def block_of(start: float) -> int:
-    """Return the start of the block in which a window starts."""
+def window_block_start(start: float) -> int:
+    """Return the start of the block of counted windows that holds the window which starts at ``start``."""
     return int(start // BLOCK_SECONDS) * BLOCK_SECONDS
 
 

@@ -109,11 +109,11 @@ def analyse_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Dec
 def policy_of(view: RolloutView) -> CanaryPolicy:
     """Return the limits of the current step."""
     plan = view.record.state.plan
-    return limits_of(plan, plan.steps[view.record.state.step])
+    return step_limits(plan, plan.steps[view.record.state.step])
 
 
-def limits_of(plan: RolloutPlan, step: Step) -> CanaryPolicy:
-    """Return the limits of a step: those of the plan, with the step's own time and requests.
+def step_limits(plan: RolloutPlan, step: Step) -> CanaryPolicy:
+    """Return the canary analysis's limits in a step: those of the plan, with the step's own time and requests.
 
     Raises:
         ValueError: The plan's ``canary_limits`` cannot be used.

@@ -40,7 +40,7 @@ from understudy.rollout.analysis import (
 from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.start import TRAFFIC_SECONDS
-from understudy.rollout.time_allowed import slow_us_of
+from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.window_cache import WindowCache
 
@@ -258,7 +258,7 @@ class RolloutExecutor:
         """Freeze the champion's 95th percentile as soon as it is known."""
         if view.record.slow_us is not None:
             return
-        slow_us = slow_us_of(windows, view.record.champion_id)
+        slow_us = champion_p95_us(windows, view.record.champion_id)
         if slow_us is not None:
             await self._store.set_slow_us(view.record.id, slow_us, epoch=epoch)
 

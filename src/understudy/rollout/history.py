@@ -22,7 +22,7 @@ from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
-from understudy.rollout.analysis import limits_of, stage_of
+from understudy.rollout.analysis import stage_of, step_limits
 
 
 class RolloutHistory(NamedTuple):
@@ -68,7 +68,7 @@ def course_of(view: RolloutView) -> Course:
     """Return the way of a rollout up to the promotion, or to now."""
     stage, plan = stage_of(view), view.record.state.plan
     begun = plan.steps[: len(stage.starts)]
-    return Course(stage, [limits_of(plan, step) for step in begun], [step.weight_percent for step in begun])
+    return Course(stage, [step_limits(plan, step) for step in begun], [step.weight_percent for step in begun])
 
 
 def end_of(view: RolloutView, events: Sequence[RolloutEventRecord]) -> float:

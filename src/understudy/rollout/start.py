@@ -1,4 +1,4 @@
-"""From two versions to a rollout: whether they fit and are ready, the risk of the change, its plan, its duration."""
+"""From two versions to a rollout: whether they fit, the risk of the change, its plan, its duration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +16,8 @@ from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Vio
 from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, limits_of
-from understudy.rollout.time_allowed import Allowed, deadline_warnings, slow_us_of
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
+from understudy.rollout.time_allowed import Allowed, champion_p95_us, deadline_warnings
 
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
@@ -102,7 +101,7 @@ async def prepare(
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)
     outlook = forecast(plan, _traffic_of(seen, now), needs)
-    slow_us = slow_us_of(seen, champion.id)
+    slow_us = champion_p95_us(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
     has_stand_in = policy.fallback
     allowed = Allowed(champion if has_stand_in else challenger, budget_ratio if has_stand_in else 1.0, budget_ratio)
@@ -126,18 +125,6 @@ def require_same_inputs(prepared: Prepared) -> None:
         )
 
 
-async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> None:
-    """Go on only when a version's model servers answer as its callers need it.
-
-    Raises:
-        VersionNotReady: They do not; the detail says what they did.
-        RegistryUnavailable: The version's row cannot be read.
-    """
-    found = await probe.probe(model_name, version)
-    if not found.passed:
-        raise VersionNotReady(f"version {version} is not ready: {found.detail}")
-
-
 def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
     """Return what keeps a rollout from starting with a plan, the limits of its analysis included; nothing if it can."""
     violations = plan_violations(source)
@@ -151,7 +138,7 @@ def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
         return tuple(Violation(f"/canary_limits/{name}", SAID_ELSEWHERE[name]) for name in misplaced)
     try:
         for step in plan.steps:
-            limits_of(plan, step)
+            step_limits(plan, step)
     except (TypeError, ValueError) as problem:
         # What was given is not repeated.
         return (Violation("/canary_limits", str(problem).partition(", got ")[0]),)

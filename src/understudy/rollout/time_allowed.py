@@ -35,8 +35,8 @@ class Allowed(NamedTuple):
         return self.whose.timeout_ms * self.budget_ratio
 
 
-def slow_us_of(windows: Sequence[Window], champion_id: int) -> int | None:
-    """Return the champion's 95th percentile in microseconds; ``None`` from too few calls.
+def champion_p95_us(windows: Sequence[Window], champion_id: int) -> int | None:
+    """Return the 95th percentile of the champion's latency in microseconds; ``None`` from too few calls.
 
     Hurried calls are among them: the callers of a model may all have short deadlines.
     """
@@ -63,7 +63,7 @@ def _share_words(
     windows: Sequence[Window], champion: VersionRecord, challenger: VersionRecord, allowed: Allowed
 ) -> str | None:
     own = _p95_us([window for window in windows if window.key.model_version_id == challenger.id])
-    p95_us = slow_us_of(windows, champion.id) if own is None else own
+    p95_us = champion_p95_us(windows, champion.id) if own is None else own
     if p95_us is None or p95_us <= allowed.milliseconds * _US_IN_MS:
         return None
     took_ms = p95_us / _US_IN_MS
@@ -88,7 +88,7 @@ def _remedy(allowed: Allowed, took_ms: float) -> str:
 
 
 def _hurried_words(windows: Sequence[Window], champion: VersionRecord, allowed: Allowed) -> str | None:
-    slow_us = slow_us_of(windows, champion.id)
+    slow_us = champion_p95_us(windows, champion.id)
     if slow_us is None:
         return None
     own = [w for w in windows if w.key.model_version_id == champion.id and w.key.role is Role.CHAMPION]

@@ -1,4 +1,4 @@
-"""Warm-up: example calls to a version before it gets traffic."""
+"""Warm-up: example calls to a version before it gets traffic, and what refuses a version that is not ready."""
 
 import asyncio
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
 from understudy.core.schema.outputs import Prediction, predictions_of
-from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError
+from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, UnderstudyError, VersionNotReady
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.policy import PolicySource
 
@@ -52,6 +52,18 @@ class WarmUpProbe:
             return await warm_up(version, backend)
         finally:
             await backend.close()
+
+
+async def require_ready(probe: WarmUpProbe, model_name: str, version: str) -> None:
+    """Go on only when a version's model servers answer as its callers need it.
+
+    Raises:
+        VersionNotReady: They do not; the detail says what they did.
+        RegistryUnavailable: The version's row cannot be read.
+    """
+    found = await probe.probe(model_name, version)
+    if not found.passed:
+        raise VersionNotReady(f"version {version} is not ready: {found.detail}")
 
 
 async def warm_up(version: ModelVersion, backend: ModelBackend) -> WarmUpResult:

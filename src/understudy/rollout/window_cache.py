@@ -18,7 +18,7 @@ from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, block_of
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
 """Windows that start longer ago are closed at every proxy that is not behind."""
@@ -130,7 +130,7 @@ class WindowCache:
         """
         settled = int((now - SETTLED_SECONDS) // STEP_SECONDS * STEP_SECONDS)
         until = asyncio.get_running_loop().time() + seconds
-        first = max(0, block_of(started_at - EARLY_SECONDS))
+        first = max(0, window_block_start(started_at - EARLY_SECONDS))
         kept = self._kept.setdefault(rollout_id, _Kept(first, surveyed=first, next_old=first))
         latest = await self._survey(kept, rollout_id, settled, until)
         if latest is None:
@@ -155,7 +155,7 @@ class WindowCache:
         Return what is newer. ``None``: not all days were read for the first time when it was ``until``, by the clock of
         the event loop.
         """
-        since = max(kept.first, block_of(settled - MARKED_SECONDS)) if kept.is_surveyed else kept.surveyed
+        since = max(kept.first, window_block_start(settled - MARKED_SECONDS)) if kept.is_surveyed else kept.surveyed
         if kept.is_surveyed and kept.next_old < since:
             old = await self._windows.marks_of_rollout(rollout_id, kept.next_old, since)
             kept.survey(kept.next_old, old.until, old.marks)

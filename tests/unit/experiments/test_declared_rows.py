@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import Effect, entities_per_arm
 from understudy.errors import MigrationNeeded
-from understudy.experiments.ab_plan import inflation_of
+from understudy.experiments.ab_plan import planned_inflation
 from understudy.experiments.declared_rows import MAX_LOOKS, declared_test
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.ports.experiment_store import ExperimentRecord
@@ -132,7 +132,7 @@ def test_any_json_is_a_test_whose_report_can_be_computed_or_is_refused(changed, 
 
     assert len(found.plan.judged().looks) == found.plan.looks <= MAX_LOOKS
     assert len(found.looks) <= found.plan.looks
-    assert inflation_of(Effect(found.plan.difference, 1.0, 1.0), found.plan.looks, 1 + len(found.plan.beside)) >= 1
+    assert planned_inflation(Effect(found.plan.difference, 1.0, 1.0), found.plan.looks, 1 + len(found.plan.beside)) >= 1
     assert orjson.loads(orjson.dumps(found.plan.to_json()))
 
 

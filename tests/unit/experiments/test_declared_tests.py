@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.experiments.ab import AbState, AbVerdict
-from understudy.experiments.declared_rows import declared_test, plan_from_json, result_to_json
+from understudy.experiments.declared_rows import declared_plan_from_json, declared_test, result_to_json
 from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
@@ -34,13 +34,13 @@ RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json()
 
 @given(plans)
 def test_a_plan_comes_back_from_the_database_as_it_was(plan):
-    assert plan_from_json(orjson.loads(orjson.dumps(plan.to_json()))) == plan
+    assert declared_plan_from_json(orjson.loads(orjson.dumps(plan.to_json()))) == plan
 
 
 def test_a_plan_beside_other_versions_comes_back_and_one_alone_is_stored_as_ever():
     together = PLAN._replace(beside=(7, 9))
 
-    assert plan_from_json(orjson.loads(orjson.dumps(together.to_json()))) == together
+    assert declared_plan_from_json(orjson.loads(orjson.dumps(together.to_json()))) == together
     assert "beside" not in PLAN.to_json()
     assert list(PLAN.to_json()) == [name for name in Plan._fields if name != "beside"]
 

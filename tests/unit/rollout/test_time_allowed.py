@@ -7,7 +7,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import Window, WindowKey
 from understudy.ports.registry import VersionRecord
-from understudy.rollout.time_allowed import ENOUGH_CALLS, Allowed, deadline_warnings, slow_us_of
+from understudy.rollout.time_allowed import ENOUGH_CALLS, Allowed, champion_p95_us, deadline_warnings
 
 
 def a_version(number: int, timeout_ms: int = 500) -> VersionRecord:
@@ -84,5 +84,5 @@ def test_a_threshold_is_known_where_every_caller_of_the_champion_is_hurried():
     key = WindowKey("here", 0, 1, Role.CHAMPION, 7, 1, 0)
     window = Window(key, hurried_calls=ENOUGH_CALLS, latencies=Histogram.of([50_000.0] * ENOUGH_CALLS))
 
-    assert slow_us_of([window], 1) == pytest.approx(50_000, rel=0.01)
-    assert slow_us_of([window], 2) is None
+    assert champion_p95_us([window], 1) == pytest.approx(50_000, rel=0.01)
+    assert champion_p95_us([window], 2) is None

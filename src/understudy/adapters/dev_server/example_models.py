@@ -90,7 +90,7 @@ def example_rows(model_name: str = "visits") -> tuple[ExampleRow, ...]:
 
 
 def example_baselines(example: ExampleVersion) -> Baselines:
-    """Return what drift of an example is measured from: its scores in training, and the inputs of the held-out rows."""
+    """Return an example model's drift baselines: of its scores in training, and of its held-out rows' inputs."""
     trained = example.baseline
     features = compile_input_schema(example.input_schema).features
     profile = TrainingProfile(training_columns(features, [feature.name for feature in features], None, None))

@@ -73,8 +73,8 @@ def _version_of(root: Path) -> str | None:
     return version.group() if version else None
 
 
-def reachable_copy(installation: Installation, account: Account | None, home: Path) -> Installation:
-    """Return the installation, or a copy of it below ``home`` where the account cannot reach it."""
+def reachable_installation(installation: Installation, account: Account | None, home: Path) -> Installation:
+    """Return a Postgres installation that the account can reach: the one given, or a copy of it below ``home``."""
     if is_reachable(installation.root, account):
         return installation
     copy = home / f"postgres-{installation.version}"

@@ -18,7 +18,7 @@ from typing import Literal, Self, TextIO
 from understudy.adapters.embedded.account import account_to_drop_to, is_reachable, reachable_temporary_folder
 from understudy.adapters.embedded.child_process import POLL_SECONDS, end, is_alive
 from understudy.adapters.embedded.cluster import DATABASE, HINT, USER, Cluster
-from understudy.adapters.embedded.installations import Installation, find_installations, reachable_copy
+from understudy.adapters.embedded.installations import Installation, find_installations, reachable_installation
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.errors import RegistryUnavailable
 
@@ -221,7 +221,7 @@ class EmbeddedPostgres:
             if not fitting:
                 wanted = f"Postgres {major}, which made {cluster.path}," if major else "Postgres 15 or newer"
                 raise RegistryUnavailable(f"no {wanted} was found on this machine", hint=HINT)
-            self._installation = reachable_copy(fitting[0], self._account, cluster.home)
+            self._installation = reachable_installation(fitting[0], self._account, cluster.home)
         return self._installation
 
 

@@ -10,7 +10,7 @@ from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_header, read_records
 from understudy.core.windows.window import Window, WindowKey
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
-from understudy.ports.window_log import MARKED_SECONDS, LatestWindows, Marks, block_of
+from understudy.ports.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
 
 
 class MemorySpool:
@@ -173,11 +173,11 @@ class MemoryPredictionStore:
         held = await self.of_rollout(rollout_id, since, until)
         if not held:
             return Marks({}, until)
-        until = min(until, block_of(held[0].key.start) + MARKED_SECONDS)
+        until = min(until, window_block_start(held[0].key.start) + MARKED_SECONDS)
         blocks: dict[int, list[Window]] = {}
         for window in held:
             if window.key.start < until:
-                blocks.setdefault(block_of(window.key.start), []).append(window)
+                blocks.setdefault(window_block_start(window.key.start), []).append(window)
         return Marks({start: f"{len(own)}:{sum(w.volume for w in own)}" for start, own in blocks.items()}, until)
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:

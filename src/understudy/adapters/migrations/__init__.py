@@ -151,7 +151,7 @@ async def check(database_url: str) -> str:
 
 
 async def roles_without_rights(database_url: str) -> Sequence[str]:
-    """Return which of our roles do not exist, or have no rights in this database."""
+    """Return which of the schema's roles (``ROLES``) do not exist, or have no rights in this database."""
 
     def ask(connection: Connection) -> Sequence[str]:
         return [str(name) for name in connection.execute(text(_WITHOUT_RIGHTS), {"names": list(ROLES)}).scalars()]

@@ -19,7 +19,7 @@ _NO_LIMIT = 2**60
 
 
 def resident_bytes() -> int:
-    """Return the process's memory that is not on disk; 0 where there is no ``/proc``."""
+    """Return the resident memory of this process in bytes; 0 where there is no ``/proc``."""
     with suppress(OSError):
         return int(_MEMORY.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -152,6 +152,10 @@ class PolicySnapshot:
         policy = self.policies.get(version.model_name)
         return policy is not None and policy.versions.get(version.version) is version
 
+    def knows(self, model_name: str) -> bool:
+        """Whether there is a policy of the model, or a reason why it was rejected."""
+        return model_name in self.policies or model_name in self.rejected
+
     def slow_us_of(self, rollout_id: int) -> int | None:
         """Return a rollout's threshold of a slow call, in microseconds, while a policy belongs to it."""
         if not rollout_id:

@@ -15,7 +15,7 @@ from understudy.ports.telemetry import Telemetry
 from understudy.serving.background import end_tasks, in_turns, run_forever
 from understudy.serving.routing.instance_report import InstanceReport
 from understudy.serving.routing.pending_changes import PendingChanges
-from understudy.serving.routing.policy_gauges import PolicyGauges, is_known
+from understudy.serving.routing.policy_gauges import PolicyGauges
 
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
@@ -174,7 +174,7 @@ class PolicyFeed:
         self._on_swap(after)
         known = self._document["models"]
         asked = {**known, **document["models"]} if complete else document["models"]
-        gone = [name for name in asked if not is_known(after, name)]
+        gone = [name for name in asked if not after.knows(name)]
         models = {**({} if complete else known), **document["models"]}
         for name in gone:
             models.pop(name, None)

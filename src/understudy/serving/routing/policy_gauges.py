@@ -49,14 +49,9 @@ class PolicyGauges:
             self._telemetry.forget("policy_info", model_name, *roles)
 
 
-def is_known(snapshot: PolicySnapshot, name: str) -> bool:
-    """Whether a snapshot has a model's policy, or says why it was rejected."""
-    return name in snapshot.policies or name in snapshot.rejected
-
-
 def _gauges_of(snapshot: PolicySnapshot, name: str) -> dict[str, float]:
     """Return what the gauges of a model show; nothing of one that is not known."""
-    if not is_known(snapshot, name):
+    if not snapshot.knows(name):
         return {}
     rejected = {"policy_rejected": float(name in snapshot.rejected)}
     policy = snapshot.policies.get(name)

@@ -12,7 +12,7 @@ import structlog
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, block_of
+from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, window_block_start
 
 _log = structlog.get_logger(__name__)
 
@@ -112,7 +112,7 @@ async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, un
     first = await connection.fetchval(_FIRST, rollout_id, float(since), float(until))
     if first is None:
         return Marks({}, until)
-    begin = max(since, block_of(first))
+    begin = max(since, window_block_start(first))
     until = min(until, begin + MARKED_SECONDS)
     rows = await connection.fetch(_MARKS, rollout_id, float(begin), float(until), BLOCK_SECONDS)
     return Marks({row["block"]: row["mark"] for row in rows}, until)

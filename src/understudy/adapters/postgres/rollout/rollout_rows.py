@@ -149,7 +149,7 @@ def reach_of(row: asyncpg.Record, *, proxies_hidden: bool) -> PolicyReach:
         in_flight_of(row),
         row["monitor"],
         row["now"],
-        stale_of(row),
+        stale_proxies_of(row),
         proxies_hidden,
     )
 
@@ -161,8 +161,8 @@ def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
     return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
 
 
-def stale_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
-    """Return the stale proxies in a column."""
+def stale_proxies_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
+    """Return the stale proxies that a column of a rollout's row holds."""
     count, first = orjson.loads(row[column])
     return StaleProxies(count, tuple(StaleProxy(*proxy) for proxy in first))
 

@@ -32,7 +32,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     policy_seen,
     reach_of,
     record_of,
-    stale_of,
+    stale_proxies_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.rollout.actions import PolicySeen, Promote, RetireOld, RollBack, SetWeight
@@ -206,8 +206,8 @@ class PostgresRolloutStore(SessionPerCall):
             liveness["on_generation"],
             in_flight_of(liveness),
             liveness["now"],
-            stale_of(liveness),
-            stale_of(liveness, "all_silent"),
+            stale_proxies_of(liveness),
+            stale_proxies_of(liveness, "all_silent"),
             GuardMode(guard or GuardMode.OFF),
             proxies_hidden=not is_seen,
         )

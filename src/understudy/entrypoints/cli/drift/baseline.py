@@ -31,7 +31,7 @@ from understudy.lifecycle.baselines import (
     Profile,
     TrainingRefused,
     profile_log,
-    profile_rows,
+    profile_training_rows,
 )
 from understudy.ports.outcome_store import FileRow
 from understudy.ports.registry import Registry, VersionChange, VersionRecord
@@ -215,7 +215,9 @@ def _read(table: Table, score_column: str | None, only: str | None) -> Profile:
             f"{table.path} has {len(columns.features)} inputs of {table.version}; {MAX_INPUTS} are set at most",
             "Name those that matter: --columns A,B.",
         )
-    return profile_rows(_with_progress(table.opened, columns.names), columns, table.opened.columns, table.features)
+    return profile_training_rows(
+        _with_progress(table.opened, columns.names), columns, table.opened.columns, table.features
+    )
 
 
 def _score_of(table: Table, asked: str | None) -> str | None:

@@ -57,8 +57,9 @@ from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
-from understudy.rollout.start import Prepared, prepare, require_ready, require_same_inputs
+from understudy.rollout.start import Prepared, prepare, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
+from understudy.rollout.warm_up import require_ready
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"

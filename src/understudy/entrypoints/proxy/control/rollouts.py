@@ -34,8 +34,9 @@ from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
 from understudy.rollout.replay import judged_again
-from understudy.rollout.start import prepare, require_ready, require_same_inputs
+from understudy.rollout.start import prepare, require_same_inputs
 from understudy.rollout.status import StatusReader
+from understudy.rollout.warm_up import require_ready
 
 START_SECONDS = 45.0
 """The warm-up alone may take most of it."""
