@@ -16,7 +16,8 @@ from understudy.core.routing.route import Reason
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_history import LoggedFailures, LoggedScores, TrialAsked
 
-NOW = time.time() - 3_600.0
+NOW = float(int(time.time())) - 3_600.0
+"""A whole second: of a fraction, Postgres and Python may differ in the last microsecond, at which a time ends."""
 
 
 @pytest.fixture
