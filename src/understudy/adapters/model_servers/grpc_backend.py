@@ -60,19 +60,11 @@ class GrpcBackend(ABC):
 
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         message = self._encode(block_of_rows(self._inputs, rows, batch=self._batch))
-        asked_at = monotonic()
-        answer = await self.replicas.call(self._method, message, timeout_seconds)
-        if len(answer) <= LISTED_BYTES:
-            return self._read(answer)
-        return await read_long(self._read, answer, self._reading, timeout_seconds - (monotonic() - asked_at))
+        return await self._ask(message, timeout_seconds)
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
         message, left_seconds = await encoded(self._encode, block, self._inline_bytes, timeout_seconds)
-        asked_at = monotonic()
-        answer = await self.replicas.call(self._method, message, left_seconds)
-        if len(answer) <= LISTED_BYTES:
-            return self._read(answer)
-        return await read_long(self._read, answer, self._reading, left_seconds - (monotonic() - asked_at))
+        return await self._ask(message, left_seconds)
 
     async def ready(self, timeout_seconds: float) -> bool:
         """Whether a replica's answer to the probe says that it serves the version."""
@@ -81,6 +73,13 @@ class GrpcBackend(ABC):
     async def close(self) -> None:
         """Close the channels."""
         await self.replicas.close()
+
+    async def _ask(self, message: bytes, timeout_seconds: float) -> Tensor:
+        asked_at = monotonic()
+        answer = await self.replicas.call(self._method, message, timeout_seconds)
+        if len(answer) <= LISTED_BYTES:
+            return self._read(answer)
+        return await read_long(self._read, answer, self._reading, timeout_seconds - (monotonic() - asked_at))
 
     def _read(self, answer: bytes) -> Tensor:
         try:

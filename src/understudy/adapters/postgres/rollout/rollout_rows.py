@@ -111,7 +111,7 @@ LIVENESS_HIDDEN = """
 _REACH = f"""
     SELECT p.generation, seen.*,
            (SELECT extract(epoch FROM now() - renewed_at)::float8 FROM monitorlease WHERE name = '{MONITOR}') AS monitor
-    FROM servingpolicy p, (%s) AS seen WHERE p.model_name = $1 AND ($2::bigint IS NULL OR TRUE)
+    FROM servingpolicy p, (%s) AS seen WHERE p.model_name = $1
 """  # noqa: S608 - constants
 REACH = _REACH % (_LIVENESS % {"generation": "coalesce($2, p.generation)"})
 REACH_HIDDEN = _REACH % LIVENESS_HIDDEN

@@ -291,7 +291,8 @@ class PostgresRolloutStore(SessionPerCall):
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
         async with self._connection() as connection, connection.transaction():
             is_seen = await self._proxy_reports.can_be_read(connection)
-            row = await connection.fetchrow(REACH if is_seen else REACH_HIDDEN, model_name, generation)
+            asked = (REACH, model_name, generation) if is_seen else (REACH_HIDDEN, model_name)
+            row = await connection.fetchrow(*asked)
         if row is None:
             raise NotRegistered(f"{model_name} has no serving policy")
         self._left_out("ProxyInstance", row["unusable"])
