@@ -88,11 +88,16 @@ class Stack:
         self.processes: dict[str, Process] = {}
         self.proxy_port = 0
 
-    def start_model(self, spec: str, name: str | None = None, port: int | None = None) -> int:
-        """Start a model server for one ``--serve`` spec and return its port."""
+    def start_model(self, *specs: str, name: str | None = None, port: int | None = None) -> int:
+        """Start a model server for ``--serve`` specs and return its port.
+
+        Versions that a test calls equally fast share a server: of two processes on a busy machine one may have less of
+        the processor for half a minute, which is a difference that a rollout is right to see.
+        """
         port = port or free_port()
-        arguments = ["-m", "understudy.entrypoints.modelserver", "--serve", spec, "--port", str(port)]
-        self.processes[name or spec] = Process(f"model-{port}", arguments, self.folder)
+        served = [argument for spec in specs for argument in ("--serve", spec)]
+        arguments = ["-m", "understudy.entrypoints.modelserver", *served, "--port", str(port)]
+        self.processes[name or specs[0]] = Process(f"model-{port}", arguments, self.folder)
         wait_for_port(port)
         return port
 

@@ -86,8 +86,9 @@ def start_monitor(stack: Stack, alert_port: int) -> None:
 
 
 async def five_models(stack: Stack, database_url: str) -> None:
-    for label, spec in ((1, "visits:1"), (2, "visits:2"), (3, BAD)):
-        await register(database_url, label, [stack.start_model(spec)])
+    equal, bad = stack.start_model("visits:1", "visits:2"), stack.start_model(BAD)
+    for label, port in ((1, equal), (2, equal), (3, bad)):
+        await register(database_url, label, [port])
     for model in MODELS:
         for statement in (COPY_VERSIONS, COPY_ENDPOINTS, ADD_POLICY):
             await sql(database_url, statement, model)

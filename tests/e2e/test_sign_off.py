@@ -97,7 +97,7 @@ async def test_a_worker_that_is_killed_is_stale_after_its_time_and_every_rollbac
 
 async def test_a_proxy_signs_off_when_its_last_call_is_answered_and_not_before(stack, database_url):
     metrics_port = free_port()
-    target = f"127.0.0.1:{stack.start_model('visits:1', 'model')}"
+    target = f"127.0.0.1:{stack.start_model('visits:1', name='model')}"
     await sql(
         database_url,
         "UPDATE ModelEndpoint SET target = $1 FROM ModelVersion v WHERE v.id = model_version_id AND version = '1'",

@@ -79,8 +79,9 @@ async def finished(store: PostgresRolloutStore, rollout_id: int) -> Phase:
 async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twice(tmp_path, database_url, fault):
     store = PostgresRolloutStore(database_url, timeout_seconds=5)
     with a_stack(tmp_path, database_url) as stack:
-        champion = await register(database_url, 1, [stack.start_model("visits:1")])
-        challenger = await register(database_url, 2, [stack.start_model("visits:2")])
+        equal = stack.start_model("visits:1", "visits:2")
+        champion = await register(database_url, 1, [equal])
+        challenger = await register(database_url, 2, [equal])
         await sql(
             database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", champion
         )

@@ -444,7 +444,7 @@ async def test_a_model_server_that_is_stopped_under_load_fails_no_caller_and_the
     tmp_path, database_url
 ):
     with a_stack(tmp_path, database_url) as stack:
-        ports = [stack.start_model("visits:1", name) for name in ("one", "other")]
+        ports = [stack.start_model("visits:1", name=name) for name in ("one", "other")]
         version = await register(database_url, 1, ports, timeout_ms=1_500, cache_ttl_seconds=0)
         await sql(
             database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version

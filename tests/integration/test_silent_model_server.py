@@ -39,7 +39,7 @@ def a_version(*endpoints: str) -> ModelVersion:
 
 async def test_a_frozen_only_model_server_is_not_waited_for_again_until_it_says_that_it_serves(tmp_path):
     with a_stack(tmp_path, "") as stack:
-        port = stack.start_model("visits:1", "frozen")
+        port = stack.start_model("visits:1", name="frozen")
         version = a_version(f"127.0.0.1:{port}")
         backend = OipBackend(version)
         rows = [version.input_schema.assemble(example_rows()[0].inputs).row]
@@ -71,7 +71,7 @@ async def test_a_frozen_only_model_server_is_not_waited_for_again_until_it_says_
 
 async def test_an_ejected_model_server_that_is_back_takes_the_call_that_no_other_one_takes(tmp_path):
     with a_stack(tmp_path, "") as stack:
-        ports = [stack.start_model("visits:1", name) for name in ("first", "second")]
+        ports = [stack.start_model("visits:1", name=name) for name in ("first", "second")]
         version = a_version(*(f"127.0.0.1:{port}" for port in ports))
         backend = OipBackend(version)
         rows = [version.input_schema.assemble(example_rows()[0].inputs).row]
@@ -79,7 +79,7 @@ async def test_an_ejected_model_server_that_is_back_takes_the_call_that_no_other
         stack.processes.pop("first").stop()
         while backend.replicas.ejected == 0:
             await backend.infer(rows, PATIENT_SECONDS)
-        stack.start_model("visits:1", "first again", port=ports[0])
+        stack.start_model("visits:1", name="first again", port=ports[0])
         # Connected again, but not probed: an ejection that has just begun lasts a second.
         await backend.replicas.ready(PATIENT_SECONDS)
         stack.processes.pop("second").stop()
