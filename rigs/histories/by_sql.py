@@ -14,7 +14,7 @@ from rigs.histories.record import Ended, Kind, Operation, Signature
 
 SIGNATURE = Signature("dana@example.org", "notebook")
 TIMEOUT_SECONDS = 5.0
-_LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What asyncpg raises where a connection ends or an answer does not come."""
 _SIGN = """
     SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE),
@@ -51,7 +51,7 @@ class BySql:
                 return await self._carry_out(connection, operation)
         except asyncpg.CheckViolationError as problem:
             return Answer(Ended.REFUSED, {"why": "refused", "detail": str(problem)})
-        except _LOST:
+        except LOST:
             self.close()
             return UNKNOWN
 

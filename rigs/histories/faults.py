@@ -4,10 +4,9 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 
-import asyncpg
-
 from rigs.faults.links import Link
 from rigs.faults.tcp import Behaviour, Mode
+from rigs.histories.by_sql import LOST
 from rigs.histories.stack import PROXIES, Member, Stack
 
 SLOW_SECONDS = 0.15
@@ -53,7 +52,7 @@ async def _forget(stack: Stack, instance: str) -> None:
     while True:
         try:
             await stack.world.sql("DELETE FROM ProxyInstance WHERE instance = $1", instance)
-        except (OSError, asyncpg.PostgresError):  # the server is being restarted by another client's fault
+        except LOST:  # the server is being restarted by another client's fault
             await asyncio.sleep(0.2)
         else:
             return

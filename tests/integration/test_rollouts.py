@@ -175,6 +175,47 @@ async def test_a_change_by_somebody_else_between_look_and_write_is_not_overwritt
     assert len(await world.store.events(view.record.id)) == 1
 
 
+async def test_a_share_that_is_given_between_look_and_abort_does_not_outlive_the_rollout(world):
+    view = await started(world)
+    decided = after(view, command=Command(CommandKind.ABORT, "kim"))
+    await world.database.execute("UPDATE ServingPolicy SET challenger_weight = 1")
+
+    applied = await world.store.apply(view, decided, EVENT)
+    await apply_command(world.store, view.record.id, Command(CommandKind.ABORT, "kim"))
+
+    assert not applied
+    assert (await policy_of(world))["challenger_weight"] == 0
+
+
+async def test_a_champion_that_comes_back_between_look_and_abort_is_not_left_as_if_it_were_another(world):
+    view = await promoted(world)
+    await world.database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('churn', '8', 'file:///m', 'sklearn', '{}')"
+    )
+    champion = "UPDATE ServingPolicy SET champion_version = (SELECT id FROM ModelVersion WHERE version = $1)"
+    await world.database.execute(champion, "8")
+    view = await world.store.view(view.record.id)
+    decided = after(view, command=Command(CommandKind.ABORT, "kim"))
+    await world.database.execute(champion, "7")
+
+    applied = await world.store.apply(view, decided, EVENT)
+    await apply_command(world.store, view.record.id, Command(CommandKind.ABORT, "kim"))
+
+    assert "is no longer the rollout's" in decided.event
+    assert not applied
+    assert (await policy_of(world))["champion"] == "6"
+
+
+async def test_a_change_that_sends_no_call_elsewhere_holds_no_end_up(world):
+    view = await started(world)
+    decided = after(view, command=Command(CommandKind.ABORT, "kim"))
+    await world.database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
+
+    assert await world.store.apply(view, decided, EVENT)
+    assert (await policy_of(world))["rollout_id"] is None
+
+
 async def test_a_monitor_whose_lease_is_over_writes_nothing(world, database_url):
     lease = PostgresLease(database_url)
     epoch = await lease.take_or_renew("here")

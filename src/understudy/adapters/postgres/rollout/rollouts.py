@@ -35,7 +35,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     stale_proxies_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
-from understudy.core.rollout.actions import PolicySeen, Promote, RetireOld, RollBack, SetWeight
+from understudy.core.rollout.actions import PolicyAction, PolicySeen, RetireOld
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import GuardMode, Kind, RolloutState, Transition, new_rollout_state, state_to_json
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
@@ -128,7 +128,7 @@ class PostgresRolloutStore(SessionPerCall):
             await _sign(connection, actor)
             # Before the policy, as a transition of the guard takes them: the new row's trigger ends the guard.
             await connection.execute(_LOCK_GUARD, new.model_name)
-            before = await _policy_of(connection, new.model_name, lock="FOR UPDATE OF p")
+            before = await _locked_policy_of(connection, new.model_name)
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
             if before.champion == new.challenger:
@@ -234,7 +234,7 @@ class PostgresRolloutStore(SessionPerCall):
             if not await _is_current(connection, view.record):
                 return False
             await _sign(connection, Actor(event.actor, "rollout", transition.event))
-            changes = await _changes(connection, transition)
+            changes = await _changes(connection, view, transition)
             if changes is None:
                 return False
             # Before the policy: its trigger ends a guard that is open, and opens one where a rollout has ended.
@@ -315,21 +315,35 @@ async def _is_current(connection: asyncpg.Connection, record: RolloutRecord) -> 
     return bool(revision == record.revision)
 
 
-async def _changes(connection: asyncpg.Connection, transition: Transition) -> list[PolicySeen] | None:
+async def _changes(
+    connection: asyncpg.Connection, view: RolloutView, transition: Transition
+) -> list[PolicySeen] | None:
     """Return the policies that are to be written, none where that was done before, and lock the policy's row.
 
     ``None``: another change has taken the policy over.
     """
+    actions = [action for action in transition.actions if isinstance(action, PolicyAction)]
     found = []
-    for action in transition.actions:
-        if not isinstance(action, SetWeight | Promote | RollBack):
-            continue
-        seen = await _policy_of(connection, transition.state.model_name, lock="FOR UPDATE OF p")
+    for action in actions:
+        seen = await _locked_policy_of(connection, transition.state.model_name)
         if seen is not None and action.applies_to(seen):
             found.append(action.result(seen))
         elif not transition.state.is_in_place(seen):
             return None
+    if transition.state.phase.is_final and not actions:
+        # That nothing is to be taken back was decided on the policy, too: a share that was given since would stay.
+        seen = await _locked_policy_of(connection, transition.state.model_name)
+        return found if _is_as(seen, view.policy) else None
     return found
+
+
+def _is_as(policy: PolicySeen | None, other: PolicySeen | None) -> bool:
+    return policy is other if policy is None or other is None else policy.is_as(other)
+
+
+async def _locked_policy_of(connection: asyncpg.Connection, model_name: str) -> PolicySeen | None:
+    """Return the policy as it stays until the transaction ends."""
+    return await _policy_of(connection, model_name, lock="FOR UPDATE OF p")
 
 
 async def _policy_of(connection: asyncpg.Connection, model_name: str, lock: str = "") -> PolicySeen | None:
