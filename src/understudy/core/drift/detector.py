@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.drift.baseline import Baseline, FloatArray, NumericBaseline
 from understudy.core.drift.evidence import Measure, Spans, evidence_spans, log_evidence
 from understudy.core.drift.limits import DEFAULT_POLICY, DriftPolicy

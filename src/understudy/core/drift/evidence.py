@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.drift.baseline import FloatArray
 from understudy.core.drift.subject_window import IntArray
 

@@ -17,8 +17,8 @@ from math import floor, log10
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.difference import ROUNDING, Difference, Scale
 from understudy.core.statistics.sample_ratio import SAMPLE_RATIO_ALPHA, SampleRatio
 from understudy.core.statistics.sample_size import (

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.prediction_log.row import Status
 from understudy.core.statistics.rank_tests import average_ranks
 from understudy.core.statistics.sample_size import ALPHA, MIN_ENTITIES, FloatArray

@@ -9,8 +9,8 @@ sum over them can be trusted.
 from typing import NamedTuple, overload
 
 import numpy as np
-from scipy.special import ndtri, stdtr
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
@@ -87,8 +87,8 @@ def t_to_z(t: float, degrees: float) -> float: ...
 def t_to_z(t: FloatArray, degrees: float) -> FloatArray: ...
 def t_to_z(t: float | FloatArray, degrees: float) -> float | FloatArray:
     """Return the z-score that is as improbable as a t-score with so many degrees of freedom; of one, or of several."""
-    tail = np.maximum(stdtr(degrees, -np.abs(t)), 1e-300)
-    found: FloatArray = -ndtri(tail) * np.sign(t)
+    tail = np.maximum(special.stdtr(degrees, -np.abs(t)), 1e-300)
+    found: FloatArray = -special.ndtri(tail) * np.sign(t)
     return found
 
 

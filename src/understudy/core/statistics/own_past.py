@@ -9,8 +9,8 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtr
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.sequential_evidence import FloatArray
 
 UNIT_SECONDS = 30
@@ -63,6 +63,6 @@ def _of_span(values: FloatArray, units: int, tolerated: float, least: float) -> 
         return OwnPast(0.0, units, latest, middle)
     error = deviation * (1 + 1 / number) ** 0.5
     t = (latest - max(middle, 0.0) - tolerated) / error
-    chance = max(float(stdtr(number - 1, -t)), _LEAST_CHANCE)
+    chance = max(float(special.stdtr(number - 1, -t)), _LEAST_CHANCE)
     share = (1 / np.log2(number + 1) - 1 / np.log2(number + 2)) / units / len(SPANS)
     return OwnPast(-log(chance) + log(share), units, latest, middle)

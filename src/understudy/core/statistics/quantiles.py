@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.difference import ArmEntities, Scale, effective_entities, linearised
 from understudy.core.statistics.sample_size import ALPHA, FloatArray
 

@@ -9,8 +9,8 @@ from math import exp, inf, isclose, log
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     log_mean_exp,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+
+from understudy.core import special_functions as special
 
 FloatArray = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
+from understudy.core import special_functions as special
 from understudy.core.statistics.suffix_sums import suffix_sums
 
 FloatArray = NDArray[np.float64]
@@ -222,7 +222,7 @@ def half_normal_log_evidence(z: float | FloatArray, windows: float | FloatArray,
     """
     spread = windows * (_density(2 * alpha) / TUNED_WINDOWS)
     shrunk = spread / (1 + spread)
-    found: FloatArray = log(2) - np.log1p(spread) / 2 + z * z * shrunk / 2 + log_ndtr(z * np.sqrt(shrunk))
+    found: FloatArray = log(2) - np.log1p(spread) / 2 + z * z * shrunk / 2 + special.log_ndtr(z * np.sqrt(shrunk))
     return found
 
 
