@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +21,14 @@ _FILL = """
     INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,
         prediction_id, assigned_version_id, score, latency_us, role, reason, status, error_code, bucket,
         policy_generation, cache_hit, defaulted)
-    SELECT ($4::bigint[])[1 + n % array_length($4::bigint[], 1)], 'user-' || n % 1000,
+    SELECT ($3::bigint[])[1 + n % cardinality($3::bigint[])], 'user-' || n % 1000,
            encode(sha256(n::text::bytea), 'hex'), jsonb_build_object('score', (n % 997) / 997.0), n % 90,
-           $1::timestamptz + ($2::timestamptz - $1::timestamptz) * ((n + 0.5) / $3),
-           gen_random_uuid(), ($4::bigint[])[1 + n % array_length($4::bigint[], 1)],
+           ($1::timestamptz[])[1 + n * days / $2] + interval '1 day' * ((n * days % $2 + 0.5) / $2),
+           gen_random_uuid(), ($3::bigint[])[1 + n % cardinality($3::bigint[])],
            CASE WHEN n % 50 > 0 THEN (n % 997) / 997.0 END, 1000 * (n % 90), 'champion', 'bucket',
            CASE WHEN n % 50 > 0 THEN 'ok' ELSE 'timeout' END, CASE WHEN n % 50 = 0 THEN 'E504' END, n % 100, 3,
            n % 7 = 0, NULL
-    FROM generate_series(0, $3::int - 1) AS n
+    FROM generate_series(0, $2::int - 1) AS n, cardinality($1::timestamptz[]) AS days
 """
 
 
@@ -51,6 +51,17 @@ def month_ago(months: int, now: datetime | None = None) -> Month:
     return Month(first, beyond)
 
 
+def every_day(month: Month) -> list[datetime]:
+    """Return where each day of a month begins."""
+    return [month.start + timedelta(days=number) for number in range((month.end - month.start).days)]
+
+
+def few_days(month: Month) -> list[datetime]:
+    """Return where four days of a month begin: each day of each model is a file of its own, which takes its time."""
+    days = every_day(month)
+    return [days[0], days[1], days[len(days) // 2], days[-1]]
+
+
 async def versions_of(database: asyncpg.Connection, models: Sequence[str] = MODELS) -> list[int]:
     """Register a version of each model and return their ids."""
     return [
@@ -63,11 +74,17 @@ async def versions_of(database: asyncpg.Connection, models: Sequence[str] = MODE
     ]
 
 
-async def fill(database: asyncpg.Connection, months: Sequence[Month], rows: int, version_ids: Sequence[int]) -> None:
-    """Log so many rows in each month, evenly over its time and the versions."""
+async def fill(
+    database: asyncpg.Connection,
+    months: Sequence[Month],
+    rows: int,
+    version_ids: Sequence[int],
+    days: Callable[[Month], Sequence[datetime]] = every_day,
+) -> None:
+    """Log so many rows in each month, evenly over the versions and over its days, or over those that are given."""
     for month in months:
         await database.execute("SELECT understudy_ensure_partitions(0, $1)", month.start)
-        await database.execute(_FILL, month.start, month.end, rows, list(version_ids), timeout=300)
+        await database.execute(_FILL, days(month), rows, list(version_ids), timeout=300)
     for month in months:  # ensuring one also makes the one before it
         before = month_ago(1, month.start)
         if before not in months and before.end < month_ago(1).start:

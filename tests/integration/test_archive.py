@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import ALL_TIME, MODELS, Month, fill, ids_logged, ids_seen, month_ago, versions_of
+from archive_world import ALL_TIME, MODELS, Month, few_days, fill, ids_logged, ids_seen, month_ago, versions_of
 from pyarrow import parquet
 from spooled_rows import a_row
 
@@ -48,7 +48,7 @@ def never() -> Moments:
 @pytest.fixture
 async def versions(database: asyncpg.Connection) -> list[int]:
     ids = await versions_of(database)
-    await fill(database, [*OLD, month_ago(0)], ROWS, ids)
+    await fill(database, [*OLD, month_ago(0)], ROWS, ids, few_days)
     return ids
 
 
@@ -164,7 +164,7 @@ async def test_an_archiver_that_dies_at_any_call_loses_and_doubles_nothing_and_t
 async def copies_of(admin: asyncpg.Connection, postgres, name: str) -> AsyncIterator[str]:
     while True:
         copy = f"{name}_copy"
-        await admin.execute(f"CREATE DATABASE {copy} TEMPLATE {name}")
+        await admin.execute(f"CREATE DATABASE {copy} TEMPLATE {name} {postgres.copied}")
         try:
             yield postgres.url_of(copy)
         finally:

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import fill, ids_seen, month_ago, versions_of
+from archive_world import few_days, fill, ids_seen, month_ago, versions_of
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
@@ -68,7 +68,7 @@ async def invent_files(url: str) -> None:
 async def test_a_month_whose_files_were_invented_is_held_by_its_owner_and_brought_back_whole(
     database, database_url, retention_url
 ):
-    await fill(database, [month_ago(3)], ROWS, await versions_of(database))
+    await fill(database, [month_ago(3)], ROWS, await versions_of(database), few_days)
     await invent_files(retention_url)
     month = month_ago(3)
     row = await database.fetchrow("SELECT * FROM LogArchive")
@@ -85,7 +85,7 @@ async def test_a_month_whose_files_were_invented_is_held_by_its_owner_and_brough
 
 
 async def test_the_archive_jobs_month_is_dropped_once_its_time_has_come(database, retention_url, tmp_path):
-    await fill(database, [month_ago(3)], ROWS, await versions_of(database))
+    await fill(database, [month_ago(3)], ROWS, await versions_of(database), few_days)
     store = FolderArchive(tmp_path / "archive")
 
     moved = await archive(retention_url, store, Moments("never", lambda: None))
@@ -101,7 +101,7 @@ async def test_the_archive_jobs_month_is_dropped_once_its_time_has_come(database
 
 
 async def test_under_the_owners_login_a_month_is_dropped_at_once(database, database_url, tmp_path):
-    await fill(database, [month_ago(3)], ROWS, await versions_of(database))
+    await fill(database, [month_ago(3)], ROWS, await versions_of(database), few_days)
 
     await archive(database_url, FolderArchive(tmp_path / "archive"), Moments("never", lambda: None))
 

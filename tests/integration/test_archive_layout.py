@@ -6,7 +6,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pytest
-from archive_world import fill, month_ago, versions_of
+from archive_world import few_days, fill, month_ago, versions_of
 from pyarrow import dataset, parquet
 
 from rigs.faults.archive_worker import Moments, archive
@@ -19,7 +19,7 @@ MODELS = ("churn", "visits/ä=%", "2026")
 
 @pytest.fixture
 async def root(database, database_url, tmp_path):
-    await fill(database, [MONTH], ROWS, await versions_of(database, MODELS))
+    await fill(database, [MONTH], ROWS, await versions_of(database, MODELS), few_days)
     await archive(database_url, FolderArchive(tmp_path / "archive"), Moments("never", lambda: None))
     return tmp_path / "archive" / "predictionlog"
 

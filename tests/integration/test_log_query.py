@@ -5,7 +5,7 @@ import csv
 import io
 
 import pytest
-from archive_world import Month, fill, month_ago, versions_of
+from archive_world import Month, few_days, fill, month_ago, versions_of
 from command import CommandLine
 
 ROWS = 300
@@ -22,7 +22,7 @@ QUESTIONS = [
 @pytest.fixture
 async def versions(database) -> list[int]:
     ids = await versions_of(database)
-    await fill(database, MONTHS, ROWS, ids)
+    await fill(database, MONTHS, ROWS, ids, few_days)
     return ids
 
 
@@ -148,7 +148,7 @@ async def test_rows_of_models_whose_names_are_too_long_for_a_folder_stop_nothing
     understudy, database, tmp_path
 ):
     models = ["churn", *LONG_NAMES]
-    await fill(database, [month_ago(3), month_ago(0)], 70, await versions_of(database, models))
+    await fill(database, [month_ago(3), month_ago(0)], 70, await versions_of(database, models), few_days)
     question = "SELECT model, count(*) AS n, sum(id) FROM predictionlog GROUP BY ALL ORDER BY ALL"
 
     before = await understudy.beside("log", "query", question, "--json")
