@@ -1,6 +1,7 @@
 """Alembic's script directory: the revisions that this code has, the newest first, and Alembic's configuration."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from alembic.config import Config
@@ -8,8 +9,9 @@ from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection
 
 
+@cache
 def script_directory() -> ScriptDirectory:
-    """Return Alembic's view of the revisions in ``versions/``."""
+    """Return Alembic's view of the revisions in ``versions/``, read once: each reading imports all of them anew."""
     return ScriptDirectory.from_config(alembic_config(None))
 
 
