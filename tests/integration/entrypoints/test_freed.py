@@ -57,7 +57,7 @@ def garbage() -> Iterator[list[str]]:
     """Let nothing be collected meanwhile; which calls of ours could only be freed that way is there afterwards."""
     found: list[str] = []
     gc.collect()
-    gc.freeze()  # what is there already need not be looked at again
+    gc.freeze()  # what is there already need not be looked at again, in this call and in later ones
     gc.disable()
     try:
         yield found
@@ -70,7 +70,6 @@ def garbage() -> Iterator[list[str]]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-        gc.unfreeze()
 
 
 def _is_ours(frame: FrameType) -> bool:
