@@ -37,6 +37,7 @@ FUNCTIONS = (
     "understudy_is_owner()",
     "understudy_leave_guard()",
     "understudy_lock_version()",
+    "understudy_log_table(text)",
     "understudy_newest_move(text)",
     "understudy_open_guard(servingpolicy, bigint)",
     "understudy_record_change(text, text, text, text, text, jsonb, jsonb)",
