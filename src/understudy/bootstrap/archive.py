@@ -48,7 +48,7 @@ async def open_archiver(
         )
     with archive_extra():
         from understudy.adapters.postgres.prediction_log.archive_rows import open_archive_rows  # noqa: PLC0415 - needs an extra
-    store = _open_store(settings, place)
+    store = open_store(settings, place)
     seconds = settings.database_timeout_seconds
     with tempfile.TemporaryDirectory(prefix="understudy-archive-") as folder:
         async with (
@@ -66,7 +66,7 @@ async def gather_log(
         from understudy.adapters.postgres.prediction_log.log_snapshot import log_snapshot  # noqa: PLC0415 - needs an extra
     url = settings.database_url.get_secret_value()
     async with log_snapshot(url, timeout_seconds=settings.database_timeout_seconds) as snapshot:
-        return await gather(snapshot, partial(_open_store, settings), folder, wanted, on_rows)
+        return await gather(snapshot, partial(open_store, settings), folder, wanted, on_rows)
 
 
 def load_log_query() -> "Callable[[LogFiles, Path, WantedRows], AbstractContextManager[LogQuery]]":
@@ -80,5 +80,6 @@ def load_log_query() -> "Callable[[LogFiles, Path, WantedRows], AbstractContextM
     return open_log
 
 
-def _open_store(settings: Settings, url: str) -> ArchiveStore:
+def open_store(settings: Settings, url: str) -> ArchiveStore:
+    """Return the archive at a place; nothing is read before its first use."""
     return open_archive(url, endpoint=settings.archive_endpoint, timeout_seconds=STORE_SECONDS)

@@ -7,8 +7,6 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-import orjson
-
 from understudy.core.prediction_log.archive_plan import (
     MAX_ATTEMPTS,
     ArchiveState,
@@ -17,7 +15,6 @@ from understudy.core.prediction_log.archive_plan import (
     Step,
     due,
     file_key,
-    manifest_key,
     next_step,
     together,
 )
@@ -33,6 +30,7 @@ from understudy.ports.log_archive import (
     RowSource,
     WrittenFile,
 )
+from understudy.retention.manifest import store_manifest
 
 LOG_TABLE = "predictionlog"
 _DIFFERING_HINT = (
@@ -206,7 +204,8 @@ class Archiver:
         of_rows = sum(day.rows for day in days)
         for day in days:
             await self._export_day(archive, source, day, parts, of_rows)
-        await self._store_manifest(archive, together(parts))
+        files = await self._ledger.files(archive)
+        await store_manifest(self._store, self._folder, archive, together(parts), files)
         return await self._ledger.end_export(archive, together(parts))
 
     async def _export_day(
@@ -227,22 +226,6 @@ class Archiver:
             self._on_progress(Progress(archive.partition_name, Step.EXPORT, done, of_rows))
 
         await self._rows.export(source, day, self._folder, keep)
-
-    async def _store_manifest(self, archive: Archive, whole: Fingerprint) -> None:
-        """Say in the archive itself what a month consists of."""
-        document = {
-            "schema": "understudy/v1",
-            "archive": archive.id,
-            "partition": archive.partition_name,
-            "since": archive.start,
-            "until": archive.end,
-            "rows": whole.rows,
-            "fingerprint": whole.text,
-            "files": [file._asdict() for file in await self._ledger.files(archive)],
-        }
-        path = self._folder / "manifest.json"
-        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-        await self._store.put(manifest_key(archive.partition_name, archive.id), path)
 
     # -- verify --------------------------------------------------------------------------------------------------------
 

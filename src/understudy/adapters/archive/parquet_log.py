@@ -50,7 +50,7 @@ _REPEATING = [
     "model_version_id", "version", "latency_ms", "assigned_version_id", "role", "reason", "status", "error_code",
     "bucket", "policy_generation", "rollout_id", "defaulted",
 ]  # fmt: skip
-_OPTIONS: Mapping[str, Any] = {
+OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
     "compression_level": 3,
     "use_dictionary": _REPEATING,
@@ -123,7 +123,7 @@ class LogFileWriter:
         self._waiting, self._waiting_rows = [rest], rest.num_rows
         if self._writer is None:
             self._path = self._folder / f"rows-{next(self._numbers)}.parquet"
-            self._writer = parquet.ParquetWriter(self._path, SCHEMA, **_OPTIONS)
+            self._writer = parquet.ParquetWriter(self._path, SCHEMA, **OPTIONS)
         self._writer.write_table(group, row_group_size=self._group_rows)
         self._parts.append(_fingerprint_of(group))
         return [self._close()] if sum(part.rows for part in self._parts) >= self._file_rows else []
@@ -132,7 +132,7 @@ class LogFileWriter:
         self._writer.close()
         self._writer = None
         parts, self._parts = self._parts, []
-        return WrittenFile(self._path, self._path.stat().st_size, _digest_of(self._path), together(parts))
+        return WrittenFile(self._path, self._path.stat().st_size, digest_of(self._path), together(parts))
 
 
 def inspect(path: Path) -> WrittenFile:
@@ -149,7 +149,7 @@ def inspect(path: Path) -> WrittenFile:
             whole = together(_fingerprint_of(opened.read_row_group(place, use_threads=False)) for place in groups)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise ArchiveDiffers(f"cannot be read: {problem}") from None
-    return WrittenFile(path, path.stat().st_size, _digest_of(path), whole)
+    return WrittenFile(path, path.stat().st_size, digest_of(path), whole)
 
 
 def write_empty(path: Path) -> None:
@@ -179,6 +179,7 @@ def _sum(column: Any) -> int:
     return ((pc.sum(high).as_py() or 0) << 32) + (pc.sum(low).as_py() or 0)
 
 
-def _digest_of(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,7 +22,7 @@ LOCK_PATIENCE_SECONDS = 60.0
 SCAN_SECONDS = 600.0
 """Longest time of reading a month's table once, for its fingerprint."""
 _PAUSE_SECONDS = 0.5
-_LOCKED = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+LOCKED = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 # A table's lock and no advisory one, which any login may take and keep. It needs no snapshot and no transaction id, so
 # vacuum does not wait for it.
@@ -46,31 +46,31 @@ _PARTITIONS = """
           WHERE inhparent = 'predictionlog'::regclass AND relname ~ '^predictionlog_[0-9]{4}_[0-9]{2}$') AS months
     ORDER BY first
 """
-_COLUMNS = """
+ARCHIVE_COLUMNS = """
     id, partition_name, extract(epoch FROM month_start)::float8 AS start,
     extract(epoch FROM month_end)::float8 AS "end", location, state, attempt, fingerprint, detached_as
 """
-_OPEN = f"SELECT {_COLUMNS} FROM logarchive WHERE state <> 'archived' ORDER BY month_start, id"  # noqa: S608 - constant
+_OPEN = f"SELECT {ARCHIVE_COLUMNS} FROM logarchive WHERE state <> 'archived' ORDER BY month_start, id"  # noqa: S608 - constant
 _BEGIN = f"""
     INSERT INTO logarchive (partition_name, month_start, month_end, location)
-    VALUES ($1, to_timestamp($2), to_timestamp($3), $4) RETURNING {_COLUMNS}
+    VALUES ($1, to_timestamp($2), to_timestamp($3), $4) RETURNING {ARCHIVE_COLUMNS}
 """  # noqa: S608 - constant
 _FORGET_FILES = "DELETE FROM logarchivefile WHERE archive_id = $1"
 _BEGIN_EXPORT = f"""
     UPDATE logarchive
     SET state = 'exporting', attempt = attempt + 1, row_count = NULL, fingerprint = NULL, changed_at = now()
-    WHERE id = $1 AND attempt = $2 AND state <> 'archived' RETURNING {_COLUMNS}
+    WHERE id = $1 AND attempt = $2 AND state <> 'archived' RETURNING {ARCHIVE_COLUMNS}
 """  # noqa: S608 - constant
 _END_EXPORT = f"""
     UPDATE logarchive SET state = 'exported', row_count = $3, fingerprint = $4, changed_at = now()
-    WHERE id = $1 AND attempt = $2 AND state = 'exporting' RETURNING {_COLUMNS}
+    WHERE id = $1 AND attempt = $2 AND state = 'exporting' RETURNING {ARCHIVE_COLUMNS}
 """  # noqa: S608 - constant
 _VERIFIED = f"""
     UPDATE logarchive
     SET state = CASE WHEN detached_as IS NULL THEN 'verified' ELSE 'detached' END, changed_at = now()
-    WHERE id = $1 AND attempt = $2 AND state IN ('exported', 'verified', 'detached') RETURNING {_COLUMNS}
+    WHERE id = $1 AND attempt = $2 AND state IN ('exported', 'verified', 'detached') RETURNING {ARCHIVE_COLUMNS}
 """  # noqa: S608 - constant
-_GET = f"SELECT {_COLUMNS} FROM logarchive WHERE id = $1 AND attempt = $2"  # noqa: S608 - constant
+_GET = f"SELECT {ARCHIVE_COLUMNS} FROM logarchive WHERE id = $1 AND attempt = $2"  # noqa: S608 - constant
 # Only for the current attempt (fencing): a run that was overtaken must not add files to the next one's.
 _NAME_FILE = """
     INSERT INTO logarchivefile (archive_id, key, model_name, day)
@@ -140,7 +140,7 @@ class PostgresArchiveLedger:
                 await lock.execute("BEGIN")
                 try:
                     await lock.execute(_LOCK, timeout=2 * ALONE_SECONDS)
-                except _LOCKED:
+                except LOCKED:
                     raise ArchiveBusy("another run of understudy db archive is under way in this database") from None
             await self._value(_TELL_RELEASE_BEFORE)
             self._lock = lock
@@ -243,7 +243,7 @@ class PostgresArchiveLedger:
         async with translated("the archive's state cannot be read or changed"):
             try:
                 return await ask()
-            except _LOCKED:
+            except LOCKED:
                 raise ArchiveBusy(
                     "another session reads the log in a transaction that stays open, so no month can be detached",
                     hint="SELECT pid, application_name, xact_start FROM pg_stat_activity ORDER BY xact_start names "
@@ -256,7 +256,7 @@ class PostgresArchiveLedger:
 
 
 def archive_of(row: Any) -> Archive:
-    """Return a row of ``LogArchive`` with the columns of :data:`_COLUMNS`."""
+    """Return a row of ``LogArchive`` with the columns of :data:`ARCHIVE_COLUMNS`."""
     fingerprint = None if row["fingerprint"] is None else Fingerprint.parse(row["fingerprint"])
     return Archive(**{**row, "state": ArchiveState(row["state"]), "fingerprint": fingerprint})
 

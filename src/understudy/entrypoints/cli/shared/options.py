@@ -28,7 +28,18 @@ def required_reason(reason: str | None, *, dry_run: bool) -> str | None:
 
 
 def confirm_traffic_move(model_name: str, what: str, *, yes: bool) -> None:
-    """Go on only when ``--yes`` was given, or a person types the model's name.
+    """Go on only when ``--yes`` was given, or a person types the model's name; raises as :func:`confirm_by_typing`."""
+    confirm_by_typing(model_name, "the model's name", what, yes=yes)
+
+
+def confirm_by_typing(expected: str, named: str, what: str, *, yes: bool) -> None:
+    """Go on only when ``--yes`` was given, or a person types a text.
+
+    Args:
+        expected: The text.
+        named: What the text is, in words.
+        what: Will happen.
+        yes: Whether ``--yes`` was given.
 
     Raises:
         CommandRefused: Neither happened; nothing was changed.
@@ -38,6 +49,6 @@ def confirm_traffic_move(model_name: str, what: str, *, yes: bool) -> None:
     if not is_interactive():
         raise CommandRefused(ExitCode.USAGE, f"{what}, and there is no terminal to confirm it at", "Add --yes.")
     typer.echo(what, err=True)
-    typed = typer.prompt("Type the model's name to go on, or pass --yes", err=True, default="", show_default=False)
-    if typed != model_name:
-        raise CommandRefused(ExitCode.USAGE, "not confirmed; nothing was changed", f"Type {model_name}, or pass --yes.")
+    typed = typer.prompt(f"Type {named} to go on, or pass --yes", err=True, default="", show_default=False)
+    if typed != expected:
+        raise CommandRefused(ExitCode.USAGE, "not confirmed; nothing was changed", f"Type {expected}, or pass --yes.")
