@@ -13,43 +13,53 @@ import pytest
 from understudy.adapters import migrations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 
-PROXY, MONITOR, ENGINEER, RETENTION, READER = migrations.ROLES
+PROXY, MONITOR, ENGINEER, RETENTION, READER, ERASER = migrations.ROLES
 Login = Callable[..., Awaitable[str]]
 
-# For each table what proxy, monitor, engineer, retention and reader may: s(elect), i(nsert), u(pdate), d(elete); in
-# brackets when only for some columns. A table that is not here fails the first test: somebody has to decide.
+# For each table what proxy, monitor, engineer, retention, reader and eraser may: s(elect), i(nsert), u(pdate),
+# d(elete); in brackets when only for some columns. A table that is not here fails the first test: somebody has to
+# decide.
 DECISIONS = {
-    "alembic_version": ("s", "s", "s", "s", "s"),
-    "alertoutbox": ("", "siu", "s", "sd(u)", "s"),
-    "apikey": ("(s)", "", "(s)", "", "(s)"),
-    "archivestatus": ("", "s", "s", "siu", "s"),
-    "cachesecret": ("(s)", "", "", "", ""),
-    "drifthour": ("", "siu", "s", "sd", "s"),
-    "experiment": ("", "s", "siud", "", "s"),
-    "installation": ("", "", "s", "", "s"),
-    "logarchive": ("", "(s)", "s", "s(iu)", "s"),
-    "logarchivefile": ("", "", "s", "sid(u)", "s"),
-    "modelendpoint": ("s", "s", "siud", "", "s"),
-    "modelversion": ("s", "s(u)", "siud", "(s)", "s"),
-    "monitorlease": ("", "siu", "s", "s(u)", "s"),
-    "outcomeevent": ("i(s)", "s", "si", "sd", "s"),
-    "policyaudit": ("", "s", "s", "sd", "s"),
-    "policychange": ("s", "s", "s", "sd(u)", "s"),
-    "predictiondeadletter": ("i(s)", "", "s", "sd", "s"),
-    "predictionlog": ("i", "s", "s", "s(u)", "s"),
-    "predictionmetric": ("", "siu", "s", "sd", "s"),
-    "predictionwindow": ("si(u)", "s", "s", "sd", "s"),
-    "proxyinstance": ("siud", "s", "s", "", "s"),
-    "registryaudit": ("", "", "s", "sd", "s"),
-    "rollout": ("(s)", "s(u)", "siu", "sd(u)", "s"),
-    "rolloutevent": ("", "si", "si", "sd(u)", "s"),
-    "servingpolicy": ("s", "s(u)", "siud", "s", "s"),
-    "spooloffset": ("si(u)", "", "s", "sd(u)", "s"),
-    "understudy_arms": ("", "s", "s", "", "s"),
-    "understudy_split": ("", "s", "s", "", "s"),
-    "understudy_status": ("", "s", "s", "", "s"),
+    "alembic_version": ("s", "s", "s", "s", "s", "s"),
+    "alertoutbox": ("", "siu", "s", "sd(u)", "s", ""),
+    "apikey": ("(s)", "", "(s)", "", "(s)", ""),
+    "archivestatus": ("", "s", "s", "siu", "s", ""),
+    "cachesecret": ("(s)", "", "", "", "", ""),
+    "drifthour": ("", "siu", "s", "sd", "s", ""),
+    "entityerasure": ("", "", "(s)", "d(s)", "(s)", "(s)"),
+    "entityerasurefile": ("", "", "", "", "", "s"),
+    "erasuresecret": ("", "", "", "", "", ""),
+    "experiment": ("", "s", "siud", "", "s", ""),
+    "installation": ("", "", "s", "", "s", ""),
+    "logarchive": ("", "(s)", "s", "s(iu)", "s", "s"),
+    "logarchivefile": ("", "", "s", "sid(u)", "s", "s"),
+    "modelendpoint": ("s", "s", "siud", "", "s", ""),
+    "modelversion": ("s", "s(u)", "siud", "(s)", "s", ""),
+    "monitorlease": ("", "siu", "s", "s(u)", "s", ""),
+    "outcomeevent": ("i(s)", "s", "si", "sd", "s", ""),
+    "policyaudit": ("", "s", "s", "sd", "s", ""),
+    "policychange": ("s", "s", "s", "sd(u)", "s", ""),
+    "predictiondeadletter": ("i(s)", "", "s", "sd", "s", ""),
+    "predictionlog": ("i", "s", "s", "s(u)", "s", ""),
+    "predictionmetric": ("", "siu", "s", "sd", "s", ""),
+    "predictionwindow": ("si(u)", "s", "s", "sd", "s", ""),
+    "proxyinstance": ("siud", "s", "s", "", "s", ""),
+    "registryaudit": ("", "", "s", "sd", "s", ""),
+    "rollout": ("(s)", "s(u)", "siu", "sd(u)", "s", ""),
+    "rolloutevent": ("", "si", "si", "sd(u)", "s", ""),
+    "servingpolicy": ("s", "s(u)", "siud", "s", "s", ""),
+    "spooloffset": ("si(u)", "", "s", "sd(u)", "s", ""),
+    "understudy_arms": ("", "s", "s", "", "s", ""),
+    "understudy_split": ("", "s", "s", "", "s", ""),
+    "understudy_status": ("", "s", "s", "", "s", ""),
 }
+TOLD_OF_ERASURES = (
+    "actor archived_rows began_at dead_letters digest erased_before files finished_at id kept_rows log_rows model_name "
+    "outcomes reason via"
+)
 COLUMNS = {
+    **{(role, "entityerasure", "s"): TOLD_OF_ERASURES for role in (ENGINEER, READER, ERASER)},
+    (RETENTION, "entityerasure", "s"): "finished_at id",
     (PROXY, "apikey", "s"): "bytes_per_second calls_per_second id revoked_at scopes sha256 tenant",
     (
         ENGINEER,
@@ -85,6 +95,25 @@ FUNCTIONS = {
     "understudy_detach_archived(bigint)": {RETENTION},
     "understudy_drop_archived(bigint)": {RETENTION},
     "understudy_drop_due()": {RETENTION},
+    **{
+        function: {ERASER}
+        for function in (
+            "understudy_begin_archive_anew(bigint, text, bigint)",
+            "understudy_begin_erasure(text, text, text, text)",
+            "understudy_end_erased_files(bigint, text, bigint)",
+            "understudy_end_erasure(bigint, text)",
+            "understudy_count_beside_log(text, text)",
+            "understudy_count_entity(text, text, text)",
+            "understudy_erase_beside_log(bigint, text)",
+            "understudy_erase_month(bigint, text, text)",
+            "understudy_erase_told(bigint, text, text, uuid[])",
+            "understudy_lock_archive()",
+            "understudy_name_erased_file(bigint, text, bigint, text, text)",
+            "understudy_swap_erased_file(bigint, text, bigint, text, bigint, bigint, bigint, text)",
+        )
+    },
+    "understudy_entity_digest(text)": set(),
+    "understudy_open_erasure(bigint, text)": set(),
     "understudy_ensure_partitions(integer, timestamp with time zone)": {PROXY, MONITOR, ENGINEER},
     "understudy_grant_roles()": set(),
     "understudy_revoke_role(text)": set(),

@@ -19,6 +19,8 @@ class GrowingTable(StrEnum):
     AUDIT = "PolicyAudit"
     """What a policy was at the age's beginning stays, and so does all of an open rollout."""
     REGISTRY_AUDIT = "RegistryAudit"
+    ERASURES = "EntityErasure"
+    """Finished ones; late rows of what they erased are known by them so long."""
     DEAD_LETTERS = "PredictionDeadLetter"
     """Beside the age a number of rows is a bound."""
     SPOOL_OFFSETS = "SpoolOffset"

@@ -32,6 +32,7 @@ ROLES = (
     "understudy_engineer",
     "understudy_retention",
     "understudy_reader",
+    "understudy_eraser",
 )
 """The roles that are granted to logins (docs/reference/sql.md says what each may)."""
 # Each of them, and no other role, is granted to read the revision.

@@ -467,6 +467,51 @@ ARCHIVE_STATUS = Table(
     Column("succeeded_at", _MOMENT, nullable=False),
 )
 
+ENTITY_ERASURE = Table(
+    "entityerasure",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("model_name", String(255)),
+    Column("digest", CHAR(64), nullable=False),
+    Column("salt", LargeBinary),
+    Column("began_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("erased_before", _MOMENT, nullable=False),
+    Column("finished_at", _MOMENT),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text),
+    Column("log_rows", BigInteger, nullable=False, server_default=_ZERO),
+    Column("kept_rows", BigInteger, nullable=False, server_default=_ZERO),
+    Column("archived_rows", BigInteger, nullable=False, server_default=_ZERO),
+    Column("files", BigInteger, nullable=False, server_default=_ZERO),
+    Column("outcomes", BigInteger, nullable=False, server_default=_ZERO),
+    Column("dead_letters", BigInteger, nullable=False, server_default=_ZERO),
+    Index("entityerasure_digest", "digest"),
+    Index(
+        "entityerasure_one_open",
+        "digest",
+        text("coalesce(model_name, '')"),
+        unique=True,
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+)
+
+ENTITY_ERASURE_FILE = Table(
+    "entityerasurefile",
+    METADATA,
+    Column("erasure_id", ForeignKey("entityerasure.id"), primary_key=True),
+    Column("archive_id", BigInteger, primary_key=True),
+    Column("old_key", Text, primary_key=True),
+    Column("new_key", Text, nullable=False),
+)
+
+ERASURE_SECRET = Table(
+    "erasuresecret",
+    METADATA,
+    Column("is_only", Boolean, primary_key=True, server_default=_TRUE),
+    Column("secret", LargeBinary, nullable=False),
+)
+
 CACHE_SECRET = Table(
     "cachesecret",
     METADATA,

@@ -79,6 +79,10 @@ _REGISTRY_AUDIT = f"""
     DELETE FROM registryaudit WHERE id = ANY (ARRAY(
         SELECT id FROM registryaudit WHERE changed_at < {_OLD} ORDER BY changed_at LIMIT $2))
 """  # noqa: S608 - constants
+_ERASURES = f"""
+    DELETE FROM entityerasure WHERE id = ANY (ARRAY(
+        SELECT id FROM entityerasure WHERE finished_at < {_OLD} ORDER BY id LIMIT $2))
+"""  # noqa: S608 - constants
 # Oldest first, so that no more rows are read than may be deleted: they are as long as rows of the log.
 _DEAD_LETTERS = f"""
     DELETE FROM predictiondeadletter WHERE id = ANY (ARRAY(
@@ -102,6 +106,7 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.ROLLOUTS: (_ROLLOUTS,),
     GrowingTable.AUDIT: (_AUDIT,),
     GrowingTable.REGISTRY_AUDIT: (_REGISTRY_AUDIT,),
+    GrowingTable.ERASURES: (_ERASURES,),
     GrowingTable.DEAD_LETTERS: (_DEAD_LETTERS,),
     GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),
     GrowingTable.POLICY_CHANGES: (_POLICY_CHANGES,),
