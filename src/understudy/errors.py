@@ -38,7 +38,7 @@ UnderstudyError
     ├── NotRegistered      E206 the model or version does not exist
     ├── VersionNotReady    E207 the version's servers do not answer, or it needs inputs that callers do not send
     ├── ArchiveDiffers     E208 archived files are not what was written, or not what the log holds
-    ├── ArchiveBusy        E209 another run archives, or a long transaction on the log lets nothing be detached
+    ├── ArchiveBusy        E209 another run archives or erases, or a long transaction on the log is in the way
     ├── DataWouldBeLost    E210 the older schema has no place for what the database holds
     ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
     ├── GenerationMoved    E409 another actor changed the policy first
@@ -355,7 +355,7 @@ class ArchiveDiffers(RegistryError):
 
 class ArchiveBusy(RegistryError):
     code = "E209"
-    title = "The log cannot be archived now"
+    title = "Others use the log or its archive"
     hint = "Run understudy db archive again later: it goes on where this run stopped, and nothing is lost meanwhile."
 
 

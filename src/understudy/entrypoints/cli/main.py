@@ -34,6 +34,7 @@ NOUNS = {
     "predict": "Make one predict call, and say who answered it.",
     "explain": "Say why an entity gets its answer, or what an error code means.",
     "log": "Ask the prediction log; send logged inputs to another version.",
+    "entity": "Erase an entity from all that is kept of it.",
     "audit": "List who changed what, when and why.",
     "key": "Create, list and revoke callers' keys.",
     "doctor": "Check everything this installation depends on.",

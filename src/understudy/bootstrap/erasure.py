@@ -1,0 +1,47 @@
+"""What erases an entity; opened for the length of a command."""
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from understudy.adapters.archive.open import archive_extra
+from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
+from understudy.bootstrap.archive import open_store
+from understudy.errors import ArchiveUnavailable
+from understudy.ports.entity_erasure import FileEraser
+from understudy.retention.entity_eraser import EntityEraser, Tell
+from understudy.settings import Settings
+
+
+@asynccontextmanager
+async def open_eraser(settings: Settings, archives: Sequence[str], on_progress: Tell) -> AsyncIterator[EntityEraser]:
+    """Open what erases entities, under the command's own login.
+
+    Args:
+        settings: Name the database, and the archive that is used by default.
+        archives: Further places of archived months, as ``db archive --to`` had them.
+        on_progress: See :class:`EntityEraser`.
+
+    Raises:
+        ArchiveUnavailable: A place cannot be used.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    places = [*([] if settings.archive_url is None else [settings.archive_url]), *archives]
+    files = _file_eraser()
+    stores = [] if files is None else [open_store(settings, place) for place in places]
+    url = settings.database_url.get_secret_value()
+    with tempfile.TemporaryDirectory(prefix="understudy-erasure-") as folder:
+        async with open_erasures(url, timeout_seconds=settings.database_timeout_seconds) as ledger:
+            by_location = {store.location: store for store in stores}
+            yield EntityEraser(ledger, files, by_location, folder=Path(folder), on_progress=on_progress)
+
+
+def _file_eraser() -> FileEraser | None:
+    """Return what writes Parquet; ``None`` without the extra, which installations without an archive need not have."""
+    try:
+        with archive_extra():
+            from understudy.adapters.archive.parquet_erasure import ParquetEraser  # noqa: PLC0415 - needs an extra
+    except ArchiveUnavailable:
+        return None
+    return ParquetEraser()

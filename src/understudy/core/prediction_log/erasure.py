@@ -1,0 +1,63 @@
+"""Erasing one entity: what its rows are called afterwards, and the names of the files that are written anew."""
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+from uuid import UUID
+
+_HEX_DIGITS = 32
+_KEY = re.compile(r"(?P<stem>.+?)(-e\d+)?\.parquet")
+
+
+def erased_name(salt: bytes, model_name: str) -> str:
+    """Return the entity id that an erased entity's rows of one model get.
+
+    One for all of them, because A/B tests and the sample-ratio test count entities; another one for each model and
+    erasure. ``understudy_erased_name`` (migration 0021) is the same in SQL. The database deletes the salt when the
+    erasure is finished; then nothing leads from an entity to its name.
+    """
+    return f"erased-{_digits(salt, f'entity:{model_name}')}"
+
+
+def erased_prediction_id(salt: bytes, prediction_id: str) -> str:
+    """Return the prediction id in place of one that callers know; a shadow's row keeps that of the call it copies."""
+    return str(UUID(_digits(salt, f"prediction:{UUID(prediction_id)}")))
+
+
+def replacing_key(key: str, erasure_id: int) -> str:
+    """Return the name of the file that takes another's place; no two erasures give one file the same name.
+
+    Raises:
+        ValueError: The key is not that of a file with rows.
+    """
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise ValueError(f"{key!r} is no Parquet file of the archive")
+    return f"{found['stem']}-e{erasure_id}.parquet"
+
+
+class EntityRows(NamedTuple):
+    """Where an entity is, in rows."""
+
+    log_rows: int
+    kept_rows: int
+    """In tables of archived months that wait to be dropped."""
+    outcomes: int
+    dead_letters: int
+    texts: int
+    """Reasons and notes that people wrote with the entity's id in them; erasing leaves them."""
+
+
+class Erased(NamedTuple):
+    """What an erasure has come to; counts add up over its runs."""
+
+    log_rows: int
+    kept_rows: int
+    archived_rows: int
+    files: int
+    outcomes: int
+    dead_letters: int
+
+
+def _digits(salt: bytes, text: str) -> str:
+    return sha256(salt + text.encode()).hexdigest()[:_HEX_DIGITS]

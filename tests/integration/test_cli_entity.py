@@ -1,0 +1,87 @@
+"""``understudy entity forget``: asks, says what it would do, and does not claim what it has not done."""
+
+import asyncio
+
+import pytest
+from archive_world import MODELS, ids_logged
+from command import CommandLine, Done
+from erasure_world import ENTITY, OLD, log_of_customers, places_of
+
+SURE = ("--yes", "--reason", "request 118")
+
+
+@pytest.fixture
+async def versions(database) -> list[int]:
+    return await log_of_customers(database)
+
+
+def archive(understudy: CommandLine) -> Done:
+    return understudy("db", "archive", "--to", "archive", "--older-than", "1d")
+
+
+def forget(understudy: CommandLine, *options: str, model: str = "all", entity: str = ENTITY) -> Done:
+    return understudy("entity", "forget", model, entity, *options)
+
+
+async def test_a_dry_run_says_what_a_run_then_does_and_neither_repeats_the_id_as_json(
+    understudy, database, versions, tmp_path
+):
+    await asyncio.to_thread(archive, understudy)
+
+    planned = await asyncio.to_thread(forget, understudy, "--archive", "archive", "--dry-run", "--json")
+    untouched = await places_of(database, tmp_path / "archive")
+    done = await asyncio.to_thread(forget, understudy, "--archive", "archive", "--json", *SURE)
+
+    assert (planned.code, done.code) == (0, 0), done
+    assert len(untouched) > 2
+    assert planned.document["erasure"]["rows"] == done.document["erasure"]["rows"]
+    assert done.document["erasure"]["finished"]
+    assert ENTITY not in planned.out + done.out
+    assert await places_of(database, tmp_path / "archive") == []
+
+
+async def test_months_that_could_not_be_erased_are_named_and_the_command_ends_with_1(
+    understudy, database, versions, tmp_path
+):
+    await asyncio.to_thread(archive, understudy)
+
+    first = await asyncio.to_thread(forget, understudy, *SURE)
+    again = await asyncio.to_thread(forget, understudy, "--archive", "archive", *SURE)
+
+    assert first.code == 1
+    assert f"{ENTITY} is not erased everywhere yet: every model" in first.out
+    assert all(month.partition in first.out for month in OLD)
+    assert "was not named (--archive file://" in first.said
+    assert max(map(len, first.out.splitlines())) <= 80
+    assert (again.code, f"{ENTITY} is erased from every model" in again.out) == (0, True)
+    assert await places_of(database, tmp_path / "archive") == []
+
+
+async def test_without_a_confirmation_or_a_reason_nothing_is_erased(understudy, database, versions):
+    before = await ids_logged(database)
+
+    unsure = await asyncio.to_thread(forget, understudy, "--reason", "request 118")
+    without_reason = await asyncio.to_thread(forget, understudy, "--yes")
+    nobody = await asyncio.to_thread(forget, understudy, *SURE, entity="")
+    no_model = await asyncio.to_thread(forget, understudy, *SURE, model="chrun")
+
+    assert [done.code for done in (unsure, without_reason, nobody, no_model)] == [2, 2, 2, 7]
+    assert "Add --yes" in unsure.err
+    assert "this change needs a reason" in without_reason.err
+    assert "1 to 255 characters" in nobody.err
+    assert "there is no model chrun" in no_model.err
+    assert await ids_logged(database) == before
+    assert "PredictionLog" in await places_of(database, None)
+
+
+async def test_reasons_with_the_id_are_counted_and_stay(understudy, database, versions):
+    await database.execute(
+        "INSERT INTO ApiKey (id, sha256, scopes, note) VALUES ('k', repeat('a', 64), '{read}', 'asked for by ' || $1)",
+        ENTITY,
+    )
+
+    done = await asyncio.to_thread(forget, understudy, *SURE, model=MODELS[0])
+
+    assert done.code == 0, done
+    assert "1 reason or note that people wrote has the id in it, and stays." in done.out
+    assert await database.fetchval("SELECT note FROM ApiKey") == f"asked for by {ENTITY}"

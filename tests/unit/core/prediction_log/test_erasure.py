@@ -1,0 +1,44 @@
+"""Names of what is erased: one for an entity of a model, and none that leads back."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from understudy.core.prediction_log.archive_plan import archive_key, file_key
+from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id, replacing_key
+
+SALTS = bytes(32), bytes(range(32))
+
+
+def test_a_name_is_one_for_a_model_and_an_erasure_and_fits_the_column():
+    names = {erased_name(salt, model) for salt in SALTS for model in ("churn", "visits/ä=%")}
+
+    assert len(names) == 4
+    assert {len(name) for name in names} == {39}
+    assert erased_name(SALTS[1], "churn") == erased_name(SALTS[1], "churn")
+
+
+def test_a_prediction_gets_the_same_id_wherever_it_is_met_and_however_it_is_written():
+    prediction = str(uuid4())
+
+    anew = erased_prediction_id(SALTS[1], prediction)
+
+    assert str(UUID(anew)) == anew != prediction
+    assert erased_prediction_id(SALTS[1], prediction.upper()) == anew
+    assert erased_prediction_id(SALTS[0], prediction) != anew
+
+
+def test_a_replacing_file_has_a_name_of_its_own_beside_the_one_that_it_replaces():
+    first = file_key("churn", "2026-08-01", 17, 1, 0)
+
+    second = replacing_key(first, 3)
+    third = replacing_key(second, 12)
+
+    assert second == "predictionlog/model=churn/day=2026-08-01/part-17-1-00000-e3.parquet"
+    assert third == "predictionlog/model=churn/day=2026-08-01/part-17-1-00000-e12.parquet"
+    assert archive_key(third) == third
+
+
+def test_a_manifest_is_no_file_with_rows():
+    with pytest.raises(ValueError, match="no Parquet file"):
+        replacing_key("manifests/predictionlog_2026_08-17.json", 3)
