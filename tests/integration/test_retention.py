@@ -241,6 +241,21 @@ async def test_of_the_registrys_audit_two_years_stay(world):
     assert [row["action"] for row in left] == ["update"]
 
 
+async def test_of_erasures_that_are_finished_two_years_stay_and_of_others_all(world):
+    await world.database.execute(
+        """INSERT INTO EntityErasure (digest, salt, erased_before, finished_at, actor, via, began_at, reason)
+           SELECT repeat('a0', 32), CASE WHEN days IS NULL THEN '\\x00'::bytea END, now(),
+                  now() - days * INTERVAL '1 day',
+                  'dana', 'cli', now() - INTERVAL '900 days', days::text
+           FROM unnest(ARRAY[800, 729, NULL]) AS days"""
+    )
+
+    await world.job.tick(world.epoch)
+
+    left = await world.database.fetch("SELECT reason FROM EntityErasure ORDER BY id")
+    assert [row["reason"] for row in left] == ["729", None]
+
+
 async def test_the_audit_of_an_open_rollout_stays_however_old_it_is(world):
     await world.database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
     rollout_id = await insert_rollout(world.database, "churn", world.champion, world.challenger)

@@ -70,6 +70,7 @@ predict visits --entity u1
 explain visits u1
 log query SELECT
 log replay visits 2
+entity forget visits customer-42 --yes --reason x
 audit list
 key create --scope read
 key list
