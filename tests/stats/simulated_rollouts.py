@@ -8,7 +8,7 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 
@@ -54,6 +54,7 @@ def roll_out(
     minutes: float = 480,
     look_seconds: float = LOOK_SECONDS,
     is_pushed: bool = False,
+    rules: Rules = NEWEST_RULES,
 ) -> Outcome:
     """Run a whole rollout, a look at every ``look_seconds``, until it is rolled back, has finished or time is over.
 
@@ -84,6 +85,7 @@ def roll_out(
             weights,
             champion_before=before.blocks,
             tail_steps=before.tail_steps,
+            rules=rules,
         )
         decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
         is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD

@@ -77,6 +77,12 @@ class World:
     """Least and longest deadline of callers, in multiples of the typical latency."""
     deadline_ratio: float = 1.0
     """Share of the calls whose callers set one."""
+    cold_factor: float = 1.0
+    """How much longer the challenger's calls take at first, because its server's caches are empty."""
+    warm_factor: float = 1.0
+    """What of that stays."""
+    warming_minutes: float = 10.0
+    """In which what its calls take longer falls to 1/e: a twentieth is left after half an hour."""
 
 
 def plain(requests_per_minute: float = 3_000.0) -> World:
@@ -162,6 +168,17 @@ def failing_under_deadlines(requests_per_minute: float, error_factor: float) -> 
     return World(name, requests_per_minute, deadlines=(10.0, 30.0), error_factor=error_factor)
 
 
+def cold_server(requests_per_minute: float, cold_factor: float) -> World:
+    """Return equal versions, of which the challenger's server gets warm in half an hour."""
+    return World(f"cold server x{cold_factor:g}", requests_per_minute, cold_factor=cold_factor)
+
+
+def cold_and_then_slow(requests_per_minute: float, cold_factor: float, warm_factor: float) -> World:
+    """Return a slow challenger whose server is cold besides, and warm within ten minutes."""
+    name = f"cold server x{cold_factor:g}, and then x{warm_factor:g}"
+    return World(name, requests_per_minute, cold_factor=cold_factor, warm_factor=warm_factor, warming_minutes=3.0)
+
+
 class Traffic:
     """One run of a world."""
 
@@ -209,6 +226,10 @@ class Traffic:
             affected, errors, in_incident = affected[again], errors[again], in_incident[again]
         log_us = self._log_latency(count, window, entity, challenger, affected)
         log_us += np.log(world.incident_latency_factor) * in_incident
+        if world.cold_factor > 1:
+            excess = np.exp(-numbers[window] / PER_MINUTE / world.warming_minutes)
+            cold = world.warm_factor + (world.cold_factor - world.warm_factor) * excess
+            log_us += np.log(cold) * challenger
         scores = rng.normal(0.3, 0.1, len(window)) + world.score_shift * affected if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:

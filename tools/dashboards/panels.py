@@ -91,6 +91,7 @@ CHECK_WORDS = (
     (0.0, "pass", GREEN),
     (1.0, "too early", GREY),
     (2.0, "worse, not proven", YELLOW),
+    (2.5, "warming", "#F0E442"),
     (3.0, "fail", RED),
     (4.0, "invalid", "#CC79A7"),
 )

@@ -15,10 +15,11 @@ STATES = {
     CheckState.OK: 0,
     CheckState.TOO_EARLY: 1,
     CheckState.UNPROVEN: 2,
+    CheckState.WARMING: 2.5,
     CheckState.FAIL: 3,
     CheckState.INVALID: 4,
 }
-"""What ``canary_check_state`` is in each state: the worse, the higher."""
+"""What ``canary_check_state`` is in each state: the worse, the higher, and from 3 on it is no wait any more."""
 
 
 class Trigger(StrEnum):

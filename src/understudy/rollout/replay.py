@@ -103,4 +103,5 @@ def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:
     # What decides nothing has had other names in other versions: unproven was once a pass.
-    return {row.check: row.state for row in rows if row.state in (CheckState.FAIL, CheckState.INVALID)}
+    deciding = (CheckState.WARMING, CheckState.FAIL, CheckState.INVALID)
+    return {row.check: row.state for row in rows if row.state in deciding}

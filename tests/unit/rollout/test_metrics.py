@@ -60,6 +60,11 @@ def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(metrics, t
     }
 
 
+def test_a_check_that_waits_for_a_cold_server_is_worse_than_unproven_and_has_not_failed():
+    assert STATES[CheckState.UNPROVEN] < STATES[CheckState.WARMING] < STATES[CheckState.FAIL]
+    assert STATES.keys() == set(CheckState)
+
+
 def test_what_cannot_be_told_any_more_has_no_value_and_what_is_over_has_no_gauges(metrics, telemetry):
     metrics.show(a_view(), a_decision(a_row(), a_row(SLOW_TAIL)))
     metrics.show(a_view(), a_decision(a_row(state=CheckState.TOO_EARLY, change=None)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from stats.worlds import Traffic, World
+from stats.worlds import Traffic, World, cold_server
 
 from understudy import __version__
 from understudy.core.canary.analysis import judge
@@ -92,6 +92,7 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"rules": 2}, Rules.INCIDENTS),
         ({"rules": 3}, Rules.DAYS),
         ({"rules": 4}, Rules.TAILS),
+        ({"rules": 5}, Rules.COLD),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):
@@ -112,6 +113,23 @@ def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules)
     checks = {row["check"] for row in rows}
     assert ("latency_change" in checks) == (rules >= Rules.DAYS)
     assert ("slow_p999" in checks) == (rules >= Rules.TAILS)
+
+
+def test_a_verdict_on_a_cold_server_comes_to_the_same_again_by_the_rules_that_made_it():
+    strata, now = stratify(Traffic(cold_server(3_000, 3.0), 1).windows(0, 40, 2.0), 1), 245.0
+    verdicts = {}
+    for rules in (Rules.TAILS, Rules.COLD):
+        stage = replace(STAGE, rules=rules, weight_percent=2.0, weights_percent={1: 2.0})
+        decision = judge(strata, POLICY, stage, now)
+        inputs = {"now": now, "stage": asdict(stage), "strata": strata_to_text(strata), "decision": decision.sentence}
+        rows = [row.to_json() for row in decision.evidence]
+        event = stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs)))
+        assert judged(event) == Replay(decision, agrees=True)
+        verdicts[rules] = decision.verdict
+        if rules == Rules.COLD:
+            assert not judged(with_states(event, CheckState.WARMING, CheckState.OK)).agrees
+
+    assert verdicts == {Rules.TAILS: Verdict.ROLL_BACK, Rules.COLD: Verdict.HOLD}
 
 
 def test_the_rules_of_a_newer_release_are_named():

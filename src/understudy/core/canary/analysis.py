@@ -12,6 +12,7 @@ import numpy as np
 from understudy.core.canary import messages as words
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.checks import judged_checks, needed_of
+from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
@@ -75,8 +76,10 @@ def judge(
         early_failure=failed_early,
         latency_shift=_latency_shift(inputs.strata, stage),
     )
+    start = cold_start(inputs, now)
+    inputs = inputs._replace(warm=start.first)
     split = judge_sample_ratio(inputs)
-    evidence = (*_beside_each_other(inputs, judged_checks(inputs, needed), needed), split)
+    evidence = (*_held_while_warming(start, _beside_each_other(inputs, judged_checks(inputs, needed), needed)), split)
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     place = words.place_of(stage, now)
     needs_human = now - stage.starts[-1] >= policy.maximum_seconds
@@ -87,7 +90,7 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
-    missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable)
+    missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable, start)
     missing = missing or _recently_regressed(begun, now)
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
@@ -109,6 +112,16 @@ def _beside_each_other(inputs: CheckInput, rows: Sequence[Evidence], needed: Map
     typical = next(row for row in rows if row.check is TYPICAL_LATENCY)
     return [
         slow_tail_beside(typical, row, inputs, needed[SLOW_TAIL.name]) if row.check is SLOW_TAIL else row
+        for row in rows
+    ]
+
+
+def _held_while_warming(start: ColdStart, rows: Sequence[Evidence]) -> Sequence[Evidence]:
+    """Return the rows, of which those of latency do not fail while the challenger may be getting warm."""
+    if start.warming is None:
+        return rows
+    return [
+        row._replace(state=CheckState.WARMING) if row.check.is_of_latency and row.state is CheckState.FAIL else row
         for row in rows
     ]
 
@@ -147,12 +160,17 @@ def _unjudged(inputs: CheckInput, lacking: str) -> list[str]:
     return [lacking, words.hurried_words(hurried)] if hurried else [lacking]
 
 
-def _missing(inputs: CheckInput, now: float, evidence: Sequence[Evidence], detectable: Detectability) -> list[str]:
+def _missing(
+    inputs: CheckInput, now: float, evidence: Sequence[Evidence], detectable: Detectability, start: ColdStart
+) -> list[str]:
     """Return in words what keeps the rollout from advancing."""
     policy, stage = inputs.policy, inputs.stage
     # What fails here is the typical latency, alone and not by enough to roll back.
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     parts = [words.lone_latency_words(row, policy.lone_latency_ratio) for row in failing]
+    warming = [row for row in evidence if row.state is CheckState.WARMING]
+    if warming and start.warming is not None:
+        parts.append(words.warming_words(warming, start.warming, start.ends_at))
     parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
     parts += [words.unproven_words(row) for row in evidence if _is_nearly_proven(row)]
     if not detectable.is_enough:

@@ -59,6 +59,8 @@ class Check:
     needs_past: bool = False
     """Whether it takes a past of the step, or of the champion, that there need not be: no sentence names it as not
     known yet."""
+    is_of_latency: bool = False
+    """Whether a server whose caches are empty makes it fail."""
 
     def is_beyond(self, low: float | None, high: float | None, limit: float | None) -> bool:
         """Return whether an interval of the change lies wholly beyond its limit, on the worse side."""
@@ -77,6 +79,8 @@ class CheckState(StrEnum):
     TOO_EARLY = "too_early"
     UNPROVEN = "unproven"
     """Its interval lies beyond the limit, and the evidence that a rollback takes is not there. It decides nothing."""
+    WARMING = "warming"
+    """It would fail, perhaps because the challenger's server is cold: it holds the step, and takes nothing back."""
     INVALID = "invalid"
 
 

@@ -174,6 +174,8 @@ class Rules(IntEnum):
     knows how far pods wander, and slow answers count beyond what it explains (ADR 67)."""
     TAILS = 4
     """The slowest hundredth and thousandth of the answers are judged as well (ADR 69)."""
+    COLD = 5
+    """A challenger that may be getting warm is held, and latency counts from when it is warm (ADR 81)."""
 
 
 NEWEST_RULES = max(Rules)

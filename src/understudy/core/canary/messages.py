@@ -1,14 +1,17 @@
 """What a canary analysis says to people: the reason of a verdict, and the figures it rests on."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import exp, isfinite
 
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.durations import duration_words
+from understudy.core.statistics.trend import Trend
 
 _UNCOUNTED = 1e6
 """Evidence beyond it is said to be beyond it."""
+_FALLING_Z = 2.0
+"""Standard errors from which on a sentence says that the latency falls."""
 
 
 def place_of(stage: Stage, now: float) -> str:
@@ -107,6 +110,18 @@ def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
     return f"{comparison_of(row)}; below {lone_ratio:g}x that alone does not roll back"
 
 
+def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str:
+    """Say that the challenger's latency would fail, and why it is waited for."""
+    checks = "; ".join(comparison_of(row) for row in rows)
+    then, now = (exp(value) for value in trend.ends)
+    seen = (
+        f"the ratio falls, {then:.3g}x to {now:.3g}x in {duration_words(int(trend.seconds))}"
+        if trend.z <= -_FALLING_Z
+        else "too few calls yet to say that it does not fall"
+    )
+    return f"{checks}: warming, as a cold server does ({seen}); held until {_time_of(ends_at)} at the longest"
+
+
 def comparison_of(row: Evidence) -> str:
     """Return a check's figures: ``error rate 0.854 % vs 0.495 % = 1.73x (at least 1.09x)``, the challenger's first."""
     check = row.check
@@ -124,8 +139,7 @@ def since_words(row: Evidence) -> str:
     """Say since when a row's figures are counted, where that is not the rollout's start: `` since 01:23``, in UTC."""
     if row.since is None:
         return ""
-    minutes = int(row.since) // 60
-    return f" since {minutes // 60 % 24:02d}:{minutes % 60:02d} UTC"
+    return f" since {_time_of(row.since)}"
 
 
 def value_words(check: Check, value: float | None) -> str:
@@ -137,6 +151,12 @@ def value_words(check: Check, value: float | None) -> str:
 
 _IN_UNITS = {Unit.RATE: "{:.3g} %", Unit.SECONDS: "{:.3g} ms", Unit.NUMBER: "{:.3g}", Unit.COUNT: "{:,.0f}"}
 _SCALES = {Unit.RATE: 100, Unit.SECONDS: 1_000}
+
+
+def _time_of(moment: float) -> str:
+    """Return the hour and minute of a moment in seconds since the epoch: ``01:23 UTC``."""
+    minutes = int(moment) // 60
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d} UTC"
 
 
 def _is_unproven(row: Evidence) -> bool:

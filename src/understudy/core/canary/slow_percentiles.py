@@ -14,8 +14,8 @@ from understudy.core.statistics.cluster_test import BucketSums
 from understudy.core.statistics.sequential_evidence import Rates
 from understudy.core.statistics.tail_shift import explained_by_shift, tail_slope
 
-SLOW_P99 = Check("slow_p99", "slowest 1 %", Unit.RATE, is_drawn=False, needs_past=True)
-SLOW_P999 = Check("slow_p999", "slowest 0.1 %", Unit.RATE, is_drawn=False, needs_past=True)
+SLOW_P99 = Check("slow_p99", "slowest 1 %", Unit.RATE, is_drawn=False, needs_past=True, is_of_latency=True)
+SLOW_P999 = Check("slow_p999", "slowest 0.1 %", Unit.RATE, is_drawn=False, needs_past=True, is_of_latency=True)
 SUSPICION = log(20)
 """Logarithm of the evidence from which on it is worth its time to ask across entities and for the interval."""
 _NOTHING = Comparison(None, None, None, None, None)

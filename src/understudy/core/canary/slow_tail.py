@@ -12,7 +12,7 @@ from understudy.core.statistics.sequential_evidence import Rates
 from understudy.core.statistics.tail_shift import explained_by_shift, tail_slope
 from understudy.core.windows.window import BucketColumn
 
-SLOW_TAIL = Check("slow_tail", "slow answers", Unit.RATE)
+SLOW_TAIL = Check("slow_tail", "slow answers", Unit.RATE, is_of_latency=True)
 
 
 def slow_tail(inputs: CheckInput) -> RateCheck:

@@ -14,7 +14,7 @@ from understudy.core.statistics.pod_noise import NO_NOISE, Blocks, PodNoise, blo
 from understudy.core.statistics.sequential_evidence import finite_exp
 from understudy.core.windows.window import BucketColumn
 
-TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS)
+TYPICAL_LATENCY = Check("typical_latency", "typical latency", Unit.SECONDS, is_of_latency=True)
 
 
 def judge_typical_latency(inputs: CheckInput, log_needed: float) -> Evidence:
@@ -31,18 +31,24 @@ def judge_typical_latency(inputs: CheckInput, log_needed: float) -> Evidence:
 def _latency(inputs: CheckInput) -> MeanCheck:
     sides = (inputs.strata.champion, inputs.strata.challenger)
     return MeanCheck(
-        Moments(
-            *(column for side in sides for column in (side.answered, side["log_latency"], side["log_latency_squares"]))
-        ),
+        latency_moments(inputs),
         BucketSums(
             *(column for side in sides for column in (side.bucket(BucketColumn.LOG_LATENCY), side.bucket_answered))
         ),
         inputs.processes_of_stages().after(inputs.warm),
-        _noise(inputs),
+        latency_noise(inputs),
     )
 
 
-def _noise(inputs: CheckInput) -> PodNoise:
+def latency_moments(inputs: CheckInput) -> Moments:
+    """Return number, sum and sum of squares of the logarithm of the latency, of both sides in each window."""
+    sides = (inputs.strata.champion, inputs.strata.challenger)
+    return Moments(
+        *(column for side in sides for column in (side.answered, side["log_latency"], side["log_latency_squares"]))
+    )
+
+
+def latency_noise(inputs: CheckInput) -> PodNoise:
     """Return how far the champion's pods wander: in the hour before the rollout, and since."""
     if inputs.stage.rules < Rules.DAYS:
         return NO_NOISE

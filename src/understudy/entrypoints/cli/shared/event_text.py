@@ -28,6 +28,7 @@ _STATES = {
     CheckState.INVALID: Text("✖ invalid", "bold red"),
     CheckState.TOO_EARLY: Text("… too early", "dim"),
     CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
+    CheckState.WARMING: Text("… warming", "yellow"),
 }
 _MAX_EVIDENCE = 1_000_000
 
