@@ -16,6 +16,7 @@ from understudy.core.canary.limits import Rules
 from understudy.core.canary.typical_latency import latency_moments, latency_noise
 from understudy.core.statistics.mean_shift import Moments
 from understudy.core.statistics.pod_noise import PodNoise
+from understudy.core.statistics.sequential_evidence import FloatArray
 from understudy.core.statistics.trend import Trend, trend_of
 
 WARMING_SECONDS = 1_800.0
@@ -56,7 +57,7 @@ class _Since(NamedTuple):
     """The windows from the first one on in which both sides answered and latency counts."""
 
     first: int
-    seconds: np.ndarray[tuple[int], np.dtype[np.float64]]
+    seconds: FloatArray
     moments: Moments
     noise: PodNoise
 
@@ -102,8 +103,9 @@ def _since_first_calls(inputs: CheckInput) -> _Since | None:
 
 def _surely_fell(since: _Since, begun_at: float, end: int) -> bool:
     """Return whether it fell from the first calls to any of a few moments, or to now, within the time for it."""
-    looks = {since.at(begun_at + LOOK_SECONDS * number) for number in range(1, int(WARMING_SECONDS / LOOK_SECONDS))}
-    trends = (since.trend(0, look) for look in sorted({min(look, end) for look in looks} | {end}))
+    numbers = range(1, int(WARMING_SECONDS / LOOK_SECONDS) + 1)
+    looks = {min(end, since.at(begun_at + LOOK_SECONDS * number)) for number in numbers}  # one that is to come is now
+    trends = (since.trend(0, look) for look in sorted(looks))
     return any(trend is not None and trend.z <= -PROVEN_Z for trend in trends)
 
 
