@@ -171,6 +171,9 @@ def _missing(
     warming = [row for row in evidence if row.state is CheckState.WARMING]
     if warming and start.warming is not None:
         parts.append(words.warming_words(warming, start.warming, start.ends_at))
+    counted = int(inputs.strata.challenger.answered[start.first :].sum())
+    if start.was_cold and counted < policy.min_requests:
+        parts.append(words.cold_start_words(counted, policy.min_requests))
     parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
     parts += [words.unproven_words(row) for row in evidence if _is_nearly_proven(row)]
     if not detectable.is_enough:

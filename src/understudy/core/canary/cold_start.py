@@ -46,7 +46,9 @@ class ColdStart(NamedTuple):
     """What the latency since a version's first calls says of its server's caches."""
 
     first: int
-    """Index of the first window whose latency counts: what surely was a cold start's is left out."""
+    """Index of the first window whose latency counts."""
+    was_cold: bool = False
+    """Whether it surely fell, so that the windows before the first one are left out."""
     warming: Trend | None = None
     """Of the latest minutes of a challenger that may be getting warm; ``None`` when it is not, or no longer."""
     ends_at: float = 0.0
@@ -75,19 +77,19 @@ def cold_start(inputs: CheckInput, now: float) -> ColdStart:
 
     ``inputs`` has the windows that are closed; ``now`` is in seconds since the epoch.
     """
-    since = _since_first_calls(inputs)
-    if inputs.stage.rules < Rules.COLD or since is None:
+    since = _since_first_calls(inputs) if inputs.stage.rules >= Rules.COLD else None
+    if since is None:
         return ColdStart(inputs.warm)
     begun_at = float(since.seconds[0])
     ends_at = begun_at + WARMING_SECONDS
     end = since.at(ends_at)
     fell = _surely_fell(since, begun_at, end)
     if now >= ends_at:
-        return ColdStart(since.first + end if fell else inputs.warm)
+        return ColdStart(since.first + end if fell else inputs.warm, fell)
     first = _first_recent(since) if fell else 0
     recent = since.trend(first, end)
     may_be = recent is not None and _may_be_warming(recent, since, inputs, surely_fell=fell)
-    return ColdStart(since.first + first if fell else inputs.warm, recent if may_be else None, ends_at)
+    return ColdStart(since.first + first if fell else inputs.warm, fell, recent if may_be else None, ends_at)
 
 
 def _since_first_calls(inputs: CheckInput) -> _Since | None:

@@ -112,7 +112,7 @@ def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
 
 def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str:
     """Say that the challenger's latency would fail, and why it is waited for."""
-    checks = "; ".join(comparison_of(row) for row in rows)
+    checks = " and ".join(comparison_of(row) for row in rows)
     then, now = (exp(value) for value in trend.ends)
     seen = (
         f"the ratio falls, {then:.3g}x to {now:.3g}x in {duration_words(int(trend.seconds))}"
@@ -120,6 +120,11 @@ def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str
         else "too few calls yet to say that it does not fall"
     )
     return f"{checks}: warming, as a cold server does ({seen}); held until {_time_of(ends_at)} at the longest"
+
+
+def cold_start_words(requests: int, asked: int) -> str:
+    """Say that a server was cold until lately, so that its latency is hardly compared."""
+    return f"{requests:,} of {asked:,} answered challenger requests since its server is no longer cold"
 
 
 def comparison_of(row: Evidence) -> str:

@@ -210,6 +210,15 @@ PROMOTED = replace(
 )
 
 
+def test_a_check_that_waits_for_a_cold_server_says_so_on_screen_and_page():
+    warming = TYPICAL._replace(state=CheckState.WARMING)
+    decision = replace(DECISION, reason="typical latency 35 ms vs 31.2 ms: warming", evidence=(ERRORS, warming))
+    shown = a_status(decision=decision)
+
+    assert re.search(r"^typical latency .* … warming$", screen(status_view(shown, 80), 80), re.MULTILINE)
+    assert "<td>… warming</td>" in rollout_page(shown, RolloutHistory((), (), None, windows_are_gone=False))
+
+
 def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
     status = a_status(PROMOTED, PROMOTED.policy, decisions=(), requests=())
 
