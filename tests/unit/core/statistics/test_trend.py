@@ -5,13 +5,14 @@ import pytest
 
 from understudy.core.statistics.mean_shift import Moments
 from understudy.core.statistics.pod_noise import PodNoise
+from understudy.core.statistics.sequential_evidence import FloatArray
 from understudy.core.statistics.trend import MIN_WINDOWS, trend_of
 
 SIGMA = 0.5
-SECONDS = 15.0 * np.arange(40)
+SECONDS: FloatArray = np.arange(0.0, 600.0, 15.0, np.float64)
 
 
-def moments(rng: np.random.Generator, slope: float, calls: float, seconds: np.ndarray = SECONDS) -> Moments:
+def moments(rng: np.random.Generator, slope: float, calls: float, seconds: FloatArray = SECONDS) -> Moments:
     """Return windows whose challenger is 1.0 above the champion at first, and goes up by ``slope`` a second."""
     sides = []
     for number, shift in ((20 * calls, 0.0), (calls, 1.0 + slope * seconds)):
