@@ -9,7 +9,7 @@ from understudy.core.statistics.sequential_evidence import FloatArray
 from understudy.core.statistics.trend import MIN_WINDOWS, trend_of
 
 SIGMA = 0.5
-SECONDS: FloatArray = np.arange(0.0, 600.0, 15.0, np.float64)
+SECONDS: FloatArray = np.linspace(0, 585, 40)
 
 
 def moments(rng: np.random.Generator, slope: float, calls: float, seconds: FloatArray = SECONDS) -> Moments:
