@@ -117,8 +117,13 @@ def _beside_each_other(inputs: CheckInput, rows: Sequence[Evidence], needed: Map
 
 
 def _held_while_warming(start: ColdStart, rows: Sequence[Evidence]) -> Sequence[Evidence]:
-    """Return the rows, of which those of latency do not fail while the challenger may be getting warm."""
-    if start.warming is None:
+    """Return the rows, of which those of latency do not fail while the challenger may be getting warm.
+
+    No empty cache makes errors: a challenger that looks worse by these as well gets no time.
+    """
+    worse = (CheckState.UNPROVEN, CheckState.FAIL)
+    has_errors = any(row.check is ERROR_RATE and row.state in worse for row in rows)
+    if start.warming is None or has_errors:
         return rows
     return [
         row._replace(state=CheckState.WARMING) if row.check.is_of_latency and row.state is CheckState.FAIL else row

@@ -95,14 +95,12 @@ def test_a_version_that_is_cold_and_then_stays_slow_is_taken_back_while_it_might
     assert Verdict.ROLL_BACK in verdicts
 
 
-def test_errors_of_a_cold_server_are_judged_as_always():
-    strata = traffic(replace(cold_server(3_000, 3.0), error_factor=50.0))
+@pytest.mark.parametrize("slow", [cold_server(3_000, 3.0), World("slow", 3_000, latency_factor=3.0)])
+def test_what_fails_more_calls_as_well_is_not_waited_for_and_its_errors_are_judged_as_always(slow):
+    decisions = [at(traffic(world, 5), 3) for world in (slow, replace(slow, error_factor=16.0))]
 
-    decisions = [at(strata, minute) for minute in range(2, 9)]
-
-    back = next(decision for decision in decisions if decision.verdict is Verdict.ROLL_BACK)
-    assert back.reason.startswith("error rate ")
-    assert TYPICAL_LATENCY.title not in back.reason
+    assert [decision.verdict for decision in decisions] == [Verdict.HOLD, Verdict.ROLL_BACK]
+    assert [state_of(decision) for decision in decisions] == [CheckState.WARMING, CheckState.FAIL]
 
 
 def test_no_version_is_warming_without_calls():
