@@ -6,6 +6,7 @@ champion's calls of the same windows.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from understudy.core.statistics.sequential_evidence import (
     RESTART_SCHEDULES,
     FloatArray,
     Restarts,
+    log_rate_evidence,
+    rate_gains,
 )
 from understudy.core.statistics.tail_shift import recent_shift
 from understudy.core.windows.strata import Strata, stratify
@@ -79,7 +82,10 @@ def judge(
     start = cold_start(inputs, now)
     inputs = inputs._replace(warm=start.first)
     split = judge_sample_ratio(inputs)
-    evidence = (*_held_while_warming(start, _beside_each_other(inputs, judged_checks(inputs, needed), needed)), split)
+    rows = _beside_each_other(inputs, judged_checks(inputs, needed), needed)
+    if start.warming is not None and not _fails_more(inputs, log_needed):
+        rows = _held_while_warming(rows)
+    evidence = (*rows, split)
     failing = [row for row in evidence if row.state is CheckState.FAIL]
     place = words.place_of(stage, now)
     needs_human = now - stage.starts[-1] >= policy.maximum_seconds
@@ -116,15 +122,18 @@ def _beside_each_other(inputs: CheckInput, rows: Sequence[Evidence], needed: Map
     ]
 
 
-def _held_while_warming(start: ColdStart, rows: Sequence[Evidence]) -> Sequence[Evidence]:
-    """Return the rows, of which those of latency do not fail while the challenger may be getting warm.
+def _fails_more(inputs: CheckInput, log_needed: float) -> bool:
+    """Return whether more calls fail, were each window's evidence not bounded against incidents.
 
-    No empty cache makes errors: a challenger that looks worse by these as well gets no time.
+    No empty cache makes errors: a challenger that has these as well gets no time to get warm.
     """
-    worse = (CheckState.UNPROVEN, CheckState.FAIL)
-    has_errors = any(row.check is ERROR_RATE and row.state in worse for row in rows)
-    if start.warming is None or has_errors:
-        return rows
+    errors = error_rate(inputs)
+    gains = rate_gains(errors.rates.cut(inputs.firsts[0]), errors.tolerated_ratio, inf)
+    return log_rate_evidence(gains) >= log_needed
+
+
+def _held_while_warming(rows: Sequence[Evidence]) -> Sequence[Evidence]:
+    """Return the rows, of which those of latency are warming where they fail."""
     return [
         row._replace(state=CheckState.WARMING) if row.check.is_of_latency and row.state is CheckState.FAIL else row
         for row in rows

@@ -27,6 +27,8 @@ PROVEN_Z = 3.0
 """A fall of so many standard errors is one."""
 REFUTED_Z = 2.75
 """A slope that is so many standard errors above the one that it takes is none of a version that gets warm."""
+MIN_CALLS = 60
+"""Recent answered calls of the challenger below which its slope refutes nothing: of so few a handful decides."""
 FALLING_Z = 1.28
 """A fall of so many standard errors is a reason to wait for what a small ratio comes to."""
 RECENT_SECONDS = 600.0
@@ -124,4 +126,5 @@ def _may_be_warming(recent: Trend, since: _Since, inputs: CheckInput, *, surely_
     is_falling = surely_fell or recent.z <= -FALLING_Z
     is_early = recent.level >= log(CLEAR_RATIO) or since.moments.challenger.sum() < FEW_CALLS
     needed = -(1 - exp(-recent.level)) / FALL_SECONDS
-    return (is_falling or is_early) and recent.slope - REFUTED_Z * recent.error <= needed
+    is_refuted = recent.calls >= MIN_CALLS and recent.slope - REFUTED_Z * recent.error > needed
+    return (is_falling or is_early) and not is_refuted

@@ -28,6 +28,8 @@ class Trend(NamedTuple):
     """Standard error of the slope; infinite while windows are too few."""
     seconds: float
     """From the beginning of the first window to that of the last one."""
+    calls: float
+    """Values of the challenger that it is of."""
 
     @property
     def z(self) -> float:
@@ -56,9 +58,9 @@ def trend_of(seconds: FloatArray, moments: Moments, noise: PodNoise = NO_NOISE) 
     weights = used.champion * used.challenger / (used.champion + used.challenger)
     differences = used.challenger_sum / used.challenger - used.champion_sum / used.champion
     total, length = float(weights.sum()), float(times[-1] - times[0])
-    level = float(weights @ differences) / total
+    level, calls = float(weights @ differences) / total, float(used.challenger.sum())
     if len(times) < MIN_WINDOWS:
-        return Trend(level, 0.0, np.inf, length)
+        return Trend(level, 0.0, np.inf, length, calls)
     places = times - float(weights @ times) / total
     spread = float(weights @ places**2)
     slope = float((weights * places) @ differences) / spread
@@ -67,7 +69,7 @@ def trend_of(seconds: FloatArray, moments: Moments, noise: PodNoise = NO_NOISE) 
     # The line's error where the means of blocks of five minutes wander: of few blocks it is told by their number alone.
     blocks = max(1.0, length / BLOCK_SECONDS)
     wandering = 2 * noise.variance * 12 / (blocks * length**2)
-    return Trend(level, slope, float(np.sqrt(variance / spread + wandering)), length)
+    return Trend(level, slope, float(np.sqrt(variance / spread + wandering)), length, calls)
 
 
 def _within_windows(used: Moments) -> float:
