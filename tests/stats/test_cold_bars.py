@@ -15,7 +15,7 @@ from stats.worlds import World, cold_and_then_slow, cold_server
 from understudy.core.canary.limits import Rules
 
 IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
-RUNS = 40 if IS_FULL else 2
+RUNS = 40 if IS_FULL else 1
 VOLUMES = (333, 3_000)
 """Requests per minute."""
 

@@ -21,8 +21,8 @@ from understudy.core.statistics.trend import Trend, trend_of
 
 WARMING_SECONDS = 1_800.0
 """From a version's first calls in a rollout or guard: so long it may be warming, and not longer."""
-FALL_SECONDS = WARMING_SECONDS / 2
-"""In so long what a version takes longer has to fall to 1/e at least, so that an eighth is left when time is over."""
+FALL_SECONDS = 720.0
+"""In so long what a version takes longer has to fall to 1/e at least, so that a twelfth is left when time is over."""
 PROVEN_Z = 3.0
 """A fall of so many standard errors is one."""
 REFUTED_Z = 2.75
