@@ -38,7 +38,7 @@ class Severity(StrEnum):
 
 
 class AlertKind(StrEnum):
-    """What happened; one incident at a time for each kind of each model."""
+    """What happened; one incident at a time for each kind of each model, or of a version of several watched."""
 
     CANARY_ROLLED_BACK = "canary_rolled_back"
     GUARD_FAILED = "guard_failed"
@@ -99,6 +99,8 @@ class AlertEvent:
     details: Mapping[str, Any] = field(default_factory=dict)
     """JSON values: the checks with their figures."""
     links: tuple[Link, ...] = ()
+    version: str | None = None
+    """Where each of several versions of the model may have such an incident, the one that it is about."""
 
     @property
     def severity(self) -> Severity:
@@ -108,7 +110,7 @@ class AlertEvent:
     @property
     def dedup_key(self) -> str:
         """Which incident it is about."""
-        return dedup_key(self.environment, self.model_name, self.kind)
+        return dedup_key(self.environment, self.model_name, self.kind, self.version)
 
 
 def with_runbook(event: AlertEvent, runbooks_url: str | None) -> AlertEvent:
@@ -119,19 +121,22 @@ def with_runbook(event: AlertEvent, runbooks_url: str | None) -> AlertEvent:
     return replace(event, links=(Link(f"{runbooks_url.rstrip('/')}/{page}", "Runbook"), *event.links))
 
 
-def dedup_key(environment: str, model_name: str | None, kind: AlertKind) -> str:
+def dedup_key(environment: str, model_name: str | None, kind: AlertKind, version: str | None = None) -> str:
     """Return ``understudy/{environment}/{model}/{kind}``, ``-`` for no model; different for different arguments.
+
+    The key of a version's own incident is ``understudy/{environment}/{model}/{version}/{kind}``.
 
     A slash inside a name is written ``%2F``. A key that would be over 255 characters has a digest at the end of the
     model's name, which is cut.
     """
-    key = _key(environment, _escaped(model_name or "-"), kind)
+    subject = _escaped(model_name or "-") + ("" if version is None else f"/{_escaped(version)}")
+    key = _key(environment, subject, kind)
     if len(key) <= MAX_KEY_CHARACTERS:
         return key
     digest = sha256(key.encode()).hexdigest()[:_DIGEST_CHARACTERS]
     room = MAX_KEY_CHARACTERS - len(_key("", "", kind)) - len(digest) - len("~")
     named = _escaped(environment)[: room // 2]
-    model = _escaped(model_name or "-")[: room - len(named)]
+    model = subject[: room - len(named)]
     return f"understudy/{named}/{model}~{digest}/{kind}"
 
 
@@ -158,6 +163,7 @@ def event_to_json(event: AlertEvent) -> dict[str, Any]:
         "occurred_at": event.occurred_at,
         "details": event.details,
         "links": [link._asdict() for link in event.links],
+        **({} if event.version is None else {"version": event.version}),
     }
     return {name: _storable(value) for name, value in document.items()}
 
@@ -181,6 +187,7 @@ def event_from_json(document: Mapping[str, Any]) -> AlertEvent:
         occurred_at=float(document["occurred_at"]),
         details=document["details"],
         links=tuple(Link(**link) for link in document["links"]),
+        version=document.get("version"),
     )
 
 

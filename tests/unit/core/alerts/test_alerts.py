@@ -72,6 +72,7 @@ waits = st.none() | st.floats(0, 1e9)
 def test_the_key_names_the_installation_the_model_and_what_happened():
     assert ROLLED_BACK.dedup_key == "understudy/prod/visits/canary_rolled_back"
     assert dedup_key("prod", None, AlertKind.DRIFT) == "understudy/prod/-/drift"
+    assert dedup_key("prod", "visits", AlertKind.GUARD_FAILED, "v/3") == "understudy/prod/visits/v%2F3/guard_failed"
 
 
 @given(st.lists(st.tuples(names, names, st.sampled_from(AlertKind)), min_size=2, max_size=2, unique=True))
@@ -88,6 +89,8 @@ def test_names_that_only_differ_in_where_a_slash_stands_or_at_their_end_have_dif
     assert dedup_key("a/b", "c", drift) != dedup_key("a", "b/c", drift)
     assert dedup_key("a%2Fb", "c", drift) != dedup_key("a/b", "c", drift)
     assert dedup_key("prod", "m" * 254 + "1", drift) != dedup_key("prod", "m" * 254 + "2", drift)
+    assert dedup_key("prod", "m" * 254, drift, "1") != dedup_key("prod", "m" * 254, drift, "2")
+    assert dedup_key("prod", "m", drift) != dedup_key("prod", "m", drift, "-")
 
 
 def test_a_key_that_just_fits_is_written_out():
