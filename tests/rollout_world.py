@@ -1,6 +1,6 @@
 """Rollouts that lie in the past of a real database: simulated traffic, and the monitor's executor at each minute."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import asyncpg
@@ -175,6 +175,78 @@ class PastRollout:
                THEN to_timestamp($1) END WHERE finished_at > now() - INTERVAL '1 minute'""",
             self.store.now,
         )
+
+
+class PastArms(PastRollout):
+    """A split of churn between 6, the challenger 7 and further arms, 10 % each, that began ``seconds_ago``.
+
+    Args:
+        database: Where it is.
+        database_url: The same, for the monitor.
+        worlds: What the traffic of each version is like beside the champion's, that of the first one.
+        seconds_ago: When it begins.
+    """
+
+    def __init__(
+        self, database: asyncpg.Connection, database_url: str, worlds: Mapping[str, World], seconds_ago: float
+    ) -> None:
+        super().__init__(database, database_url, next(iter(worlds.values())), seconds_ago)
+        # Of the calls that the version and the champion have together.
+        together = {
+            name: replace(world, requests_per_minute=0.8 * TWINS.requests_per_minute) for name, world in worlds.items()
+        }
+        self._traffic_of = {
+            version: Traffic(world, 3 + number) for number, (version, world) in enumerate(together.items())
+        }
+        self.ids: dict[str, int] = {}
+        """The row of the guard, by version."""
+
+    async def view(self, version: str) -> RolloutView:
+        return await self.store.view(self.ids[version])
+
+    async def begin_arms(self, assignments: str = "guard = 'rollback'") -> None:
+        await self._prepare()
+        challenger, *others = self._traffic_of
+        ranges = []
+        for number, version in enumerate(others):
+            version_id = await self._database.fetchval(
+                "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+                " VALUES ('churn', $1, 'file:///m', 'sklearn', '{}') RETURNING id",
+                version,
+            )
+            ranges.append({"version_id": version_id, "first": 90 - 10 * number, "last": 99 - 10 * number})
+        await self._database.execute(
+            f"UPDATE ServingPolicy SET {assignments}, challenger_weight = 10, arms = $2,"
+            " challenger_version = (SELECT id FROM ModelVersion WHERE version = $1)",
+            challenger,
+            orjson.dumps(ranges).decode(),
+        )
+        rows = await self._database.fetch(
+            "SELECT r.id, version FROM Rollout r JOIN ModelVersion v ON v.id = challenger_version"
+        )
+        self.ids = {row["version"]: row["id"] for row in rows}
+        await self.store.set_slow_us(self.ids[challenger], round(self._traffic.slow_us))
+        await self._date_back(self.ids[challenger])
+
+    async def go_on(self, minutes: int) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each."""
+        count = int(LOOK_SECONDS) // WINDOW_SECONDS
+        for _ in range(minutes):
+            roles = [Role.CHAMPION, Role.CHALLENGER]
+            for version, traffic in self._traffic_of.items():
+                await self._ship_arm(await self.view(version), traffic, count, roles)
+                roles = [Role.CHALLENGER]
+            self._generated += count
+            self.store.now += LOOK_SECONDS
+            await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
+            await self._date_events()
+
+    async def _ship_arm(self, view: RolloutView, traffic: Traffic, count: int, roles: Sequence[Role]) -> None:
+        assert view.policy is not None
+        weight = view.weights_percent.get(view.policy.generation, 0.0)
+        windows = traffic.windows(self._generated, count, weight, view.policy.generation)
+        rows = [self._row(one, view, view.record.split_id) for one in windows if one.volume and one.key.role in roles]
+        await self._database.executemany(_ADD_WINDOW, rows)
 
 
 async def insert_rollout(

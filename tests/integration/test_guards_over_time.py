@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import asyncpg
 import pytest
-from rollout_world import TWINS, WORSE, PastRollout
+from rollout_world import TWINS, WORSE, PastArms, PastRollout
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase, RolloutState
@@ -94,3 +94,40 @@ async def test_a_champion_by_hand_that_serves_as_well_stays_and_the_one_before_i
     assert (await state_of(guard)).phase is Phase.SUCCEEDED
     assert tuple(await database.fetchrow(POLICY)) == ("7", 0, None)
     assert await database.fetchval("SELECT status FROM ModelVersion WHERE version = '6'") == "retired"
+
+
+ARMS_LEFT = "SELECT version FROM understudy_arms ORDER BY version"
+
+
+async def arms_of(database: asyncpg.Connection) -> list[str]:
+    return [row["version"] for row in await database.fetch(ARMS_LEFT)]
+
+
+async def test_a_worse_arm_alone_goes_back_and_equal_versions_beside_it_stay_for_an_hour(database, database_url):
+    guard = PastArms(database, database_url, {"7": TWINS, "8": WORSE, "9": TWINS}, 7_200)
+    await guard.begin_arms()
+
+    await guard.go_on(60)
+
+    phases = {version: (await guard.view(version)).record.state.phase for version in guard.ids}
+    replays = [replay for _, replay in judged_again(await guard.store.events(guard.ids["8"])) if replay]
+    audited = await database.fetchval("SELECT reason FROM PolicyAudit WHERE actor = 'monitor' ORDER BY id DESC LIMIT 1")
+    assert phases == {"7": Phase.PROGRESSING, "8": Phase.FAILED, "9": Phase.PROGRESSING}
+    assert await arms_of(database) == ["9"]
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
+    assert await told_of(database, "canary_rolled_back") == 1
+    assert "version 8 rolled back at 10 %" in audited
+    assert [isinstance(replay, Replay) and replay.agrees for replay in replays] == [True]
+
+
+async def test_an_arm_whose_guard_alerts_keeps_its_share_and_its_incident_while_others_do_well(database, database_url):
+    guard = PastArms(database, database_url, {"7": TWINS, "8": WORSE, "9": TWINS}, 7_200)
+    await guard.begin_arms("guard = 'alert'")
+
+    await guard.go_on(30)
+
+    resolved = await database.fetchval("SELECT count(*) FROM AlertOutbox WHERE action = 'resolve'")
+    assert (await guard.view("8")).record.state.has_failed_guard
+    assert await arms_of(database) == ["8", "9"]
+    assert await told_of(database, "/8/guard_failed") == 1
+    assert resolved == 0

@@ -355,7 +355,8 @@ async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(wor
         await started(world)
 
     assert "arms = '[]'" in refused.value.next_step
-    assert await world.store.open_ids() == []
+    assert await world.store.open_ids() == await world.store.guard_ids()  # that of the arm, and it is still there
+    assert len(await world.store.guard_ids()) == 1
 
 
 async def test_a_rollback_of_a_model_without_policy_is_refused_with_a_hint(world):

@@ -212,7 +212,7 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
         return Finding(name, State.PROBLEM, failure, advice)
     if is_watched:
         return Finding(name, State.GOOD, f"the split is watched, guard = {guard}")
-    why = "guard is off" if guard == "off" else "no guard is open: further arms have none"
+    why = "guard is off" if guard == "off" else "no guard is open; the monitor opens one"
     advice = f"understudy model set {quote(model)} --guard rollback, or understudy rollout start, watches a challenger."
     return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
 

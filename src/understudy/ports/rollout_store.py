@@ -41,6 +41,13 @@ class RolloutRecord(NamedTuple):
     started_by: str
     finished_at: float | None
     announced_at: float | None
+    guard_id: int | None = None
+    """Of a version that is watched as one of several beside further arms: what their guard, and its calls, go by."""
+
+    @property
+    def split_id(self) -> int:
+        """What the calls of its split are logged under."""
+        return self.id if self.guard_id is None else self.guard_id
 
 
 class RolloutView(NamedTuple):
@@ -48,8 +55,9 @@ class RolloutView(NamedTuple):
 
     record: RolloutRecord
     policy: PolicySeen | None
-    weights_percent: Mapping[int, int]
-    """The challenger's weight under each generation of the policy that belonged to the rollout."""
+    weights_percent: Mapping[int, float]
+    """The challenger's weight under each generation of the policy that belonged to the rollout; beside further arms of
+    what it and the champion have together."""
     proxies: int
     """Live ones: see ``core.routing.proxy_liveness``."""
     proxies_on_generation: int
@@ -67,6 +75,8 @@ class RolloutView(NamedTuple):
     """What the champion did in the hour before; the store leaves it out."""
     proxies_hidden: bool = False
     """Whether the reports of proxies could not be read, since a session keeps their table locked: then none is live."""
+    champion_percent: int | None = None
+    """What the champion has beside further arms; ``None``: all that the challenger leaves."""
 
 
 class NewRolloutEvent(NamedTuple):

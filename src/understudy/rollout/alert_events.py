@@ -11,6 +11,8 @@ from understudy.ports.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
 """The alerts of a rollback on evidence."""
+OF_THE_MODEL = (*ROLLED_BACK, AlertKind.ROLLOUT_MOVED)
+"""The kinds of which a model has one incident, whichever of its versions it is about: nothing that waits ends them."""
 
 
 def alert_events(
@@ -35,13 +37,14 @@ def alert_events(
         "proxies": {"live": view.proxies, "silent": view.all_stale.to_json()},
         "next": f"understudy rollout show {quote(state.model_name)} {view.record.id}",
     }
+    alerts = [action for action in actions if isinstance(action, Alert)]
     return [
         AlertEvent(
-            action.action, action.kind, environment, state.model_name, _summary(action, view), view.read_at, details
+            alert.action, alert.kind, environment, state.model_name, _summary(alert, view), view.read_at, details,
+            version=None if view.record.guard_id is None or alert.kind in OF_THE_MODEL else state.challenger,
         )
-        for action in actions
-        if isinstance(action, Alert)
-    ]
+        for alert in alerts
+    ]  # fmt: skip
 
 
 def _summary(alert: Alert, view: RolloutView) -> str:

@@ -67,7 +67,9 @@ class RolloutMetrics:
         state = view.record.state
         if view.record.id not in self._shown:
             begin_counts(self._telemetry, state.model_name)
-        gauges: dict[_Labels, float] = {("rollout_stage_ratio", state.model_name): state.weight_percent / 100}
+        gauges: dict[_Labels, float] = {}
+        if view.record.guard_id is None:  # of several versions no single share is the model's
+            gauges["rollout_stage_ratio", state.model_name] = state.weight_percent / 100
         for row in () if decision is None else decision.evidence:
             gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.name))
         for (name, *labels), value in gauges.items():

@@ -225,7 +225,7 @@ async def failures_of(history: FailureHistory, view: RolloutView) -> LoggedFailu
     """
     record = view.record
     trial = TrialAsked(
-        record.id,
+        record.split_id,
         record.champion_id,
         record.challenger_id,
         since=record.state.started_at - _CLOCK_SKEW_SECONDS,

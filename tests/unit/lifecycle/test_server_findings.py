@@ -149,14 +149,14 @@ def test_a_monitor_whose_lease_is_over_leads_no_more(age_seconds, state):
 def test_a_guard_that_failed_is_a_problem_and_a_split_that_nothing_watches_a_warning():
     failed = judge_guard("churn", "alert", "version 7 does worse at 10 %: error rate 3.1x", is_watched=True)
     unwatched = judge_guard("churn", "off", None, is_watched=False)
-    armed = judge_guard("churn", "rollback", None, is_watched=False)
+    unopened = judge_guard("churn", "rollback", None, is_watched=False)
 
     assert judge_guard("churn", "rollback", None, is_watched=True).state is State.GOOD
     assert (failed.name, failed.state) == ("guard churn", State.PROBLEM)
     assert "error rate 3.1x" in failed.what
-    assert unwatched.state is armed.state is State.WARNING
+    assert unwatched.state is unopened.state is State.WARNING
     assert "guard is off" in unwatched.what
-    assert "further arms" in armed.what
+    assert "no guard is open" in unopened.what
 
 
 READY = ServerSeen("10.0.0.7:8001", 0.002)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, event_from_json, event_to_json
 from understudy.core.rollout.actions import Alert, PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import new_rollout_state
@@ -26,8 +26,9 @@ def told(
     stale: StaleProxies = FROZEN,
     *,
     proxies_hidden: bool = False,
+    guard_id: int | None = None,
 ) -> AlertEvent:
-    record = RolloutRecord(1, STATE, 3, 1, 2, "salt", 9_000, None, "dana", None, None)
+    record = RolloutRecord(1, STATE, 3, 1, 2, "salt", 9_000, None, "dana", None, None, guard_id)
     # The frozen one had confirmed the weight that is taken back: it acts on just that.
     view = RolloutView(record, POLICY, {}, proxies, proxies, {}, 200.0, NONE_STALE, stale)._replace(
         proxies_hidden=proxies_hidden
@@ -70,3 +71,14 @@ def test_a_rollback_of_which_it_is_unknown_what_hears_of_it_is_told_as_that():
 )
 def test_other_alerts_say_nothing_of_proxies(kind, action):
     assert told(kind, action).summary == "churn: version 7 rolled back"
+
+
+def test_beside_further_arms_what_waits_is_a_versions_own_incident_and_a_rollback_its_models():
+    failed = told(AlertKind.GUARD_FAILED, AlertAction.TRIGGER, guard_id=1)
+    rolled_back = told(AlertKind.CANARY_ROLLED_BACK, AlertAction.TRIGGER, guard_id=1)
+    alone = told(AlertKind.GUARD_FAILED, AlertAction.TRIGGER)
+
+    assert failed.dedup_key == "understudy/test/churn/7/guard_failed"
+    assert event_from_json(event_to_json(failed)) == failed
+    assert rolled_back.dedup_key == "understudy/test/churn/canary_rolled_back"
+    assert alone.dedup_key == "understudy/test/churn/guard_failed"

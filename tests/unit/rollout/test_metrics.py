@@ -161,3 +161,11 @@ def test_prometheus_takes_all_of_it_and_an_infinite_change_too():
     assert 'rollbacks_total{model="churn",reason="error_rate",trigger="canary"} 1.0' in page
     assert 'rollback_duration_seconds_bucket{le="1.0",model="churn"} 1.0' in page
     assert "canary_check_value{" not in telemetry.exposition()[0].decode()
+
+
+def test_of_several_versions_beside_further_arms_each_has_its_checks_and_none_the_models_share(metrics, telemetry):
+    view = a_view()
+
+    metrics.show(view._replace(record=view.record._replace(guard_id=1)), a_decision())
+
+    assert {name for name, *_ in telemetry.gauges} == {"canary_check_value", "canary_check_limit", "canary_check_state"}

@@ -28,6 +28,7 @@ FUNCTIONS = (
     "understudy_erase_told(bigint, text, text, uuid[])",
     "understudy_erased_id(bytea, uuid)",
     "understudy_erased_name(bytea, text)",
+    "understudy_finish_guard(bigint, text)",
     "understudy_grant_roles()",
     "understudy_guard_age()",
     "understudy_guard_arms()",
@@ -80,6 +81,7 @@ FUNCTIONS = (
     "understudy_rollback(text, text)",
     "understudy_rollout_problem(rollout)",
     "understudy_scope_outcome()",
+    "understudy_shares(servingpolicy)",
     "understudy_sign_event()",
     "understudy_sign_rollout()",
     "understudy_speaks_for_monitor()",
@@ -91,7 +93,9 @@ FUNCTIONS = (
     "understudy_touch_keys()",
     "understudy_touch_rollout()",
     "understudy_touch_version()",
+    "understudy_watch_arms(servingpolicy)",
     "understudy_watch_split()",
+    "understudy_why_arms_end(servingpolicy, servingpolicy)",
     "understudy_writers_of_rows()",
 )
 TRIGGERS = (

@@ -119,6 +119,7 @@ SERVING_POLICY = Table(
     Column("input_sample_percent", SmallInteger, nullable=False, server_default=_ZERO),
     Column("arms", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("guard", String(20), nullable=False, server_default="rollback"),
+    Column("guard_id", BigInteger),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],
@@ -311,12 +312,13 @@ ROLLOUT = Table(
     Column("salt_before", String(255)),
     Column("announced_at", _MOMENT),
     Column("kind", String(20), nullable=False, server_default="rollout"),
+    Column("guard_id", BigInteger),
     Index("rollout_to_be_announced", "id", postgresql_where=text("announced_at IS NULL")),
     Index(
         "rollout_one_open_per_model",
         "model_name",
         unique=True,
-        postgresql_where=text("phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')"),
+        postgresql_where=text("phase IN ('PROGRESSING', 'WAITING', 'PROMOTING') AND guard_id IS NULL"),
     ),
 )
 

@@ -88,7 +88,7 @@ def list_models(*, as_json: AsJson = False) -> None:
 def show_model(*, model: ModelName, as_json: AsJson = False) -> None:
     """Show a model: its split, its policy, its versions."""
 
-    async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], RolloutRecord | None]:
+    async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord]]:
         record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
         return record, list(versions), await newest_guard(session, model)
 
@@ -296,7 +296,7 @@ def _row_of(model: ModelRecord) -> tuple[str, ...]:
     )
 
 
-def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: RolloutRecord | None = None) -> list[Any]:
+def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: Sequence[RolloutRecord] = ()) -> list[Any]:
     rows = [
         (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
     ]

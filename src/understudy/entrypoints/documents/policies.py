@@ -6,7 +6,7 @@ from typing import Any
 from understudy.core.routing.arms import BucketRange, arm_percents
 from understudy.ports.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 
-_IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id"}
+_IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""
 _FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")
 _ROLES = {"champion_version": "champion", "challenger_version": "challenger", "shadow_version": "shadow"}

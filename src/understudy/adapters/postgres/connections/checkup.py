@@ -37,18 +37,22 @@ _ARCHIVE = """
 _MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age FROM monitorlease WHERE holder <> ''"
 
 
-# A split that nothing watches, and a guard that failed of late, of each model.
+# A split that nothing watches, and a guard that failed of late, of each model: with all of its versions that did.
 _GUARDS = """
-    SELECT policy.model_name, policy.guard, open.kind IS NOT NULL AS is_watched, failed.reason
+    SELECT policy.model_name, policy.guard, EXISTS (
+               SELECT FROM rollout AS open
+               WHERE open.model_name = policy.model_name AND open.phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
+           ) AS is_watched, failed.reason
     FROM servingpolicy AS policy
-    LEFT JOIN rollout AS open
-        ON open.model_name = policy.model_name AND open.phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
-    LEFT JOIN LATERAL (
-        SELECT state ->> 'reason' AS reason FROM rollout AS guard
-        WHERE guard.model_name = policy.model_name AND guard.kind = 'guard' AND (
-            (guard.phase = 'FAILED' AND guard.finished_at > now() - INTERVAL '1 day')
-            OR (guard.phase = 'WAITING' AND guard.state ->> 'waiting_for' IS NULL))
-        ORDER BY guard.id DESC LIMIT 1) AS failed ON TRUE
+    CROSS JOIN LATERAL (
+        SELECT string_agg(reason, '; ' ORDER BY id) AS reason FROM (
+            SELECT id, state ->> 'reason' AS reason,
+                   rank() OVER (ORDER BY coalesce(guard_id, id) DESC) AS age
+            FROM rollout AS guard
+            WHERE guard.model_name = policy.model_name AND (guard.kind = 'guard' OR guard.guard_id IS NOT NULL) AND (
+                (guard.phase = 'FAILED' AND guard.finished_at > now() - INTERVAL '1 day')
+                OR (guard.phase = 'WAITING' AND guard.state ->> 'waiting_for' IS NULL))) AS guards
+        WHERE age = 1) AS failed
     WHERE policy.challenger_weight > 0 OR policy.arms <> '[]' OR failed.reason IS NOT NULL
     ORDER BY policy.model_name
 """

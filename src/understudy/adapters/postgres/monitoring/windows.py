@@ -19,14 +19,21 @@ _log = structlog.get_logger(__name__)
 _NAME_CHARACTERS = 100
 # In the order of WindowKey, then the counts.
 _COLUMNS = """
-    shipper, epoch, model_version_id, role, rollout_id, policy_generation,
+    shipper, epoch, model_version_id, role, %s, policy_generation,
     extract(epoch FROM window_start)::bigint AS start, counts
 """
 _ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, shipper, epoch"
-# Written as in the partial index, so that the planner uses it.
-_WHERE_ROLLOUT = "WHERE rollout_id = $1 AND rollout_id <> 0"
+# Versions beside further arms are logged under their guard's id: each one's row has its windows and the champion's.
+# The last condition is written as in the partial index, so that the planner uses it.
+_WHERE_ROLLOUT = """
+    WHERE rollout_id = coalesce((SELECT guard_id FROM rollout WHERE id = $1), $1::bigint)
+      AND model_version_id = ANY (coalesce(
+          (SELECT ARRAY[champion_version, challenger_version] FROM rollout WHERE id = $1 AND guard_id IS NOT NULL),
+          ARRAY[model_version_id]))
+      AND rollout_id <> 0
+"""
 _OF_ROLLOUT = f"""
-    SELECT {_COLUMNS} FROM predictionwindow
+    SELECT {_COLUMNS % "$1::bigint AS rollout_id"} FROM predictionwindow
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
 _FIRST = f"""
@@ -41,7 +48,7 @@ _MARKS = f"""
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) GROUP BY 1
 """  # noqa: S608 - constants
 _OF_VERSIONS = f"""
-    SELECT {_COLUMNS} FROM predictionwindow
+    SELECT {_COLUMNS % "rollout_id"} FROM predictionwindow
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
 # Windows within a rollout's planned time are kept for the analysis; beyond it, while the rollout waits for an operator,
@@ -49,7 +56,8 @@ _OF_VERSIONS = f"""
 _FORGET = """
     DELETE FROM predictionwindow WHERE ctid = ANY (ARRAY(
         SELECT w.ctid FROM predictionwindow w LEFT JOIN (
-            SELECT id, date_trunc('day', to_timestamp($1) - make_interval(secs =>
+            SELECT DISTINCT ON (coalesce(guard_id, id)) coalesce(guard_id, id) AS id,
+                date_trunc('day', to_timestamp($1) - make_interval(secs =>
                 CASE WHEN jsonb_typeof(plan -> 'steps') = 'array' AND jsonb_typeof(plan -> 'maximum_seconds') = 'number'
                      THEN jsonb_array_length(plan -> 'steps') * (plan ->> 'maximum_seconds')::float8 ELSE 0 END
                 + CASE WHEN jsonb_typeof(plan -> 'keep_warm_seconds') = 'number'

@@ -35,7 +35,6 @@ POLICY_COLUMNS = (
     "salt",
     "category_roles",
     "generation",
-    "rollout_id",
     "input_sample_percent",
     "arms",
 )
@@ -56,11 +55,13 @@ KEY_COLUMNS = ("id", "sha256", "scopes", "tenant", "calls_per_second", "bytes_pe
 _POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
 _VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
 
+# What calls are logged under: beside further arms the guard of all of their versions.
+_SPLIT_ID = "coalesce(p.rollout_id, p.guard_id)"
 # One statement, so that rows and horizon are of one snapshot. Each version is a JSON text of its own: one that cannot
 # be decoded must not fail the others.
 _MODELS = f"""
-    SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'slow_us', (
-        SELECT slow_us FROM rollout WHERE rollout.id = p.rollout_id))::text AS policy, v.versions
+    SELECT p.model_name, json_build_object({_POLICY_FIELDS}, 'rollout_id', {_SPLIT_ID}, 'slow_us', (
+        SELECT slow_us FROM rollout WHERE rollout.id = {_SPLIT_ID}))::text AS policy, v.versions
     FROM servingpolicy p
     JOIN (
         SELECT v.model_name, array_agg(json_build_object({_VERSION_FIELDS}, 'endpoints', (

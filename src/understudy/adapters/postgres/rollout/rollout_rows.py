@@ -24,18 +24,22 @@ _log = structlog.get_logger(__name__)
 
 _DAMAGE_CHARACTERS = 300
 _COLUMNS = """
-    id, kind, champion_version, challenger_version, plan, state, revision, salt, slow_us, reason, started_by,
+    id, guard_id, CASE WHEN guard_id IS NULL THEN kind ELSE 'guard' END AS kind, champion_version, challenger_version,
+    plan, state, revision, salt, slow_us, reason, started_by,
     extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
 """
 ROLLOUT = f"SELECT {_COLUMNS} FROM rollout WHERE id = $1"  # noqa: S608 - constants
 LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
+_IS_OPEN_GUARD = "(kind = 'guard' OR guard_id IS NOT NULL) AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')"
 # An open guard counts as announced, so that the release before guards lets it alone.
-OPEN = """
-    SELECT id FROM rollout
-    WHERE announced_at IS NULL OR (kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')) ORDER BY id
+OPEN = f"SELECT id FROM rollout WHERE announced_at IS NULL OR ({_IS_OPEN_GUARD}) ORDER BY id"  # noqa: S608 - constants
+GUARDS = f"SELECT id FROM rollout WHERE {_IS_OPEN_GUARD} ORDER BY id"  # noqa: S608 - constants
+LOCK_GUARDS = f"SELECT FROM rollout WHERE model_name = $1 AND {_IS_OPEN_GUARD} ORDER BY id FOR UPDATE"
+# Of a guard of several versions the one that waits for a person, or else the first that is still watched.
+LATEST = """
+    SELECT id FROM rollout WHERE model_name = $1
+    ORDER BY coalesce(guard_id, id) DESC, phase = 'WAITING' DESC, finished_at IS NULL DESC, id LIMIT 1
 """
-GUARDS = "SELECT id FROM rollout WHERE kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING') ORDER BY id"
-LATEST = "SELECT id FROM rollout WHERE model_name = $1 ORDER BY id DESC LIMIT 1"
 EVENTS = """
     SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,
            code_version, actor
@@ -48,6 +52,14 @@ POLICY = """
            p.challenger_weight, p.generation, p.rollout_id, p.salt
     FROM servingpolicy p WHERE p.model_name = $1
 """
+# The same for a version of a guard of several: it is the challenger here, with its own share, and its row's id.
+POLICY_OF_ARM = """
+    SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,
+           (SELECT version FROM modelversion WHERE id = r.challenger_version) AS challenger,
+           coalesce((SELECT percent FROM understudy_shares(p) WHERE version_id = r.challenger_version), 0),
+           p.generation, CASE WHEN p.guard_id = r.guard_id THEN r.id ELSE p.rollout_id END, p.salt
+    FROM servingpolicy p JOIN rollout r ON r.model_name = p.model_name WHERE r.id = $1
+"""
 # A test that an operator has declared is not to be ended by a guard.
 GUARD = """
     SELECT CASE WHEN guard = 'rollback' AND EXISTS (
@@ -58,6 +70,15 @@ GUARD = """
 WEIGHTS = """
     SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
     WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2
+"""
+# Of what a version beside further arms and the champion have together: entities of others count on neither side.
+WEIGHTS_OF_ARM = """
+    SELECT generation, 100 * own::float8 / (100 - everyone + own) AS weight, (100 - everyone)::int AS champion
+    FROM rollout r JOIN policyaudit a ON a.model_name = r.model_name AND (a.after ->> 'guard_id')::bigint = r.guard_id,
+        LATERAL (SELECT coalesce(sum(percent), 0) AS everyone,
+                        coalesce(sum(percent) FILTER (WHERE version_id = r.challenger_version), 0) AS own
+                 FROM understudy_shares(jsonb_populate_record(NULL::servingpolicy, a.after))) AS shares
+    WHERE r.id = $1 AND everyone - own < 100
 """
 
 
@@ -137,6 +158,7 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
         row["started_by"],
         row["finished_at"],
         row["announced_at"],
+        row["guard_id"],
     )
 
 

@@ -21,12 +21,15 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     LIST,
     LIVENESS,
     LIVENESS_HIDDEN,
+    LOCK_GUARDS,
     OPEN,
     POLICY,
+    POLICY_OF_ARM,
     REACH,
     REACH_HIDDEN,
     ROLLOUT,
     WEIGHTS,
+    WEIGHTS_OF_ARM,
     event_of,
     in_flight_of,
     policy_seen,
@@ -64,13 +67,9 @@ _INSERT = """
 # 0 is no rollout's: the trigger puts the id of the guard there that it opens.
 _WATCH = """
     UPDATE servingpolicy p SET rollout_id = 0
-    WHERE challenger_weight > 0 AND arms = '[]' AND guard <> 'off' AND NOT EXISTS (
+    WHERE (challenger_weight > 0 OR arms <> '[]') AND guard <> 'off' AND NOT EXISTS (
         SELECT FROM rollout r WHERE r.model_name = p.model_name AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
     RETURNING model_name
-"""
-_LOCK_GUARD = """
-    SELECT FROM rollout WHERE model_name = $1 AND kind = 'guard' AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
-    FOR UPDATE
 """
 _TAKE_ROLE = """
     UPDATE servingpolicy SET rollout_id = $2, salt = $3, challenger_weight = 0, challenger_version = (
@@ -97,6 +96,20 @@ _LEAVE_POLICY = """
                     ELSE p.salt END
     FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name AND p.rollout_id = r.id
 """
+# The next guard begins with new evidence for all versions; where a row's own share was taken back, the others go on.
+_LEAVE_ARMS = """
+    UPDATE servingpolicy p SET rollout_id = 0
+    FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name AND p.guard_id = r.guard_id
+        AND r.challenger_version IN (SELECT version_id FROM understudy_shares(p))
+"""
+# The buckets of one version go to the champion, and the others stay.
+_TAKE_SHARE = """
+    UPDATE servingpolicy p
+    SET challenger_weight = CASE WHEN p.challenger_version = r.challenger_version THEN 0 ELSE p.challenger_weight END,
+        arms = (SELECT coalesce(jsonb_agg(arm), '[]') FROM jsonb_array_elements(p.arms) AS arm
+                WHERE (arm ->> 'version_id')::bigint <> r.challenger_version)
+    FROM rollout r WHERE r.id = $1 AND p.model_name = r.model_name
+"""
 # A shadow version that answers callers again is no shadow any more, and must not fail a rollback.
 _CHANGE_POLICY = """
     UPDATE servingpolicy p
@@ -109,8 +122,13 @@ _CHANGE_POLICY = """
 _RETIRE = """
     UPDATE modelversion SET status = 'retired' WHERE model_name = $1 AND version = $2 AND status = 'staging'
 """
-_SET_SLOW = "UPDATE rollout SET slow_us = $2 WHERE id = $1 AND slow_us IS NULL"
+# The versions of a guard share the champion's windows, and so the threshold that these are counted by.
+_SET_SLOW = """
+    UPDATE rollout SET slow_us = $2
+    WHERE slow_us IS NULL AND (id = $1 OR guard_id = (SELECT guard_id FROM rollout WHERE id = $1))
+"""
 _ANNOUNCE = "UPDATE rollout SET announced_at = now() WHERE id = $1 AND announced_at IS NULL"
+_LOCK = "FOR UPDATE OF p"
 _ONE_OPEN = "rollout_one_open_per_model"
 
 
@@ -127,8 +145,8 @@ class PostgresRolloutStore(SessionPerCall):
         async with self._connection() as connection, _refusals(new.model_name), connection.transaction():
             await _sign(connection, actor)
             # Before the policy, as a transition of the guard takes them: the new row's trigger ends the guard.
-            await connection.execute(_LOCK_GUARD, new.model_name)
-            before = await _locked_policy_of(connection, new.model_name)
+            await connection.execute(LOCK_GUARDS, new.model_name)
+            before = policy_seen(await connection.fetchrow(f"{POLICY} {_LOCK}", new.model_name))
             if before is None:
                 raise NotRegistered(f"{new.model_name} has no serving policy, so no champion to compare with")
             if before.champion == new.challenger:
@@ -153,7 +171,7 @@ class PostgresRolloutStore(SessionPerCall):
             if expected_generation is not None and before.generation != expected_generation:
                 raise GenerationMoved(f"the policy of {new.model_name} is at generation {before.generation}")
             await connection.execute(_TAKE_ROLE, new.model_name, row["id"], new.salt)
-            policy = await _policy_of(connection, new.model_name)
+            policy = policy_seen(await connection.fetchrow(POLICY, new.model_name))
             assert policy is not None
             state = new_rollout_state(row["id"], new.model_name, new.plan, policy, row["started_at"])
             await _store_state(connection, state)
@@ -189,18 +207,23 @@ class PostgresRolloutStore(SessionPerCall):
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             record = await _record(connection, rollout_id)
-            policy = await connection.fetchrow(POLICY, record.state.model_name)
-            weights = await connection.fetch(WEIGHTS, record.state.model_name, rollout_id)
+            policy = await _policy_of(connection, record)
+            asked = (
+                (WEIGHTS, record.state.model_name, rollout_id)
+                if record.guard_id is None
+                else (WEIGHTS_OF_ARM, rollout_id)
+            )
+            weights = await connection.fetch(*asked)
             is_seen = await self._proxy_reports.can_be_read(connection)
-            asked = (LIVENESS, record.state.model_name) if is_seen else (LIVENESS_HIDDEN,)
-            liveness = await connection.fetchrow(*asked)
+            live = (LIVENESS, record.state.model_name) if is_seen else (LIVENESS_HIDDEN,)
+            liveness = await connection.fetchrow(*live)
             is_guard = record.state.kind is Kind.GUARD
             guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
         assert liveness is not None
         self._left_out("ProxyInstance", liveness["unusable"])
         return RolloutView(
             record,
-            policy_seen(policy),
+            policy,
             {row["generation"]: row["weight"] for row in weights},
             liveness["proxies"],
             liveness["on_generation"],
@@ -210,6 +233,7 @@ class PostgresRolloutStore(SessionPerCall):
             stale_proxies_of(liveness, "all_silent"),
             GuardMode(guard or GuardMode.OFF),
             proxies_hidden=not is_seen,
+            champion_percent=_champion_percent(record, policy, weights),
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
@@ -240,11 +264,10 @@ class PostgresRolloutStore(SessionPerCall):
             # Before the policy: its trigger ends a guard that is open, and opens one where a rollout has ended.
             await _store_state(connection, state)
             for wanted in changes:
-                await connection.execute(
-                    _CHANGE_POLICY, state.model_name, wanted.weight_percent, wanted.champion, wanted.challenger
-                )
+                await _change_policy(connection, view.record, wanted)
             if state.phase.is_final:
-                await connection.execute(_LEAVE_POLICY, state.rollout_id)
+                leave = _LEAVE_POLICY if view.record.guard_id is None else _LEAVE_ARMS
+                await connection.execute(leave, state.rollout_id)
             # After the end is stored: while a version is kept warm for a rollout, the database refuses to retire it.
             for action in transition.actions:
                 if isinstance(action, RetireOld):
@@ -325,14 +348,14 @@ async def _changes(
     actions = [action for action in transition.actions if isinstance(action, PolicyAction)]
     found = []
     for action in actions:
-        seen = await _locked_policy_of(connection, transition.state.model_name)
+        seen = await _policy_of(connection, view.record, _LOCK)
         if seen is not None and action.applies_to(seen):
             found.append(action.result(seen))
         elif not transition.state.is_in_place(seen):
             return None
     if transition.state.phase.is_final and not actions:
         # That nothing is to be taken back was decided on the policy, too: a share that was given since would stay.
-        seen = await _locked_policy_of(connection, transition.state.model_name)
+        seen = await _policy_of(connection, view.record, _LOCK)
         return found if _is_as(seen, view.policy) else None
     return found
 
@@ -341,13 +364,26 @@ def _is_as(policy: PolicySeen | None, other: PolicySeen | None) -> bool:
     return policy is other if policy is None or other is None else policy.is_as(other)
 
 
-async def _locked_policy_of(connection: asyncpg.Connection, model_name: str) -> PolicySeen | None:
-    """Return the policy as it stays until the transaction ends."""
-    return await _policy_of(connection, model_name, lock="FOR UPDATE OF p")
+async def _policy_of(connection: asyncpg.Connection, record: RolloutRecord, lock: str = "") -> PolicySeen | None:
+    """Return the policy as a rollout sees it; with the lock, as it stays until the transaction ends."""
+    asked = (POLICY, record.state.model_name) if record.guard_id is None else (POLICY_OF_ARM, record.id)
+    return policy_seen(await connection.fetchrow(f"{asked[0]} {lock}", asked[1]))
 
 
-async def _policy_of(connection: asyncpg.Connection, model_name: str, lock: str = "") -> PolicySeen | None:
-    return policy_seen(await connection.fetchrow(f"{POLICY} {lock}", model_name))
+def _champion_percent(
+    record: RolloutRecord, policy: PolicySeen | None, weights: Sequence[asyncpg.Record]
+) -> int | None:
+    if record.guard_id is None or policy is None:
+        return None
+    return next((row["champion"] for row in weights if row["generation"] == policy.generation), None)
+
+
+async def _change_policy(connection: asyncpg.Connection, record: RolloutRecord, wanted: PolicySeen) -> None:
+    if record.guard_id is not None:  # the one change of a guard: the share goes to the champion
+        await connection.execute(_TAKE_SHARE, record.id)
+        return
+    roles = (wanted.weight_percent, wanted.champion, wanted.challenger)
+    await connection.execute(_CHANGE_POLICY, record.state.model_name, *roles)
 
 
 async def _store_state(connection: asyncpg.Connection, state: RolloutState) -> None:

@@ -42,7 +42,7 @@ def status_view(
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
-    return [*parts, *(Text(line) for line in next_commands(state))]
+    return [*parts, *(Text(line) for line in next_commands(state, is_alone=status.view.record.guard_id is None))]
 
 
 def heading(status: RolloutStatus) -> list[Text]:
@@ -93,10 +93,11 @@ def _guard_sentence(status: RolloutStatus) -> str:
 
 def split_lines(status: RolloutStatus, width: int) -> list[Text]:
     """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
-    policy, rates = status.view.policy, status.calls_per_second
+    policy, rates, left = status.view.policy, status.calls_per_second, status.view.champion_percent
     if policy is None or status.view.record.state.phase.is_final:
         return []
-    set_percents = {Role.CHAMPION: 100 - policy.weight_percent, Role.CHALLENGER: policy.weight_percent}
+    champion_percent = 100 - policy.weight_percent if left is None else left
+    set_percents = {Role.CHAMPION: champion_percent, Role.CHALLENGER: policy.weight_percent}
     versions = {Role.CHAMPION: policy.champion, Role.CHALLENGER: policy.challenger}
     room = max(10, min(_BAR, width - _FRAME))
     total = sum(rates.values()) if rates else 0.0
@@ -133,8 +134,8 @@ def _sides_words(calls: Mapping[Role, int]) -> str:
     )
 
 
-def next_commands(state: RolloutState) -> list[str]:
-    """Return what a person can do now, the likeliest first."""
+def next_commands(state: RolloutState, *, is_alone: bool) -> list[str]:
+    """Return what a person can do now, the likeliest first; a version beside further arms is watched with others."""
     model = state.model_name
     if state.phase.is_final:
         return [
@@ -142,8 +143,12 @@ def next_commands(state: RolloutState) -> list[str]:
             f"→ understudy rollout show {quote(model)} --html rollout.html",
         ]
     if state.kind is Kind.GUARD and state.waiting_for is None:
+        one_alone = (
+            f"understudy model set {quote(model)} --arm {quote(state.challenger)}=0 (--weight 0: the challenger)"
+        )
         return [
-            f"→ to take it back: understudy rollback {quote(model)}",
+            f"→ to take {'it' if is_alone else 'all shares'} back: understudy rollback {quote(model)}",
+            *([] if is_alone else [f"→ this one alone: {one_alone}"]),
             f"→ what a failure leads to: understudy model set {quote(model)} --guard rollback|alert|off",
         ]
     if state.phase is Phase.WAITING:

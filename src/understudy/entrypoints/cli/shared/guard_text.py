@@ -1,5 +1,7 @@
 """What watches a model's split, in words: what its policy lets a guard do, and what the newest one found."""
 
+from collections.abc import Sequence
+
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Kind, Phase
 from understudy.ports.rollout_store import RolloutRecord
@@ -11,26 +13,33 @@ MEANINGS = {
 }
 
 
-async def newest_guard(session: Session, model: str) -> RolloutRecord | None:
-    """Return the guard that is open or was the last to end; ``None`` where a rollout came after it.
+MAX_WATCHED = 5
+"""Versions of a guard: the challenger, and as many further arms as the database allows."""
+
+
+async def newest_guard(session: Session, model: str) -> Sequence[RolloutRecord]:
+    """Return the guard that is open or was the last to end, by version; nothing where a rollout came after it.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
     """
-    newest = next(iter(await session.rollouts.list(model, 1)), None)
-    return newest if newest is not None and newest.state.kind is Kind.GUARD else None
+    found = await session.rollouts.list(model, MAX_WATCHED)
+    if not found or found[0].state.kind is not Kind.GUARD:
+        return ()
+    return [one for one in reversed(found) if one.split_id == found[0].split_id]
 
 
-def guard_words(mode: str, newest: RolloutRecord | None) -> str:
-    """Return what the policy's guard means, and which guard watches or failed."""
-    meaning = MEANINGS.get(mode, mode)
-    if newest is None:
-        return meaning
+def guard_words(mode: str, newest: Sequence[RolloutRecord]) -> str:
+    """Return what the policy's guard means, and which guards watch or failed."""
+    return "; ".join(filter(None, [MEANINGS.get(mode, mode), *map(_guard_of_version, newest)]))
+
+
+def _guard_of_version(newest: RolloutRecord) -> str:
     state = newest.state
     if state.phase is Phase.FAILED or state.has_failed_guard:
-        return f"{meaning}; guard {newest.id} failed: {state.reason}"
+        return f"guard {newest.id} failed: {state.reason}"
     if state.phase.is_final:
-        return meaning
+        return ""
     if state.promoted_at is not None:
-        return f"{meaning}; guard {newest.id} watches champion {state.challenger} and keeps {state.champion} warm"
-    return f"{meaning}; guard {newest.id} watches version {state.challenger} at {state.weight_percent} %"
+        return f"guard {newest.id} watches champion {state.challenger} and keeps {state.champion} warm"
+    return f"guard {newest.id} watches version {state.challenger} at {state.weight_percent} %"

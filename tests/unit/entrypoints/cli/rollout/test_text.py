@@ -249,6 +249,18 @@ def test_a_guard_says_what_it_watches_and_no_step_that_it_will_not_take():
     assert "model set churn --guard" in text
 
 
+def test_beside_further_arms_the_champions_own_share_is_said_and_how_one_version_alone_is_taken_back():
+    status = a_status(replace(GUARD), calls_per_second=None)
+    view = status.view._replace(record=status.view.record._replace(guard_id=1), champion_percent=30)
+
+    text = screen(status_view(status._replace(view=view), 80), 80)
+
+    assert "30.0 %" in text
+    assert "50.0 %" in text
+    assert "all shares back: understudy rollback churn" in text
+    assert "this one alone: understudy model set churn --arm 7=0" in text
+
+
 def test_a_guard_that_waits_says_what_it_found_and_one_that_ended_is_no_new_champion():
     failed = replace(GUARD, phase=Phase.WAITING, reason="version 7 does worse at 50 %")
     over = replace(GUARD, phase=Phase.SUCCEEDED, reason="over: weight 0")
