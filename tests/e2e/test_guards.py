@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -51,6 +52,24 @@ TAKEN_BACK = """
     WHERE (after ->> 'challenger_weight')::int = 10 OR (before ->> 'challenger_weight')::int = 10
     GROUP BY model_name HAVING bool_or((after ->> 'challenger_weight')::int = 0)
 """
+ARM_BY_SQL, ARM_BY_COMMAND, ARM_ALERTED = "arm-by-sql", "arm-by-command", "arm-alerted"
+ARMED = (ARM_BY_SQL, ARM_BY_COMMAND, ARM_ALERTED)
+GIVE_ARMS = """
+    UPDATE ServingPolicy SET arms = (
+        SELECT jsonb_agg(jsonb_build_object('version_id', id, 'first', 100 - 10 * (4 - version::int),
+                                            'last', 109 - 10 * (4 - version::int)))
+        FROM ModelVersion WHERE model_name = $1 AND version IN ('2', '3'))
+    WHERE model_name = $1
+"""
+ARM_TAKEN_BACK = """
+    SELECT back.model_name, extract(epoch FROM back.changed_at - given.changed_at)::float8 AS seconds
+    FROM PolicyAudit AS back JOIN PolicyAudit AS given USING (model_name)
+    WHERE back.actor = 'monitor' AND back.before -> 'arms' <> back.after -> 'arms'
+      AND given.after -> 'arms' = back.before -> 'arms' AND given.before -> 'arms' = '[]'
+"""
+SPLITS = (
+    "SELECT model, role, version, percent FROM understudy_split WHERE percent > 0 AND role <> 'champion' ORDER BY 1, 3"
+)
 WEIGHTS = "SELECT model_name, challenger_weight FROM ServingPolicy ORDER BY model_name"
 
 
@@ -85,14 +104,14 @@ def start_monitor(stack: Stack, alert_port: int) -> None:
     stack.processes["monitor"] = Process("monitor", arguments, stack.folder, environment)
 
 
-async def five_models(stack: Stack, database_url: str) -> None:
+async def several_models(stack: Stack, database_url: str, models: Collection[str], alerted: str) -> None:
     equal, bad = stack.start_model("visits:1", "visits:2"), stack.start_model(BAD)
     for label, port in ((1, equal), (2, equal), (3, bad)):
         await register(database_url, label, [port])
-    for model in MODELS:
+    for model in models:
         for statement in (COPY_VERSIONS, COPY_ENDPOINTS, ADD_POLICY):
             await sql(database_url, statement, model)
-    await sql(database_url, "UPDATE ServingPolicy SET guard = 'alert' WHERE model_name = $1", ALERTED)
+    await sql(database_url, "UPDATE ServingPolicy SET guard = 'alert' WHERE model_name = $1", alerted)
     await sql(
         database_url,
         "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('ops', $1, '{read,operate,predict}')",
@@ -114,11 +133,19 @@ async def give_shares(port: int, database_url: str, understudy: CommandLine) -> 
     assert answer.status_code == 200, answer.text
 
 
-async def seconds_until_taken_back(database_url: str, models: set[str]) -> dict[str, float]:
-    """Return how long each model's challenger had its share, by the audit's clock."""
+async def give_arms(database_url: str, understudy: CommandLine) -> None:
+    for model in (ARM_BY_SQL, ARM_ALERTED):
+        await sql(database_url, GIVE_ARMS, model)
+    arms = ("--challenger", "2", "--weight", "10", "--arm", "3=10")
+    done = await understudy.beside("model", "set", ARM_BY_COMMAND, *arms, "--reason", "look", "--yes")
+    assert done.code == 0, done.err
+
+
+async def seconds_until_taken_back(database_url: str, models: set[str], query: str = TAKEN_BACK) -> dict[str, float]:
+    """Return how long each model's challenger, or arm, had its share, by the audit's clock."""
     deadline = time.monotonic() + LIMIT_SECONDS + 30
     while True:
-        found = {row["model_name"]: row["seconds"] for row in await sql(database_url, TAKEN_BACK)}
+        found = {row["model_name"]: row["seconds"] for row in await sql(database_url, query)}
         if models <= found.keys() or time.monotonic() > deadline:
             return found
         await asyncio.sleep(0.5)
@@ -142,7 +169,7 @@ async def test_a_bad_version_with_a_share_by_sql_command_or_http_is_back_at_zero
     receiver = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Receiver,), {"received": received}))
     Thread(target=receiver.serve_forever, daemon=True).start()
     with a_stack(tmp_path, database_url) as stack:
-        await five_models(stack, database_url)
+        await several_models(stack, database_url, MODELS, ALERTED)
         port = stack.start_proxy(workers=2)
         start_monitor(stack, receiver.server_port)
         load = Load()
@@ -177,3 +204,62 @@ async def test_a_bad_version_with_a_share_by_sql_command_or_http_is_back_at_zero
     assert {row["model_name"] for row in audit if "rolled back at 10 %" in row["reason"]} == taken_back
     assert doctor.code == 1
     assert f"guard {BY_SQL}" in doctor.said
+
+
+@pytest.mark.long
+async def test_a_bad_version_as_a_further_arm_is_back_at_zero_within_ninety_seconds_and_the_good_ones_stay(
+    tmp_path, database_url, understudy
+):
+    taken_back = {ARM_BY_SQL, ARM_BY_COMMAND}
+    received: list[dict[str, Any]] = []
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Receiver,), {"received": received}))
+    Thread(target=receiver.serve_forever, daemon=True).start()
+    with a_stack(tmp_path, database_url) as stack:
+        await several_models(stack, database_url, ARMED, ARM_ALERTED)
+        port = stack.start_proxy(workers=2)
+        start_monitor(stack, receiver.server_port)
+        load = Load()
+        loads = [
+            asyncio.create_task(
+                run_load(
+                    port, f"/v1/models/{model}/predict", body_of, per_second=PER_SECOND, seconds=LIMIT_SECONDS + 60,
+                    load=load,
+                )
+            )
+            for model in ARMED
+        ]  # fmt: skip
+        await asyncio.sleep(3)
+        await give_arms(database_url, understudy)
+        seconds = await seconds_until_taken_back(database_url, taken_back, ARM_TAKEN_BACK)
+        is_told = await told(received, "canary_rolled_back", taken_back) and await told(
+            received, "guard_failed", {ARM_ALERTED}
+        )
+        doctor = await understudy.beside("doctor")
+        shown = await understudy.beside("model", "show", ARM_BY_COMMAND)
+        load.is_over = True
+        await asyncio.gather(*loads)
+        split = [tuple(row) for row in await sql(database_url, SPLITS)]
+        audit = await sql(
+            database_url, "SELECT model_name, reason FROM PolicyAudit WHERE actor = 'monitor' ORDER BY model_name"
+        )
+    receiver.shutdown()
+    receiver.server_close()
+
+    print(f"taken back after {seconds}")
+    assert load.failed == []
+    assert seconds.keys() == taken_back, [tuple(row) for row in audit]
+    assert max(seconds.values()) <= LIMIT_SECONDS
+    assert split == [
+        (ARM_ALERTED, "challenger", "2", 10),
+        (ARM_ALERTED, "challenger", "3", 10),
+        (ARM_BY_COMMAND, "challenger", "2", 10),
+        (ARM_BY_SQL, "challenger", "2", 10),
+    ]
+    assert is_told, received
+    assert all(
+        "version 3" in event["summary"] for event in received if event["kind"] in {"canary_rolled_back", "guard_failed"}
+    )
+    assert {row["model_name"] for row in audit if "version 3 rolled back at 10 %" in row["reason"]} == taken_back
+    assert doctor.code == 1
+    assert f"guard {ARM_BY_SQL}" in doctor.said
+    assert "watches version 2" in shown.said

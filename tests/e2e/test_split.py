@@ -98,7 +98,7 @@ async def test_each_of_three_arms_answers_exactly_its_own_buckets(tmp_path, data
         log = (
             "SELECT model_version_id, count(*) AS n FROM PredictionLog WHERE role = 'challenger' AND reason = 'bucket'"
         )
-        log += " AND rollout_id IS NULL GROUP BY 1"
+        log += " AND rollout_id = (SELECT guard_id FROM ServingPolicy) GROUP BY 1"
         expected = {
             ids[label]: sum(version == str(label) for found in answered for version in found.values())
             for label in (2, 4)

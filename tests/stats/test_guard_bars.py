@@ -108,3 +108,38 @@ def test_glances_at_equal_versions_hardly_ever_ask_for_an_analysis(world):
 
     say(f"{world.name}: glances that ask for an analysis (bar 5 %)", f"{100 * sum(glances) / len(glances):.2f} %")
     assert sum(glances) <= 0.05 * len(glances)
+
+
+ARMS = 4
+ARM_PERCENT = 20.0
+"""Of what an arm and the champion have together."""
+ARM_HOURS = 3
+
+
+def is_any_arm_taken_back(world: World, seed: int) -> bool:
+    """Return whether any of several equal arms beside one champion is taken back by a look each minute."""
+    arms = [Traffic(world, 1_000 * seed + number) for number in range(ARMS)]
+    for arm in arms:
+        arm.slow_us = arms[0].slow_us
+    strata = [stratify(arm.windows(0, 60 * PER_MINUTE * ARM_HOURS, ARM_PERCENT), ROLLOUT) for arm in arms]
+    before = hour_before(world, 1_000 * seed, arms[0])
+    stage = Stage(
+        "fraud", "42", ROLLOUT, (0.0,), 1, ARM_PERCENT, {1: ARM_PERCENT},
+        champion_before=before.blocks, tail_steps=before.tail_steps,
+    )  # fmt: skip
+    policy = replace(POLICY, alpha=POLICY.alpha / ARMS)
+    beside = [replace(one, champion=strata[0].champion) for one in strata]
+    assert all((one.starts == strata[0].starts).all() for one in strata)
+    return any(
+        judge(one.until(now), policy, stage, float(now)).verdict is Verdict.ROLL_BACK
+        for one in beside
+        for now in range(60, 3_600 * ARM_HOURS, 60)
+    )
+
+
+@pytest.mark.parametrize("world", [plain(VOLUME), wandering_pods(VOLUME)], ids=lambda w: w.name)
+def test_of_several_equal_arms_that_share_alpha_hardly_any_is_taken_back(world):
+    false = sum(is_any_arm_taken_back(world, seed) for seed in range(1, RUNS + 1))
+
+    say(f"{ARMS} equal arms, {world.name} (bar 1 % of the guards)", f"{false} of {RUNS}")
+    assert false <= 0.01 * RUNS
