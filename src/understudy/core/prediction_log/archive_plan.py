@@ -23,7 +23,7 @@ _CUT = "%7E"
 _DIGEST_BYTES = 16
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """What readers of Hive's layout take for NULL."""
-_MAX_QUOTED_KEY = 200
+MAX_QUOTED_KEY = 200
 """Of a refused key in an error, in characters."""
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
@@ -210,7 +210,7 @@ def archive_key(key: str) -> str:
     if root in {ROWS_ROOT, MANIFESTS_ROOT} and below and not {"", ".", ".."}.intersection(below):
         return key
     raise ArchiveDiffers(
-        f"its key {key[:_MAX_QUOTED_KEY]!r} leads out of {ROWS_ROOT}/ and {MANIFESTS_ROOT}/: understudy db archive "
+        f"its key {key[:MAX_QUOTED_KEY]!r} leads out of {ROWS_ROOT}/ and {MANIFESTS_ROOT}/: understudy db archive "
         "writes no such key into LogArchiveFile. No file was touched; delete that row",
         hint="Find the login that inserted the row, and change its password: only understudy db archive should have "
         "the role understudy_retention.",

@@ -5,6 +5,9 @@ from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
+from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY
+from understudy.errors import ArchiveDiffers
+
 _HEX_DIGITS = 32
 _KEY = re.compile(r"(?P<stem>.+?)(-e\d+)?\.parquet")
 
@@ -28,11 +31,11 @@ def replacing_key(key: str, erasure_id: int) -> str:
     """Return the name of the file that takes another's place; no two erasures give one file the same name.
 
     Raises:
-        ValueError: The key is not that of a file with rows.
+        ArchiveDiffers: The key is not that of a file with rows. Understudy writes no such key.
     """
     found = _KEY.fullmatch(key)
     if found is None:
-        raise ValueError(f"{key!r} is no Parquet file of the archive")
+        raise ArchiveDiffers(f"{key[:MAX_QUOTED_KEY]!r} is no Parquet file of the archive")
     return f"{found['stem']}-e{erasure_id}.parquet"
 
 

@@ -51,6 +51,10 @@ def forget(
     if not 0 < len(entity_id) <= 255:  # noqa: PLR2004 - as callers may send
         raise CommandRefused(ExitCode.USAGE, "an entity id has 1 to 255 characters", "Name the id that callers send.")
     required_reason(reason, dry_run=dry_run)
+    if reason and entity_id in reason.split():
+        raise CommandRefused(
+            ExitCode.USAGE, "the reason has the entity's id in it, and reasons are kept", "Name a request instead."
+        )
     of = "every model" if model == ALL else model
     if not dry_run:
         confirm_by_typing(entity_id, "the entity's id", f"{entity_id} will be erased from {of} for good", yes=yes)

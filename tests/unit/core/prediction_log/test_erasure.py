@@ -6,6 +6,7 @@ import pytest
 
 from understudy.core.prediction_log.archive_plan import archive_key, file_key
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id, replacing_key
+from understudy.errors import ArchiveDiffers
 
 SALTS = bytes(32), bytes(range(32))
 
@@ -40,5 +41,5 @@ def test_a_replacing_file_has_a_name_of_its_own_beside_the_one_that_it_replaces(
 
 
 def test_a_manifest_is_no_file_with_rows():
-    with pytest.raises(ValueError, match="no Parquet file"):
+    with pytest.raises(ArchiveDiffers, match="no Parquet file"):
         replacing_key("manifests/predictionlog_2026_08-17.json", 3)
