@@ -87,6 +87,7 @@ async def test_a_version_with_a_part_in_an_open_rollout_is_not_retired_even_when
 ):
     await understudy.beside("model", "set", "visits", "--arm", "none", "--reason", "make room", "--yes")
     begun = await understudy.beside("rollout", "start", "visits", "2", "--reason", "try", "--yes")
+    rollout_id = await database.fetchval("SELECT rollout_id FROM ServingPolicy")
     await database.execute("UPDATE ServingPolicy SET challenger_version = NULL, challenger_weight = 0")
 
     refused = await understudy.beside("version", "retire", "visits", "2")
@@ -95,7 +96,7 @@ async def test_a_version_with_a_part_in_an_open_rollout_is_not_retired_even_when
     done = await understudy.beside("version", "retire", "visits", "2")
 
     assert (begun.code, refused.code, ended.code) == (0, 7, 0), (begun, refused, ended)
-    assert "version 2 of visits has a part in rollout 1, which is not over, and cannot be retired" in refused.said
+    assert f"version 2 of visits has a part in rollout {rollout_id}, which is not over, and cannot be" in refused.said
     assert "understudy rollout abort visits --reason '…' ends it" in refused.said
     assert '"code":"E203"' in as_json.err
     assert done.code == 0, done.err

@@ -180,8 +180,6 @@ class PostgresRegistry:
             before = await _version(connection, model_name, version)
             if is_retired == (before.status == RETIRED):
                 return VersionChange(before, before)
-            if is_retired:
-                await _refuse_in_rollout(connection, before)
             at = (await connection.execute(select(func.now()))).scalar_one()
             try:
                 noted = StatusChange(status, at.isoformat(), actor.name, actor.reason)
@@ -190,6 +188,9 @@ class PostgresRegistry:
                 raise PolicyRefused(str(problem), hint=_EMPTY_METRICS) from None
             async with _refusals():
                 await connection.execute(update(MODEL_VERSION).where(of_version).values(status=status, metrics=metrics))
+            # After the database's refusal of a version with a role: to take the role away ends a guard too.
+            if is_retired:
+                await _refuse_in_rollout(connection, before)
             return VersionChange(before, await _version(connection, model_name, version))
 
     async def list_models(self) -> Sequence[ModelRecord]:
