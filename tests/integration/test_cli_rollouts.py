@@ -76,6 +76,16 @@ def test_freeze_windows_are_added_to_the_plan_kept_with_it_and_what_is_none_is_r
     assert "/freezes: expected windows that leave a time for steps" in " ".join(frozen.said.split())
 
 
+def test_different_scores_are_expected_by_the_plan_that_says_so(understudy):
+    planned = understudy("plan", "visits", "2", "--plan", "5,100", "--expect-different-scores")
+    begun = started(understudy, "--expect-different-scores")
+    shown = understudy("rollout", "show", "visits", "--json").document["rollout"]
+
+    assert "--plan 5,100 --expect-different-scores" in planned.said
+    assert begun.json["rollout"]["plan"]["expect_different_scores"] is True
+    assert shown["plan"]["expect_different_scores"] is True
+
+
 def test_a_plans_own_salt_is_used_unless_another_is_named(understudy, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"steps": [5, 100], "salt": "spring"}')

@@ -10,6 +10,8 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
 from understudy.ports.model_backend import ModelBackend, ServerSeen
 from understudy.ports.policy import PolicySource
+from understudy.ports.prediction_history import ScoreHistory
+from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.warm_up import READY_SECONDS, WarmUpProbe, warm_up
 from understudy.settings import Settings
 
@@ -22,6 +24,11 @@ def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
 def warm_up_probe(settings: Settings, policies: PolicySource) -> WarmUpProbe:
     """Return what makes the example calls of a warm-up to versions whose rows ``policies`` has."""
     return WarmUpProbe(policies, connector_of(settings), PROTOCOLS)
+
+
+def score_comparison(settings: Settings, policies: PolicySource, history: ScoreHistory) -> ScoreComparison:
+    """Return what compares a version's scores with the champion's before its first share."""
+    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history)
 
 
 async def policies_of_proxies(session: Session, model_names: Sequence[str] | None = None) -> PolicySnapshot:

@@ -13,11 +13,12 @@ from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.prediction_log.partitions import PostgresPartitionKeeper
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import warm_up_probe
+from understudy.bootstrap.backends import score_comparison, warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
 from understudy.monitoring.alert_delivery import deliver_due
@@ -37,6 +38,8 @@ from understudy.settings import Settings
 ROLLOUTS_SECONDS = 30.0
 """Longest look at all rollouts; whatever is not written by then, the next one writes."""
 
+LOG_SECONDS = 2.0
+"""Longest question to the log in a tick of the rollouts: the other rollouts wait as long."""
 DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
@@ -102,6 +105,9 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         outcomes.latest,
         warm_up_probe(settings, policies),
         telemetry,
+        scores=score_comparison(
+            settings, policies, PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
+        ),
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,

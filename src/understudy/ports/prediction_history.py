@@ -90,6 +90,21 @@ class CallHistory(Protocol):
         """
 
 
+class ScoreHistory(CallHistory, Protocol):
+    """Calls of which a champion's score can be compared with another version's.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def shadow_scores(
+        self, champion_id: int, shadow_id: int, since: float, until: float, at_most: int
+    ) -> Sequence[tuple[float, float]]:
+        """Return both scores of the newest call of each entity that the champion answered and the shadow saw.
+
+        Answers with a class are left out. The newest calls of the shadow are looked at, some thousand at most.
+        """
+
+
 class FailureHistory(Protocol):
     """What a challenger's calls failed with, for an operator's command.
 

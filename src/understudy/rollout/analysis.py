@@ -19,6 +19,7 @@ from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.window_log import WindowLog
+from understudy.rollout.warm_up_verdict import WarmedUp
 
 DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)
@@ -34,6 +35,8 @@ class Analysis(NamedTuple):
     strata: Strata | None = None
     """What the decision rests on, with ``outcome``."""
     outcome: Difference | None = None
+    warmed_up: WarmedUp | None = None
+    """Of a rollout that has not begun, in a tick that called its challenger."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -50,7 +53,7 @@ def analysis_of_strata(view: RolloutView, strata: Strata, outcome: Difference | 
     policy = policy_of(view)
     decision = judge(strata, policy, stage_of(view), view.read_at, outcome)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse)
+    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse)
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

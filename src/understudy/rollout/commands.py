@@ -10,6 +10,7 @@ from understudy.core.rollout.state_machine import next_step
 from understudy.errors import GenerationMoved
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.status import view_of
+from understudy.rollout.warm_up_verdict import EXPECTED
 
 ATTEMPTS = 5
 """The monitor may take a step in the same moment; then the command is tried again on what it left."""
@@ -57,7 +58,8 @@ async def apply_command(store: RolloutStore, rollout_id: int, command: Command) 
         is_effect = transition != next_step(view.record.state, replace(observation, command=None))
         if not is_effect and command.kind is not CommandKind.ABORT:
             return Transition(view.record.state, (), _left_to_the_monitor(transition))
-        if await store.apply(view, transition, NewRolloutEvent(command.actor)):
+        inputs = {EXPECTED: True} if command.expects_different_scores else {}
+        if await store.apply(view, transition, NewRolloutEvent(command.actor, inputs=inputs)):
             return transition
     raise GenerationMoved(f"rollout {rollout_id} moved on while the command was carried out")
 

@@ -39,9 +39,11 @@ from understudy.rollout.analysis import (
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.metrics import RolloutMetrics, Trigger
+from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up_verdict import WarmedUp, are_different_scores_expected
 from understudy.rollout.window_cache import WindowCache
 
 _log = structlog.get_logger(__name__)
@@ -87,6 +89,7 @@ class RolloutExecutor:
         outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
+        scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
         tick_seconds: Time between two ticks.
@@ -100,6 +103,7 @@ class RolloutExecutor:
         warm_up: WarmUpProbe,
         telemetry: Telemetry,
         *,
+        scores: ScoreComparison | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -108,6 +112,7 @@ class RolloutExecutor:
         self._windows = windows
         self._outcome_of = outcome_of
         self._warm_up = warm_up
+        self._scores = scores
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -197,21 +202,34 @@ class RolloutExecutor:
     async def _warm_up_all(
         self, cold: Sequence[tuple[RolloutView, Observation]], failures: list[Exception], epoch: Epoch
     ) -> None:
-        results = await asyncio.gather(*(self._warmed_up(view) for view, _ in cold), return_exceptions=True)
+        results: list[WarmedUp | BaseException] = await asyncio.gather(
+            *(self._warmed_up(view) for view, _ in cold), return_exceptions=True
+        )
         for (view, observation), result in zip(cold, results, strict=True):
             with _kept_apart(view.record.id, failures):
                 if isinstance(result, BaseException):
                     raise result
-                transition = next_step(view.record.state, replace(observation, warm_up=result))
-                await self._carry_out(view, transition, Analysis(), epoch)
+                transition = next_step(view.record.state, replace(observation, warm_up=result.result))
+                await self._carry_out(view, transition, Analysis(warmed_up=result), epoch)
 
-    async def _warmed_up(self, view: RolloutView) -> WarmUpResult:
+    async def _warmed_up(self, view: RolloutView) -> WarmedUp:
         state = view.record.state
         try:
             async with asyncio.timeout(WARM_UP_TICK_SECONDS):
-                return await self._warm_up.probe(state.model_name, state.challenger)
+                result = await self._warm_up.probe(state.model_name, state.challenger)
         except TimeoutError:
-            return WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
+            result = WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
+        if self._scores is None or not result.passed:
+            return WarmedUp(result)
+        was_resumed = state.limit_from > state.started_at
+        agreement = await self._scores.compare(
+            state.model_name, state.champion, state.challenger, view.read_at, prefers_log=was_resumed
+        )
+        found = WarmedUp(result, agreement, is_expected=state.plan.expect_different_scores)
+        if found.result.scores_differ and was_resumed:
+            events = await self._store.events(view.record.id)
+            found = found._replace(is_expected=are_different_scores_expected(events))
+        return found
 
     async def _carry_out(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         if transition.state != at_seen_generation(view.record.state, view.policy) or _is_to_be_done(transition):
@@ -265,6 +283,8 @@ class RolloutExecutor:
     async def _apply(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
+        if seen.warmed_up is not None:
+            event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
         if seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
             event = _judged(view, seen.decision, stored, seen.outcome)
@@ -277,7 +297,8 @@ class RolloutExecutor:
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        self._metrics.count(view.record.state, transition, decision)
+        is_held = seen.warmed_up is not None and seen.warmed_up.holds(view.record.state, state)
+        self._metrics.count(view.record.state, transition, decision, holds_scores=is_held)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)
 

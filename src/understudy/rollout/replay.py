@@ -11,6 +11,7 @@ from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.rollout.warm_up_verdict import agreement_of, judged_agreement
 
 
 class Replay(NamedTuple):
@@ -66,9 +67,13 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
     Raises:
         ValueError: Its inputs cannot be read.
     """
-    if event.verdict is None or "strata" not in event.inputs:
+    scores = agreement_of(event)
+    if scores is None and (event.verdict is None or "strata" not in event.inputs):
         return None
     try:
+        if scores is not None:
+            decision = judged_agreement(scores)
+            return Replay(decision, _agrees_on_scores(decision, event, scores))
         decision = _judge(event.inputs, event.thresholds)
         return Replay(decision, _agrees(decision, event))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
@@ -99,6 +104,12 @@ def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:
     if decision.verdict is not event.verdict or _deciding(decision.evidence) != _deciding(stored):
         return False
     return event.code_version != __version__ or decision.sentence == event.inputs.get("decision")
+
+
+def _agrees_on_scores(decision: Decision, event: RolloutEventRecord, stored: Mapping[str, Any]) -> bool:
+    if decision.verdict is not event.verdict:
+        return False
+    return event.code_version != __version__ or decision.reason == stored["words"]
 
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:

@@ -61,12 +61,14 @@ async def prepare(
     now: float,
     budget_ratio: float,
     freezes: Sequence[str] = (),
+    expect_different_scores: bool = False,
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
     ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
     ``budget_ratio`` is the challenger's share of a deadline, where the champion may stand in for it.
-    ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them.
+    ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them, and scores that
+    differ are expected where the plan or ``expect_different_scores`` says so.
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
@@ -97,6 +99,8 @@ async def prepare(
     if freezes:
         source = plan_to_json(plan)
         plan = _read({**source, "freezes": [*source.get("freezes", ()), *freezes]})
+    if expect_different_scores:
+        plan = replace(plan, expect_different_scores=True)
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
     needs = Needs(entities=limits.min_entities)

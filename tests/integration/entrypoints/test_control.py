@@ -142,6 +142,24 @@ async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, dat
     assert tuple(signed) == ("ops", "http", "retrain")
 
 
+async def test_different_scores_are_expected_from_the_start_on_or_by_a_resume_and_by_no_other_command(
+    served, database_url
+):
+    begun = await served.post(f"{VISITS}/rollouts", json={**START, "expect_different_scores": True})
+    place = begun.headers["location"]
+    paused = await served.post(f"{place}:pause", json={"expect_different_scores": True})
+    await served.post(f"{place}:pause", json={"reason": "lunch"})
+    resumed = await served.post(
+        f"{place}:resume", json={"reason": "it ranks by profit", "expect_different_scores": True}
+    )
+
+    assert begun.json()["rollout"]["plan"]["expect_different_scores"] is True
+    assert (paused.status_code, pointers_of(paused)) == (422, ["/expect_different_scores"])
+    assert resumed.json()["event"] == "goes on by ops: it ranks by profit; different scores are expected"
+    stored = await sql(database_url, "SELECT inputs::text FROM RolloutEvent ORDER BY id DESC LIMIT 1")
+    assert [row["inputs"] for row in stored] == ['{"expect_different_scores": true}']
+
+
 async def test_a_rollout_begins_on_no_other_policy_than_the_one_it_was_prepared_for(
     proxy, registry, database_url, model_port
 ):

@@ -98,7 +98,7 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(metrics, t
     assert set(telemetry.counts.values()) == {0}
     assert {("canary", name) for name in BY_NAME} <= counted
     transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
-    assert {("WAITING", why.value) for why in WaitingFor} <= transitions
+    assert {("WAITING", why.value) for why in WaitingFor} | {("WAITING", "scores")} <= transitions
     assert {
         ("PROGRESSING", "step"),
         ("PROMOTING", "step"),
@@ -145,6 +145,14 @@ def test_a_transition_is_counted_with_the_reason_for_it(metrics, telemetry, befo
     is_rollback = reason in set(Trigger)
     failed = "error_rate" if reason in ("canary", "after_promotion", "guard") else "none"
     assert rollbacks == ({("churn", reason, failed): 1} if is_rollback else {})
+
+
+def test_a_warm_up_that_waits_because_of_scores_is_counted_as_such(metrics, telemetry):
+    waiting = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.WARM_UP)
+
+    metrics.count(STATE, Transition(waiting, (), "x"), None, holds_scores=True)
+
+    assert telemetry.counts == {("rollout_transitions_total", "churn", "WAITING", "scores"): 1}
 
 
 def test_prometheus_takes_all_of_it_and_an_infinite_change_too():

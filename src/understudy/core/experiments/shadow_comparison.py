@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from understudy.core import special_functions as special
 from understudy.core.prediction_log.row import Status
-from understudy.core.statistics.rank_tests import average_ranks
+from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.statistics.sample_size import ALPHA, MIN_ENTITIES, FloatArray
 
 DROPPED = "dropped"
@@ -228,7 +228,7 @@ def _compare_scores(pairs: ShadowPairs, scored: NDArray[np.bool_], threshold: fl
         difference_high=high,
         same_decision_percent=100 * agreement,
         cohens_kappa=kappa,
-        spearman=_spearman(champion, shadow),
+        spearman=rank_correlation(champion, shadow),
         psi=_psi(champion, shadow),
         ks=_ks(champion, shadow),
         edges=tuple(edges.tolist()),
@@ -265,12 +265,6 @@ def _agreement(champion: NDArray[np.bool_], shadow: NDArray[np.bool_]) -> tuple[
     same, yes, other = float((champion == shadow).mean()), float(champion.mean()), float(shadow.mean())
     by_chance = yes * other + (1 - yes) * (1 - other)
     return same, (same - by_chance) / (1 - by_chance) if by_chance < 1 else None
-
-
-def _spearman(champion: FloatArray, shadow: FloatArray) -> float | None:
-    if np.ptp(champion) == 0 or np.ptp(shadow) == 0:
-        return None
-    return float(np.corrcoef(average_ranks(champion), average_ranks(shadow))[0, 1])
 
 
 def _psi(champion: FloatArray, shadow: FloatArray) -> float:

@@ -16,6 +16,7 @@ FAST_FACTOR = 90.0
 """Half an hour becomes 20 seconds."""
 
 WHOLE_PERCENT = 100
+_EXPECTED = "expect_different_scores"
 
 
 class Risk(StrEnum):
@@ -83,6 +84,8 @@ class RolloutPlan:
     """What is hashed in the place of the model's name; ``None``: the model's name."""
     freezes: tuple[FreezeWindow, ...] = ()
     """Times of the calendar in which it takes no step forward."""
+    expect_different_scores: bool = False
+    """Whether scores that differ from the champion's at the warm-up let it go on."""
 
 
 LADDER = (
@@ -189,9 +192,10 @@ def plan_to_json(plan: RolloutPlan) -> dict[str, Any]:
     """Return the plan as :func:`~understudy.core.rollout.plan_reader.read_plan` reads it."""
     document = {attribute.name: getattr(plan, attribute.name) for attribute in fields(plan)}
     document |= {"steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
-    # A release before these windows refuses a plan that names them, so it is shown none that has none.
-    freezes = {"freezes": [window.text for window in plan.freezes]} if plan.freezes else {}
-    return {name: value for name, value in document.items() if name != "freezes"} | freezes
+    later: dict[str, Any] = {"freezes": [window.text for window in plan.freezes]} if plan.freezes else {}
+    later |= {_EXPECTED: True} if plan.expect_different_scores else {}
+    # A release before these fields refuses a plan that names them, so it is shown none that says nothing.
+    return {name: value for name, value in document.items() if name not in ("freezes", _EXPECTED)} | later
 
 
 def usual_step(weight_percent: int, strategy: Strategy) -> Step:

@@ -4,7 +4,7 @@ As JSON; everything may be left out, and a step may be only its weight::
 
     {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
      "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null,
-     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"]}
+     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false}
 
 As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
 """
@@ -103,6 +103,7 @@ class _Reader:
             canary_limits=self._limits(document.get("canary_limits", {})),
             salt=self._text(document, "salt", None),
             freezes=self._freezes(document.get("freezes", ())),
+            expect_different_scores=self._yes_or_no(document, "expect_different_scores"),
         )
 
     def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
@@ -177,6 +178,13 @@ class _Reader:
         if value is not None and not (isinstance(value, str) and 1 <= len(value) <= _MAX_CHARACTERS):
             self._refuse(f"/{name}", f"expected a string of 1 to {_MAX_CHARACTERS} characters")
             return usual
+        return value
+
+    def _yes_or_no(self, document: Mapping[str, Any], name: str) -> bool:
+        value = document.get(name, False)
+        if not isinstance(value, bool):
+            self._refuse(f"/{name}", "expected true or false")
+            return False
         return value
 
     def _limits(self, value: Any) -> Mapping[str, Any]:

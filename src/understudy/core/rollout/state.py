@@ -60,7 +60,7 @@ class WaitingFor(StrEnum):
     SPLIT = "split"
     """The traffic is not split as the policy says, so that nothing can be compared."""
     WARM_UP = "warm_up"
-    """The challenger does not answer the warm-up."""
+    """The challenger does not answer the warm-up, or not with scores as expected."""
 
 
 WAITING_ALERTS = {
@@ -88,6 +88,8 @@ class Command(NamedTuple):
     kind: CommandKind
     actor: str
     reason: str = ""
+    expects_different_scores: bool = False
+    """Of a resume: scores that differ from the champion's at the warm-up let the rollout go on."""
 
 
 class WarmUpResult(NamedTuple):
@@ -95,6 +97,10 @@ class WarmUpResult(NamedTuple):
 
     passed: bool
     detail: str = ""
+    scores: str = ""
+    """How its scores compare with the champion's, of a version that passed; empty where it has none."""
+    scores_differ: bool = False
+    """Whether they differ so much that an operator has to decide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,9 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
         why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
-    event = f"goes on {_by(observation)}"
+    event = f"goes on {_by(observation)}" + (
+        "; different scores are expected" if command.expects_different_scores else ""
+    )
     gone_on = replace(state, phase=phase, waiting_for=None, reason="", limit_from=observation.now, policy=seen)
     if state.waiting_for is WaitingFor.SPLIT:
         gone_on = replace(gone_on, split_from=observation.now)
@@ -190,8 +192,11 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     frozen = freeze_words(state.plan.freezes, observation.now)
     if frozen:
         return Transition(state, (), f"waits with its first step: {frozen}")
+    if result is not None and result.passed and result.scores_differ:
+        reason = f"version {state.challenger} had no call yet: {result.scores}"
+        return waiting(state, WaitingFor.WARM_UP, reason)
     if result is not None and result.passed:
-        return entered(state, seen, observation.now, "the warm-up passed")
+        return entered(state, seen, observation.now, "; ".join(filter(None, ["the warm-up passed", result.scores])))
     said = f": {result.detail}" if result is not None and result.detail else ""
     if _elapsed_seconds(state, observation) >= WARM_UP_SECONDS:
         reason = f"version {state.challenger} fails its warm-up for {duration_words(WARM_UP_SECONDS)}{said}"

@@ -1,8 +1,9 @@
-"""Seed 003's comparison of two arms by ranks: reported beside the verdict, never the verdict.
+"""Ranks: how alike two scores order the same calls, and seed 003's comparison of two arms.
 
-Mann-Whitney asks whether a value of B tends to exceed one of A, not whether B's mean is higher: the two may disagree.
-It takes its values as independent, so they must be one per entity: on requests, which are alike within an entity, 43 %
-of the comparisons of two equal models come out below 5 % in one look, and further looks add to it (statistics §1).
+The latter is reported beside the verdict, never the verdict. Mann-Whitney asks whether a value of B tends to exceed one
+of A, not whether B's mean is higher: the two may disagree. It takes its values as independent, so they must be one per
+entity: on requests, which are alike within an entity, 43 % of the comparisons of two equal models come out below 5 % in
+one look, and further looks add to it (statistics §1).
 """
 
 from math import erfc, sqrt
@@ -67,6 +68,20 @@ def average_ranks(values: FloatArray) -> FloatArray:
     last = np.cumsum(counts)
     ranks: FloatArray = (last - (counts - 1) / 2)[places]
     return ranks
+
+
+def rank_correlation(a: FloatArray, b: FloatArray) -> float | None:
+    """Return how alike two scores order the same things, -1 to 1; ``None`` where one of them is the same for all.
+
+    ``a`` and ``b`` have the shape ``(things,)``. Ties share the mean of their ranks.
+
+    Source:
+        Spearman, "The proof and measurement of association between two things", American Journal of Psychology 15
+        (1904).
+    """
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(np.corrcoef(average_ranks(a), average_ranks(b))[0, 1])
 
 
 def _wins(a: FloatArray, b: FloatArray) -> float:

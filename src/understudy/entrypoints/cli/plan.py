@@ -9,6 +9,7 @@ from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.rollout_plan import (
+    ExpectDifferentScores,
     Freezes,
     PlanSource,
     VersionName,
@@ -29,6 +30,7 @@ def plan(
     version: VersionName,
     plan: PlanSource = None,
     freeze: Freezes = None,
+    expect_different_scores: ExpectDifferentScores = False,
     as_json: AsJson = False,
 ) -> None:
     """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
@@ -45,8 +47,9 @@ def plan(
             now=time.time(),
             budget_ratio=settings.challenger_budget_ratio,
             freezes=freezes,
+            expect_different_scores=expect_different_scores,
         )
 
     prepared = with_session(look, settings)
-    text = prepared_rollout_texts(prepared, asked_plan=plan, freezes=freezes)
+    text = prepared_rollout_texts(prepared, asked_plan=plan, freezes=freezes, expects_scores=expect_different_scores)
     show({"plan": prepared_document(prepared)}, *text, as_json=as_json)

@@ -11,6 +11,7 @@ from understudy.rollout.commands import CommandResult
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.start import Prepared
 from understudy.rollout.status import RolloutStatus
+from understudy.rollout.warm_up_verdict import agreement_of
 
 
 def rollout_document(record: RolloutRecord) -> dict[str, Any]:
@@ -71,6 +72,10 @@ def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -
     hidden = ("inputs", "thresholds", "damage")
     shown = {name: value for name, value in event._asdict().items() if name not in hidden}
     shown["at"] = moment_of(event.at)
+    scores = agreement_of(event)
+    if scores is not None:
+        # What was stored of the pairs is as long as they are many; here it is their number.
+        shown["agreement"] = {**scores, "pairs": len(scores.get("pairs", ()))}
     damage = replay.problem if isinstance(replay, Damage) else event.damage
     if damage:
         shown["damage"] = damage

@@ -146,6 +146,14 @@ def test_a_plan_without_freeze_windows_is_written_as_releases_before_them_read_i
     assert read_plan(plan_to_json(frozen)) == frozen
 
 
+def test_a_plan_says_that_different_scores_are_expected_only_where_it_does():
+    expecting = read_plan({"expect_different_scores": True})
+
+    assert "expect_different_scores" not in plan_to_json(read_plan({"expect_different_scores": False}))
+    assert plan_to_json(expecting)["expect_different_scores"] is True
+    assert read_plan(plan_to_json(expecting)) == expecting
+
+
 @pytest.mark.parametrize("name", NAMED_PLANS)
 def test_every_named_plan_keeps_the_rules(name):
     assert read_plan(name) is NAMED_PLANS[name]
@@ -219,6 +227,8 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place():
         ({"freezes": [7]}, "/freezes/0"),
         ({"freezes": ["18:00 - 08:00", "07:00 - 19:00"]}, "/freezes"),
         ({"freezes": ["18:00 - 08:00"] * 21}, "/freezes"),
+        ({"expect_different_scores": "yes"}, "/expect_different_scores"),
+        ({"expect_different_scores": 1}, "/expect_different_scores"),
     ],
 )
 def test_a_plan_that_skips_goes_back_or_never_ends_is_refused_at_that_place(source, pointer):

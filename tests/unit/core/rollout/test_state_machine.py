@@ -169,6 +169,31 @@ def test_a_challenger_that_never_warms_up_asks_for_a_person_and_resuming_tries_a
     assert again.actions == (WarmUp("2"),)
 
 
+def test_scores_unlike_the_champions_ask_for_a_person_at_once_and_the_challenger_gets_no_call():
+    world = World()
+    differs = WarmUpResult(passed=True, scores="it gives 1 score where the champion gives 170", scores_differ=True)
+
+    waiting = world.tick(warm_up=differs)
+    stays = world.tick(60)
+    resumed = world.tick(60, command=Command(CommandKind.RESUME, "dana", expects_different_scores=True))
+    gone_on = world.tick(1)
+
+    assert waiting.state.waiting_for is stays.state.waiting_for is WaitingFor.WARM_UP
+    assert waiting.state.reason == "version 2 had no call yet: it gives 1 score where the champion gives 170"
+    assert policy_actions(waiting) == policy_actions(stays) == []
+    assert kinds_of(waiting, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert resumed.event == "goes on by dana; different scores are expected"
+    assert policy_actions(gone_on) == [SetWeight(2, 40)]
+
+
+def test_the_first_share_says_how_the_scores_compare():
+    world = World()
+
+    begun = world.tick(warm_up=WarmUpResult(passed=True, scores="rank correlation 0.78"))
+
+    assert begun.event.endswith(": the warm-up passed; rank correlation 0.78")
+
+
 # START is a Monday, 13:46:40 UTC
 AFTERNOON = replace(PLAN, freezes=(read_freeze("14:00 - 17:00"),))
 UNTIL_FIVE = "frozen until Mon 1970-01-12 17:00 UTC (14:00 - 17:00)"

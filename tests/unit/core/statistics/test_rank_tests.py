@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from understudy.core.statistics.rank_tests import MIN_VALUES, average_ranks, compare_ranks
+from understudy.core.statistics.rank_tests import MIN_VALUES, average_ranks, compare_ranks, rank_correlation
 
 few = settings(max_examples=30)
 stars = arrays(np.float64, st.integers(MIN_VALUES, 80), elements=st.integers(1, 5).map(float))
@@ -91,3 +91,13 @@ def test_arms_of_one_value_each_have_no_effect_size_though_their_means_are_round
 @given(arrays(np.float64, st.integers(0, 40), elements=st.integers(-3, 3).map(float)))
 def test_equal_values_share_the_mean_of_their_ranks(values):
     assert average_ranks(values) == pytest.approx(stats.rankdata(values))
+
+
+def test_the_rank_correlation_is_scipys_with_ties_and_none_where_one_side_is_constant():
+    random = np.random.default_rng(83)
+    a = random.normal(size=300).round(1)
+    b = (a + random.normal(size=300)).round(1)
+
+    assert rank_correlation(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert rank_correlation(a, -a) == pytest.approx(-1)
+    assert rank_correlation(a, np.full(300, 0.42)) is None

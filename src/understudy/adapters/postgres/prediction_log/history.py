@@ -52,6 +52,31 @@ _CALLS = """
     ORDER BY call.predicted_at DESC, call.id DESC
 """
 _MAX_ANSWER = 4_096
+# $1 champion, $2 shadow, $3 since, $4 until, $5 at most, $6 rows of the shadow, $7 seconds by which it may be later.
+# An answer with a class has a score as well, of how sure the class is, and is no order of calls.
+_IS_SCORED = (
+    "status = 'ok' AND score BETWEEN '-1e100' AND '1e100' AND prediction ? 'score' AND NOT prediction ? 'label'"
+)
+_SHADOW_SCORES = f"""
+    WITH shown AS MATERIALIZED (
+        SELECT id, prediction_id, entity_id, predicted_at, score FROM predictionlog
+        WHERE model_version_id = $2 AND role = 'shadow' AND prediction_id IS NOT NULL AND {_IS_SCORED}
+          AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
+        ORDER BY predicted_at DESC, id DESC LIMIT $6
+    ), answered AS MATERIALIZED (
+        SELECT prediction_id, score FROM predictionlog
+        WHERE model_version_id = $1 AND role = 'champion' AND {_IS_SCORED}
+          AND predicted_at >= (SELECT min(predicted_at) FROM shown) - make_interval(secs => $7)
+          AND predicted_at <= (SELECT max(predicted_at) FROM shown)
+    ), newest AS (
+        SELECT DISTINCT ON (entity_id) shown.id, predicted_at, answered.score AS champion, shown.score AS shadow
+        FROM shown JOIN answered USING (prediction_id)
+        ORDER BY entity_id, predicted_at DESC, shown.id DESC
+    )
+    SELECT champion, shadow FROM newest ORDER BY predicted_at DESC, id DESC LIMIT $5
+"""  # noqa: S608 - constants
+_SHADOW_ROWS = 1_000
+_SHADOW_SECONDS = 30.0
 _CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code, deadline_us FROM predictionlog"
 _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
@@ -71,7 +96,7 @@ _FAILURES = f"""
 
 
 class PostgresPredictionHistory(LongReads):
-    """Implements ``ports.PredictionHistory``."""
+    """Implements the protocols of ``ports.prediction_history``."""
 
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
         async with self._reading() as connection:
@@ -89,6 +114,16 @@ class PostgresPredictionHistory(LongReads):
         async with self._reading() as connection:
             rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _MAX_ANSWER)
         return [LoggedCall(*row) for row in rows]
+
+    async def shadow_scores(
+        self, champion_id: int, shadow_id: int, since: float, until: float, at_most: int
+    ) -> Sequence[tuple[float, float]]:
+        asked = (champion_id, shadow_id, since, until, at_most, _SHADOW_ROWS, _SHADOW_SECONDS)
+        async with self._reading() as connection:
+            # The planner does not know how few rows a common table expression has, and a nested loop is quadratic.
+            await connection.execute("SELECT set_config('enable_nestloop', 'off', TRUE)")
+            rows = await connection.fetch(_SHADOW_SCORES, *asked)
+        return [(row["champion"], row["shadow"]) for row in rows]
 
     async def failures(self, trial: TrialAsked, at_most: int) -> LoggedFailures:
         async with self._reading() as connection:

@@ -37,6 +37,7 @@ from understudy.entrypoints.cli.shared.options import (
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
 from understudy.entrypoints.cli.shared.rollout_plan import (
+    ExpectDifferentScores,
     Freezes,
     PlanSource,
     VersionName,
@@ -80,6 +81,7 @@ def start(
     version: VersionName,
     plan: PlanSource = None,
     freeze: Freezes = None,
+    expect_different_scores: ExpectDifferentScores = False,
     salt: Annotated[
         str | None,
         typer.Option(
@@ -106,6 +108,7 @@ def start(
             now=time.time(),
             budget_ratio=settings.challenger_budget_ratio,
             freezes=freeze or (),
+            expect_different_scores=expect_different_scores,
         )
         if dry_run:
             return prepared, None
@@ -118,7 +121,9 @@ def start(
         return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)
 
     prepared, record = with_session(begin, settings)
-    text = prepared_rollout_texts(prepared, record, asked_plan=plan, freezes=freeze or ())
+    text = prepared_rollout_texts(
+        prepared, record, asked_plan=plan, freezes=freeze or (), expects_scores=expect_different_scores
+    )
     show(start_document(prepared, record), *text, as_json=as_json)
     if record is not None and watch_it:
         watch(model=model, json_lines=as_json)
@@ -260,9 +265,16 @@ def pause(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_j
 
 
 @app.command()
-def resume(*, model: ModelName, reason: Reason = None, yes: Unasked = False, as_json: AsJson = False) -> None:  # noqa: ARG001
+def resume(
+    *,
+    model: ModelName,
+    expect_different_scores: ExpectDifferentScores = False,
+    reason: Reason = None,
+    yes: Unasked = False,  # noqa: ARG001
+    as_json: AsJson = False,
+) -> None:
     """Let a rollout that waits go on."""
-    _command(model, CommandKind.RESUME, reason, as_json=as_json)
+    _command(model, CommandKind.RESUME, reason, as_json=as_json, expects_different_scores=expect_different_scores)
 
 
 @app.command()
@@ -279,8 +291,10 @@ def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json:
     _command(model, CommandKind.ABORT, reason, as_json=as_json)
 
 
-def _command(model: str, kind: CommandKind, reason: str | None, *, as_json: bool) -> None:
-    command = Command(kind, this_person(), required_reason(reason, dry_run=False) or "")
+def _command(
+    model: str, kind: CommandKind, reason: str | None, *, as_json: bool, expects_different_scores: bool = False
+) -> None:
+    command = Command(kind, this_person(), required_reason(reason, dry_run=False) or "", expects_different_scores)
 
     result = with_session(lambda session: run_command(session.rollouts, model, None, command))
     mark = "✔" if result.changed else "nothing changed:"

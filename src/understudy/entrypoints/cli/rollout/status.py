@@ -20,6 +20,7 @@ from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.warm_up_verdict import held_by_scores
 
 MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS
@@ -42,7 +43,8 @@ def status_view(
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
-    return [*parts, *(Text(line) for line in next_commands(state, is_alone=status.view.record.guard_id is None))]
+    is_alone, is_held = status.view.record.guard_id is None, held_by_scores(status.events)
+    return [*parts, *(Text(line) for line in next_commands(state, is_alone=is_alone, is_held_by_scores=is_held))]
 
 
 def heading(status: RolloutStatus) -> list[Text]:
@@ -134,8 +136,11 @@ def _sides_words(calls: Mapping[Role, int]) -> str:
     )
 
 
-def next_commands(state: RolloutState, *, is_alone: bool) -> list[str]:
-    """Return what a person can do now, the likeliest first; a version beside further arms is watched with others."""
+def next_commands(state: RolloutState, *, is_alone: bool, is_held_by_scores: bool = False) -> list[str]:
+    """Return what a person can do now, the likeliest first.
+
+    A version beside further arms is watched with others. ``is_held_by_scores`` says why a warm-up is waited for.
+    """
     model = state.model_name
     if state.phase.is_final:
         return [
@@ -152,7 +157,7 @@ def next_commands(state: RolloutState, *, is_alone: bool) -> list[str]:
             f"→ what a failure leads to: understudy model set {quote(model)} --guard rollback|alert|off",
         ]
     if state.phase is Phase.WAITING:
-        return _waiting_commands(state)
+        return _waiting_commands(state, is_held_by_scores=is_held_by_scores)
     if state.promoted_at is not None:
         return [f"→ to put {state.champion} back at once: understudy rollback {quote(model)}"]
     # Before the first step there is no share that a rollback could take back.
@@ -222,9 +227,16 @@ def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Te
     ]
 
 
-def _waiting_commands(state: RolloutState) -> list[str]:
+def _waiting_commands(state: RolloutState, *, is_held_by_scores: bool) -> list[str]:
     model = quote(state.model_name)
     resume, abort = f"understudy rollout resume {model}", f"understudy rollout abort {model}"
+    if is_held_by_scores and state.waiting_for is WaitingFor.WARM_UP:
+        return [
+            f"→ how they differ, call by call: understudy log replay {model} {quote(state.challenger)}",
+            f"→ if meant so: {resume} --expect-different-scores",
+            f"→ once its server is mended, to compare again: {resume}",
+            f"→ to take it back: {abort}",
+        ]
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
         WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",

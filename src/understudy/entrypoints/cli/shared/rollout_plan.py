@@ -30,6 +30,10 @@ Freezes = Annotated[
     ),
 ]
 
+ExpectDifferentScores = Annotated[
+    bool, typer.Option("--expect-different-scores", help="Scores unlike the champion's do not hold it at the warm-up.")
+]
+
 
 def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     """Return what ``--plan`` says: a name or weights as they are, a file's JSON object.
@@ -56,6 +60,7 @@ def prepared_rollout_texts(
     *,
     asked_plan: str | None = None,
     freezes: Sequence[str] = (),
+    expects_scores: bool = False,
 ) -> list[RenderableType]:
     """Return a rollout's plan at today's traffic and what starts it, or, with ``record``, that it has begun."""
     model = prepared.champion.model_name
@@ -82,6 +87,8 @@ def prepared_rollout_texts(
         start += ["--plan", asked_plan]
     for window in freezes:
         start += ["--freeze", window]
+    if expects_scores:
+        start += ["--expect-different-scores"]
     begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
     if record is not None:
         begun = [

@@ -9,7 +9,7 @@ from pydantic import create_model
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.entrypoints.proxy.api.openapi import answers, problems
-from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart
+from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, Resumption, RolloutStart
 from understudy.ports.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout_store import RollbackRecord
 
@@ -93,7 +93,8 @@ def _call(
 
 
 def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
-    return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, _WRITE, Remark)
+    body = Resumption if kind is CommandKind.RESUME else Remark
+    return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, _WRITE, body)
 
 
 CONTROL: dict[str, dict[str, Any]] = {

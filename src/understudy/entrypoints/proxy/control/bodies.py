@@ -89,6 +89,10 @@ class RolloutStart(Body):
     salt: Salt | None = Field(
         None, description="By default the plan's own, else a fresh one; null hashes the model's name."
     )
+    expect_different_scores: bool = Field(
+        default=False,
+        description="Scores unlike the champion's at the warm-up do not hold it; the plan may say so too.",
+    )
     reason: Reason | None = Field(
         None, validate_default=True, description="Required unless dry_run; kept in the audit."
     )
@@ -130,6 +134,18 @@ class Remark(Body):
     absent = b"{}"
 
     reason: Reason | None = Field(None, description="Kept in the audit.")
+
+
+class Resumption(Remark):
+    """The optional body of a resume."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_documented({"reason": "the new model ranks by profit", "expect_different_scores": True})
+    )
+
+    expect_different_scores: bool = Field(
+        default=False, description="Scores unlike the champion's at the warm-up let the rollout go on."
+    )
 
 
 class PolicyChange(Body):

@@ -18,7 +18,7 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
     status_document,
 )
-from understudy.entrypoints.proxy.control.bodies import Remark, RolloutStart, read_whole_number
+from understudy.entrypoints.proxy.control.bodies import Remark, Resumption, RolloutStart, read_whole_number
 from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     REPORT_SECONDS,
@@ -71,6 +71,7 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
             asked.plan,
             now=time.time(),
             budget_ratio=call.handler.challenger_budget_ratio,
+            expect_different_scores=asked.expect_different_scores,
         )
         if dry_run:
             return answer(start_document(prepared, None))
@@ -123,7 +124,9 @@ async def command_rollout(call: ControlCall, rollout_id: str, kind: CommandKind,
         GenerationMoved: The rollout kept changing while the command was applied.
     """
     number = _id_of(rollout_id)
-    command = Command(kind, call.key_id, Remark.read(body).reason or "")
+    asked = (Resumption if kind is CommandKind.RESUME else Remark).read(body)
+    expects = isinstance(asked, Resumption) and asked.expect_different_scores
+    command = Command(kind, call.key_id, asked.reason or "", expects)
 
     async def give(parts: Session) -> Reply:
         return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))

@@ -201,6 +201,20 @@ def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, comman
     assert max(map(len, text.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_rollout_that_waits_because_of_its_scores_says_how_they_differ_and_how_it_goes_on(width):
+    reason = "version 7 had no call yet: it gives 1 score where the champion gives 170, in 200 calls"
+    state = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.WARM_UP, reason=reason)
+    held = an_event(9, 60, Phase.WAITING, reason)._replace(verdict=Verdict.HOLD, inputs={"agreement": {}})
+
+    text = screen(status_view(a_status(state)._replace(events=[held]), width), width)
+
+    last = [line for line in text.splitlines() if line.startswith("→")]
+    commands = ["log replay churn 7", "resume churn --expect-different-scores", "resume churn", "abort churn"]
+    assert [line.endswith(command) for command, line in zip(commands, last, strict=True)] == [True] * 4
+    assert max(map(len, text.splitlines())) <= width
+
+
 PROMOTED = replace(
     STATE,
     phase=Phase.PROMOTING,

@@ -1,0 +1,136 @@
+"""Whether a version puts calls into about the champion's order: asked of calls that both answered, before its first.
+
+Two histograms of scores cannot tell scores that were handed to the wrong entities, nor inverted ones where they lie
+evenly around their middle. Pairs can: the champion's score of a call, and the version's of the same inputs.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from understudy.core.statistics.rank_tests import rank_correlation
+
+MIN_PAIRS = 100
+"""With fewer, nothing is said: of 50 pairs, 3.7 % with a true correlation of 0.7 are below the limit."""
+MAX_PAIRS = 200
+MIN_CORRELATION = 0.5
+MIN_VALUES_RATIO = 0.05
+"""A version that has fewer different scores than this share of the champion's says too little of each call."""
+MAX_COMMON_RATIO = 0.8
+"""Where more of the champion's scores are one and the same, they have hardly an order."""
+
+
+class PairSource(StrEnum):
+    """Where the version's scores come from."""
+
+    SHADOW = "shadow"
+    """Calls that it was shown as the champion's shadow."""
+    LOG = "log"
+    """Calls of the champion whose logged inputs were sent to it."""
+
+
+class ScorePairs(NamedTuple):
+    """Scores of the same calls by both versions, a pair for each entity."""
+
+    source: PairSource
+    champion: Sequence[float]
+    challenger: Sequence[float]
+    why_few: str = ""
+    """Why there are not more, in words."""
+
+
+class AgreementState(StrEnum):
+    """What the pairs say."""
+
+    ALIKE = "alike"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+
+
+class Agreement(NamedTuple):
+    """How a version's scores compare with the champion's."""
+
+    state: AgreementState
+    words: str
+    """Of the version, without its name and a full stop."""
+    pairs: ScorePairs
+    correlation: float | None
+    """Spearman's; ``None`` where one version gives every call the same score, or there are no pairs."""
+    champion_values: int
+    """How many different scores it gave."""
+    challenger_values: int
+
+
+def judge_agreement(pairs: ScorePairs) -> Agreement:
+    """Return what the pairs say; the limits themselves still agree.
+
+    Source:
+        Rank correlation with a limit of 0.5: our own rule; ADR 83 has what it holds and lets go.
+    """
+    champion, challenger = (np.asarray(side, dtype=np.float64) for side in (pairs.champion, pairs.challenger))
+    values = len(np.unique(champion)), len(np.unique(challenger))
+    correlation = rank_correlation(champion, challenger) if len(champion) else None
+    state, words = _judged(pairs, correlation, *values)
+    return Agreement(state, words, pairs, correlation, *values)
+
+
+def agreement_to_json(found: Agreement, *, is_expected: bool) -> dict[str, Any]:
+    """Return what is stored with the verdict of a warm-up: all that it takes to judge the pairs again."""
+    source, champion, challenger, why_few = found.pairs
+    return {
+        "state": found.state.value,
+        "words": found.words,
+        "is_expected": is_expected,
+        "correlation": found.correlation,
+        "champion_values": found.champion_values,
+        "challenger_values": found.challenger_values,
+        "source": source.value,
+        "why_few": why_few,
+        "pairs": [list(pair) for pair in zip(champion, challenger, strict=True)],
+    }
+
+
+def pairs_from_json(document: Mapping[str, Any]) -> ScorePairs:
+    """Return the pairs that :func:`agreement_to_json` wrote.
+
+    Raises:
+        LookupError, TypeError, ValueError: It is not what was written.
+    """
+    pairs = [(float(champion), float(challenger)) for champion, challenger in document["pairs"]]
+    if len(pairs) > MAX_PAIRS or not all(isfinite(score) for pair in pairs for score in pair):
+        raise ValueError("the pairs are too many, or not all numbers")
+    source, why_few = PairSource(document["source"]), str(document["why_few"])
+    return ScorePairs(source, [one for one, _ in pairs], [other for _, other in pairs], why_few)
+
+
+def _judged(
+    pairs: ScorePairs, correlation: float | None, champion_values: int, challenger_values: int
+) -> tuple[AgreementState, str]:
+    count = len(pairs.champion)
+    if count < MIN_PAIRS:
+        few = f"{count} of {MIN_PAIRS} entities have a score of both" if count or not pairs.why_few else ""
+        return _unknown("; ".join(filter(None, [few, pairs.why_few])))
+    most_common = Counter(pairs.champion).most_common(1)[0][1]
+    if most_common > MAX_COMMON_RATIO * count:
+        return _unknown(f"{most_common} of {count} scores of the champion are the same")
+    calls = f"{count} {_CALLS[pairs.source]}"
+    if correlation is None or challenger_values < MIN_VALUES_RATIO * champion_values:
+        scores = "1 score" if challenger_values == 1 else f"{challenger_values} different scores"
+        return AgreementState.DIFFERENT, f"it gives {scores} where the champion gives {champion_values}, in {calls}"
+    if correlation < MIN_CORRELATION:
+        return AgreementState.DIFFERENT, (
+            f"its scores order {calls} otherwise than the champion's: rank correlation {correlation:.2f}, "
+            f"the limit is {MIN_CORRELATION:g}"
+        )
+    return AgreementState.ALIKE, f"rank correlation of its scores with the champion's {correlation:.2f} in {calls}"
+
+
+def _unknown(why: str) -> tuple[AgreementState, str]:
+    return AgreementState.UNKNOWN, f"its scores were not compared: {why}"
+
+
+_CALLS = {PairSource.SHADOW: "calls that it was shown as a shadow", PairSource.LOG: "logged calls that were sent again"}

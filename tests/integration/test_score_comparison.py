@@ -1,0 +1,191 @@
+"""Before its first share a challenger's scores are compared with the champion's, over real model servers and Postgres.
+
+The models are the demo's trained ones.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import numpy as np
+import pytest
+from command import CommandLine
+from score_world import Change, Scores, WarmUps, scores_of, serving
+
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.core.canary.decision import Verdict
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Phase, WaitingFor
+from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.warm_up import CALLS
+
+pytestmark = pytest.mark.timeout(120)
+OTHERS = np.random.default_rng(83).permutation(np.array(scores_of(2, 1_000), np.float32))
+_next_other = iter(np.tile(OTHERS, 100))
+
+
+def constant(scores: Scores) -> Scores:
+    return np.full_like(scores, 0.42)
+
+
+def inverted(scores: Scores) -> Scores:
+    return 1 - scores
+
+
+def shuffled(scores: Scores) -> Scores:
+    """Answer each call with the score of another person."""
+    return np.array([next(_next_other) for _ in scores], np.float32)
+
+
+@pytest.fixture
+async def warm_ups(database: asyncpg.Connection, database_url: str) -> AsyncIterator[WarmUps]:
+    lease = PostgresLease(database_url)
+    epoch = await lease.take_or_renew("here")
+    assert epoch is not None
+    world = WarmUps(database, database_url, epoch)
+    await world.begin()
+    yield world
+    await world.close()
+    await lease.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "said"),
+    [
+        (2, constant, "it gives 1 score where the champion gives"),
+        (2, inverted, "rank correlation -0."),
+        (2, shuffled, "rank correlation"),
+        (3, np.asarray, "rank correlation 0."),
+    ],
+    ids=["constant", "inverted", "shuffled", "columns in the wrong order"],
+)
+async def test_scores_unlike_the_champions_hold_a_rollout_before_its_first_call_until_a_person_expects_them(
+    warm_ups: WarmUps, understudy: CommandLine, version: int, change: Change, said: str
+):
+    async with serving(version, change) as (model, port):
+        await warm_ups.add(version, port)
+        await warm_ups.log(200)
+        logged = await warm_ups.logged()
+        rollout_id = await warm_ups.start(version)
+
+        held, event = await warm_ups.tick(), await warm_ups.last_event()
+        calls = model.calls
+        stays = await warm_ups.tick()
+        shown = await understudy.beside("rollout", "show", "visits")
+        resume = ("rollout", "resume", "visits", "--expect-different-scores", "--reason", "it ranks by profit")
+        resumed = await understudy.beside(*resume)
+        gone_on = await warm_ups.tick()
+        again = judged_again(await warm_ups.store.events(rollout_id))
+
+    state = held.record.state
+    assert (state.phase, state.waiting_for, state.step_starts) == (Phase.WAITING, WaitingFor.WARM_UP, ())
+    assert said in state.reason
+    assert "200 logged calls that were sent again" in state.reason
+    assert held.policy is not None
+    assert held.policy.weight_percent == 0
+    assert event.verdict is Verdict.HOLD
+    assert calls == CALLS + 200
+    assert stays.record.revision == held.record.revision
+    assert "→ if meant so: understudy rollout resume visits --expect-different-scores" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert resumed.code == 0
+    assert "different scores are expected" in resumed.said
+    assert gone_on.record.state.weight_percent == NAMED_PLANS["default"].steps[0].weight_percent
+    assert "that was expected" in (await warm_ups.last_event()).reason
+    verdicts = [(one.verdict, found.agrees) for one, found in again if isinstance(found, Replay)]
+    assert verdicts == [(Verdict.HOLD, True), (Verdict.ADVANCE, True)]
+    assert await warm_ups.told() == [("rollout_needs_human", "trigger"), ("rollout_needs_human", "resolve")]
+    assert await warm_ups.logged() == logged
+
+
+async def test_a_better_model_that_ranks_alike_goes_on_and_the_event_says_how_alike(warm_ups: WarmUps):
+    async with serving(2) as (_, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(200)
+        await warm_ups.start(2)
+        view, event = await warm_ups.tick(), await warm_ups.last_event()
+
+    assert view.record.state.weight_percent == 2
+    assert "the warm-up passed; rank correlation of its scores with the champion's 0." in event.reason
+    assert event.verdict is Verdict.ADVANCE
+
+
+async def test_what_it_said_as_a_shadow_is_compared_and_no_logged_call_is_sent(warm_ups: WarmUps):
+    async with serving(2, inverted) as (model, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(200)
+        await warm_ups.shadow(2, [1 - score for score in scores_of(2, 150)])
+        await warm_ups.start(2)
+        held = await warm_ups.tick()
+
+    assert held.record.state.phase is Phase.WAITING
+    assert "150 calls that it was shown as a shadow" in held.record.state.reason
+    assert model.calls == CALLS
+
+
+async def test_a_resume_compares_again_with_the_server_as_it_is_now_and_not_with_the_shadow_of_then(
+    warm_ups: WarmUps, understudy: CommandLine
+):
+    resume = ("rollout", "resume", "visits", "--reason", "try again")
+    async with serving(2, inverted) as (model, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(200)
+        await warm_ups.shadow(2, [1 - score for score in scores_of(2, 150)])
+        await warm_ups.start(2)
+        await warm_ups.tick()
+        await understudy.beside(*resume)
+        still_held = await warm_ups.tick()
+        model.change = np.asarray
+        await understudy.beside(*resume)
+        gone_on = await warm_ups.tick()
+
+    assert "200 logged calls that were sent again" in still_held.record.state.reason
+    assert gone_on.record.state.weight_percent == 2
+
+
+async def test_a_plan_that_expects_different_scores_is_not_held_and_keeps_what_was_found(warm_ups: WarmUps):
+    async with serving(2, inverted) as (_, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(200)
+        await warm_ups.start(2, replace(NAMED_PLANS["default"], expect_different_scores=True))
+        view, event = await warm_ups.tick(), await warm_ups.last_event()
+
+    assert view.record.state.weight_percent == 2
+    assert "that was expected" in event.reason
+    assert event.inputs["agreement"]["correlation"] < -0.5
+
+
+@pytest.mark.parametrize(
+    ("calls", "kept", "said"),
+    [
+        (0, {}, "no inputs of the champion's calls are logged"),
+        (200, {"with_inputs": False}, "no inputs of the champion's calls are logged"),
+        (99, {}, "of 99 logged calls those of 99 entities can be sent again"),
+        (200, {"entities": 60}, "of 200 logged calls those of 60 entities can be sent again"),
+    ],
+    ids=["none", "no inputs", "99 calls", "60 entities"],
+)
+async def test_with_too_few_pairs_it_says_that_nothing_was_compared_and_goes_on(warm_ups: WarmUps, calls, kept, said):
+    async with serving(2, inverted) as (model, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(calls, **kept)
+        await warm_ups.start(2)
+        view, event = await warm_ups.tick(), await warm_ups.last_event()
+
+    assert view.record.state.weight_percent == 2
+    assert event.reason.endswith(f": the warm-up passed; its scores were not compared: {said}")
+    assert event.verdict is None
+    assert model.calls == CALLS
+
+
+async def test_classes_have_no_order_and_are_not_compared(warm_ups: WarmUps):
+    classes = '{"tensor": "probabilities", "dtype": "float32", "shape": [2], "labels": ["no", "yes"]}'
+    async with serving(2, inverted) as (model, port):
+        await warm_ups.add(2, port, output_schema=classes)
+        await warm_ups.log(200)
+        await warm_ups.start(2)
+        view, event = await warm_ups.tick(), await warm_ups.last_event()
+
+    assert view.record.state.weight_percent == 2
+    assert event.reason.endswith("the warm-up passed")
+    assert model.calls == CALLS

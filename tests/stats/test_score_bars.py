@@ -1,0 +1,114 @@
+"""The bars of the comparison of scores at the warm-up (statistics page), through the product's own judgement.
+
+Short by default; ``UNDERSTUDY_STATS=full`` takes the numbers of runs that the page names. ``pytest -s`` shows them.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.dev_server.onnx import OnnxModel
+from understudy.core.canary.score_agreement import AgreementState, PairSource, ScorePairs, judge_agreement
+from understudy.core.statistics.rank_tests import rank_correlation
+from understudy.core.statistics.sample_size import FloatArray
+
+pytestmark = pytest.mark.timeout(600)
+RUNS = 1_500 if os.environ.get("UNDERSTUDY_STATS") == "full" else 300
+PAIRS = 200
+Draw = Callable[[np.random.Generator], tuple[FloatArray, FloatArray]]
+
+
+def correlated(rank: float) -> Draw:
+    """Draw normal pairs with this rank correlation. Source: Pearson (1907), r = 2 sin(pi rho / 6)."""
+    linear = 2 * np.sin(np.pi * rank / 6)
+
+    def draw(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        champion = random.normal(size=PAIRS)
+        return champion, linear * champion + np.sqrt(1 - linear**2) * random.normal(size=PAIRS)
+
+    return draw
+
+
+def shuffled(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    champion = random.beta(2, 5, PAIRS)
+    return champion, random.permutation(champion)
+
+
+def inverted(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Draw the inverse of a version that has rank correlation 0.7 itself, around a middle that a histogram keeps."""
+    champion, challenger = correlated(0.7)(random)
+    return champion, -challenger
+
+
+def constant(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    return random.beta(2, 5, PAIRS), np.full(PAIRS, random.random())
+
+
+def binary(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Draw yes and no, a quarter of them yes, of two versions whose correlation is 0.7."""
+    share, both = 0.25, 0.7 * 0.25 * 0.75 + 0.25**2
+    champion = random.random(PAIRS) < share
+    chance = np.where(champion, both / share, (share - both) / (1 - share))
+    return champion.astype(np.float64), (random.random(PAIRS) < chance).astype(np.float64)
+
+
+def held(draw: Draw, runs: int = RUNS) -> int:
+    random = np.random.default_rng(83)
+    states = (
+        judge_agreement(ScorePairs(PairSource.LOG, *(side.tolist() for side in draw(random)))).state
+        for _ in range(runs)
+    )
+    return sum(state is AgreementState.DIFFERENT for state in states)
+
+
+@pytest.mark.parametrize("draw", [shuffled, inverted, constant])
+def test_shuffled_inverted_and_constant_scores_are_held_in_every_run(draw):
+    found = held(draw)
+
+    sys.stdout.write(f"\n{draw.__name__}: {found} of {RUNS} held")
+    assert found == RUNS
+
+
+@pytest.mark.parametrize("rank", [1.0, 0.8, 0.7])
+def test_a_version_with_a_rank_correlation_of_point_seven_is_held_in_no_run(rank):
+    found = held(correlated(rank))
+
+    sys.stdout.write(f"\nrank correlation {rank}: {found} of {RUNS} held")
+    assert found == 0
+
+
+def test_yes_and_no_of_versions_that_correlate_are_hardly_ever_held():
+    found = held(binary)
+
+    sys.stdout.write(f"\nyes and no: {found} of {RUNS} held")
+    assert found <= RUNS // 300
+
+
+def test_the_demos_better_models_are_not_held_and_the_one_with_wrong_columns_is():
+    scores = {version: scores_of(version) for version in (1, 2, 3, 4)}
+
+    def sampled(one: int, other: int) -> Draw:
+        def draw(random: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+            chosen = random.choice(len(scores[one]), PAIRS, replace=False)
+            return scores[one][chosen], scores[other][chosen]
+
+        return draw
+
+    found = {pair: held(sampled(*pair)) for pair in ((1, 2), (1, 4), (2, 4), (1, 3))}
+    ranks = {pair: rank_correlation(scores[pair[0]], scores[pair[1]]) for pair in found}
+
+    sys.stdout.write(f"\nvisits: held {found} of {RUNS}, rank correlations {ranks}")
+    assert found == {(1, 2): 0, (1, 4): 0, (2, 4): 0, (1, 3): RUNS}
+
+
+def scores_of(version: int) -> FloatArray:
+    """Return what a trained version of ``visits`` says of the held-out rows."""
+    example = example_version("visits", version)
+    features = example.input_schema["tensors"][0]["features"]
+    inputs = np.array([[row.inputs[name] for name in features] for row in example_rows()], np.float32)
+    scores: FloatArray = OnnxModel(example.read(), example.label).run({"input": inputs})["probabilities"][:, 1]
+    return scores
