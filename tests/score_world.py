@@ -23,6 +23,7 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan
+from understudy.core.routing.policy import Role
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutView
@@ -97,17 +98,18 @@ class WarmUps:
         self.telemetry = PrometheusTelemetry()
         self._policies = policies = PostgresPolicySource(database_url, timeout_seconds=5)
         history = PostgresPredictionHistory(database_url, timeout_seconds=5)
-        self.executor = RolloutExecutor(
-            self.store,
-            PostgresWindowLog(database_url, timeout_seconds=5),
-            lambda _: None,
-            WarmUpProbe(policies, connect, PROTOCOLS),
-            self.telemetry,
-            scores=ScoreComparison(policies, connect, PROTOCOLS, history),
-            environment="test",
-        )
+        self._scores = ScoreComparison(policies, connect, PROTOCOLS, history)
+        self._probe = WarmUpProbe(policies, connect, PROTOCOLS)
+        self.executor = self.new_executor()
         self.traffic = LoggedTraffic(database_url)
         self.versions: dict[int, int] = {}
+
+    def new_executor(self) -> RolloutExecutor:
+        """Return the executor of a monitor that has just started."""
+        windows = PostgresWindowLog(self.url, timeout_seconds=5)
+        return RolloutExecutor(
+            self.store, windows, lambda _: None, self._probe, self.telemetry, scores=self._scores, environment="test"
+        )
 
     async def add(self, version: int, port: int, **columns: Any) -> int:
         self.versions[version] = await register(self.url, version, [port], **columns)
@@ -137,6 +139,17 @@ class WarmUps:
         """Log that a version saw the logged calls as the shadow, and what it said."""
         entities = [f"person-{place}" for place in range(len(scores))]
         await self.database.execute(_SHADOW_ROWS, self.versions[version], entities, list(scores))
+
+    async def serve(self, rollout_id: int, version: int, scores: Sequence[float], role: Role) -> None:
+        """Ship calls of as many entities, of the last minute, with their windows."""
+        now: float = await self.database.fetchval("SELECT extract(epoch FROM now())::float8")
+        rows = [
+            a_row(version_id=self.versions[version], prediction=orjson.dumps({"score": score}))._replace(
+                predicted_at=now - 60, entity_id=f"{role}-{place}", score=score, role=role, rollout_id=rollout_id
+            )
+            for place, score in enumerate(scores)
+        ]
+        await self.traffic.ship(rows)
 
     async def start(self, version: int, plan: RolloutPlan = NAMED_PLANS["default"]) -> int:
         new = NewRollout("visits", str(version), plan, "fresh", 12_000)

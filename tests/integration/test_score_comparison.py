@@ -1,10 +1,11 @@
-"""Before its first share a challenger's scores are compared with the champion's, over real model servers and Postgres.
+"""A challenger's scores are compared with the champion's, over real model servers and Postgres, and later by windows.
 
 The models are the demo's trained ones.
 """
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import asyncpg
 import numpy as np
@@ -16,6 +17,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor
+from understudy.core.routing.policy import Role
 from understudy.rollout.replay import Replay, judged_again
 from understudy.rollout.warm_up import CALLS
 
@@ -60,7 +62,7 @@ async def warm_ups(database: asyncpg.Connection, database_url: str) -> AsyncIter
     ids=["constant", "inverted", "shuffled", "columns in the wrong order"],
 )
 async def test_scores_unlike_the_champions_hold_a_rollout_before_its_first_call_until_a_person_expects_them(
-    warm_ups: WarmUps, understudy: CommandLine, version: int, change: Change, said: str
+    warm_ups: WarmUps, understudy: CommandLine, tmp_path: Path, *, version: int, change: Change, said: str
 ):
     async with serving(version, change) as (model, port):
         await warm_ups.add(version, port)
@@ -71,7 +73,7 @@ async def test_scores_unlike_the_champions_hold_a_rollout_before_its_first_call_
         held, event = await warm_ups.tick(), await warm_ups.last_event()
         calls = model.calls
         stays = await warm_ups.tick()
-        shown = await understudy.beside("rollout", "show", "visits")
+        shown = await understudy.beside("rollout", "show", "visits", "--html", str(tmp_path / "page.html"))
         resume = ("rollout", "resume", "visits", "--expect-different-scores", "--reason", "it ranks by profit")
         resumed = await understudy.beside(*resume)
         gone_on = await warm_ups.tick()
@@ -88,6 +90,7 @@ async def test_scores_unlike_the_champions_hold_a_rollout_before_its_first_call_
     assert stays.record.revision == held.record.revision
     assert "→ if meant so: understudy rollout resume visits --expect-different-scores" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
+    assert (tmp_path / "page.html").read_text().count("<circle") == 200
     assert resumed.code == 0
     assert "different scores are expected" in resumed.said
     assert gone_on.record.state.weight_percent == NAMED_PLANS["default"].steps[0].weight_percent
@@ -189,3 +192,58 @@ async def test_classes_have_no_order_and_are_not_compared(warm_ups: WarmUps):
     assert view.record.state.weight_percent == 2
     assert event.reason.endswith("the warm-up passed")
     assert model.calls == CALLS
+
+
+CLASSES = '{"tensor": "probabilities", "dtype": "float32", "shape": [2], "labels": ["no", "yes"]}'
+
+
+@pytest.mark.parametrize(
+    ("scores", "columns", "waits"),
+    [
+        ([0.42] * 12, {}, True),
+        ([0.42] * 12, {"output_schema": CLASSES}, False),
+        (scores_of(2, 12), {}, False),
+        ([0.42] * 3, {}, False),
+    ],
+    ids=["constant", "constant classes", "a good one", "three entities"],
+)
+async def test_a_version_that_gives_callers_one_score_for_all_waits_for_a_person(warm_ups, scores, columns, waits):
+    async with serving(2) as (_, port):
+        await warm_ups.add(2, port, **columns)
+        rollout_id = await warm_ups.start(2)
+        await warm_ups.tick()
+        await warm_ups.serve(rollout_id, 1, scores_of(1, 300), Role.CHAMPION)
+        await warm_ups.serve(rollout_id, 2, scores, Role.CHALLENGER)
+        seen = await warm_ups.tick()
+
+    assert (seen.record.state.phase is Phase.WAITING) == waits
+    assert seen.record.state.weight_percent == 2
+    if waits:
+        assert "version 2 stops at 2 %: it gave 12 calls of" in seen.record.state.reason
+
+
+async def test_one_score_for_all_that_a_person_expects_is_not_asked_about_again(warm_ups, understudy: CommandLine):
+    resume = ("rollout", "resume", "visits", "--reason", "it is a baseline")
+    async with serving(2) as (_, port):
+        await warm_ups.add(2, port)
+        rollout_id = await warm_ups.start(2)
+        await warm_ups.tick()
+        await warm_ups.serve(rollout_id, 1, scores_of(1, 300), Role.CHAMPION)
+        await warm_ups.serve(rollout_id, 2, [0.42] * 12, Role.CHALLENGER)
+        await warm_ups.tick()
+        event = await warm_ups.last_event()
+        shown = await understudy.beside("rollout", "show", "visits")
+        phases = []
+        for more in ((), ("--expect-different-scores",)):
+            await understudy.beside(*resume, *more)
+            warm_ups.executor = warm_ups.new_executor()
+            phases.append((await warm_ups.tick()).record.state.phase)
+        (_, replay), *_ = [one for one in judged_again(await warm_ups.store.events(rollout_id)) if one[1]]
+
+    assert phases == [Phase.WAITING, Phase.PROGRESSING]
+    assert event.verdict is Verdict.HOLD
+    assert isinstance(replay, Replay)
+    assert replay.agrees
+    assert "→ if meant so: understudy rollout resume visits --expect-different-scores" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert [kind for kind, _ in await warm_ups.told()][:1] == ["rollout_needs_human"]

@@ -1,4 +1,4 @@
-"""The bars of the comparison of scores at the warm-up (statistics page), through the product's own judgement.
+"""The bars of scores (statistics page), compared at the warm-up and later, through the product's own judgement.
 
 Short by default; ``UNDERSTUDY_STATS=full`` takes the numbers of runs that the page names. ``pytest -s`` shows them.
 """
@@ -9,12 +9,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.dev_server.onnx import OnnxModel
+from understudy.core.canary.constant_scores import constant_words, live_scores, varies
 from understudy.core.canary.score_agreement import AgreementState, PairSource, ScorePairs, judge_agreement
 from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.statistics.sample_size import FloatArray
+from understudy.core.windows.strata import stratify
 
 pytestmark = pytest.mark.timeout(600)
 RUNS = 1_500 if os.environ.get("UNDERSTUDY_STATS") == "full" else 300
@@ -112,3 +115,49 @@ def scores_of(version: int) -> FloatArray:
     inputs = np.array([[row.inputs[name] for name in features] for row in example_rows()], np.float32)
     scores: FloatArray = OnnxModel(example.read(), example.label).run({"input": inputs})["probabilities"][:, 1]
     return scores
+
+
+PAST_MINUTES = 10
+LIVE_RUNS = 300 if RUNS > 300 else 60
+
+
+def minutes_of(world: World, seed: int, weight_percent: float, minutes: int) -> tuple[float, float]:
+    """Return the minute in which ten entities had met the challenger, and the one that found its scores constant."""
+    traffic, windows = Traffic(world, seed), []
+    met = found = np.inf
+    for minute in range(1, minutes + 1):
+        windows += traffic.windows((minute - 1) * PER_MINUTE, PER_MINUTE, weight_percent)
+        latest = live_scores(windows[-2 * PER_MINUTE * PAST_MINUTES :], ROLLOUT)
+        if met == np.inf and stratify(windows, ROLLOUT).arrivals.challenger_entities >= 10:
+            met = minute
+        if constant_words(latest):
+            return met, minute
+        if varies(latest):
+            break
+    return met, found
+
+
+@pytest.mark.parametrize("entities", [300, 3_000, 30_000])
+@pytest.mark.parametrize("own_scores", [False, True])
+def test_no_equal_version_is_constant(entities, own_scores):
+    world = World("scores", 333, entities=entities, has_scores=True, has_histograms=True, own_scores=own_scores)
+
+    found = [minutes_of(world, seed, 2.0, 60)[1] for seed in range(LIVE_RUNS)]
+
+    sys.stdout.write(f"\n{entities} entities: {np.isfinite(found).sum()} of {LIVE_RUNS} held")
+    assert not np.isfinite(found).any()
+
+
+@pytest.mark.parametrize("per_minute", [333, 3_000])
+@pytest.mark.parametrize("entities", [300, 30_000])
+def test_a_constant_score_is_found_within_ten_minutes_of_the_tenth_entity(per_minute, entities):
+    world = World(
+        "constant", per_minute, entities=entities, has_scores=True, has_histograms=True, own_scores=True, score_spread=0
+    )
+    runs = range(10 if per_minute > 1_000 else 30)
+
+    minutes = [minutes_of(world, seed, 5.0 if entities == 300 else 2.0, 60) for seed in runs]
+
+    waits = [found - met for met, found in minutes if np.isfinite(met)]
+    sys.stdout.write(f"\n{per_minute}/min, {entities} entities: median {np.median(waits)}, most {max(waits)} minutes")
+    assert max(waits) <= 10

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
-from understudy.core.windows.histogram import GAMMA, Histogram, cell_of
+from understudy.core.windows.histogram import GAMMA, Histogram, cell_of, cells_of
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, WindowKey
 
@@ -67,6 +67,10 @@ class World:
     lost_ratio: float = 0.0
     """Share of the challenger's entities whose rows never arrive."""
     has_scores: bool = False
+    score_spread: float = 1.0
+    """Of the challenger's scores, beside the champion's; 0: all the same."""
+    own_scores: bool = False
+    """Whether each entity has one score, ever the same."""
     has_histograms: bool = False
     slowest_ratio: float = 0.0
     """Share of the challenger's calls, drawn anew, that take ``slowest_factor`` as long."""
@@ -194,6 +198,8 @@ class Traffic:
         # Divided by the mean of a lognormal, so that the world's error rate stays what it says.
         self._own_errors = np.exp(world.own_errors * own - world.own_errors**2 / 2)
         self._own_log_latency = world.own_errors / 2 * (rng.normal(0, 1, count) if world.own_errors else own)
+        # Of a generator of its own, so that worlds without them are what they were.
+        self._own_scores = np.random.default_rng([seed, 2]).normal(0.3, 0.1, count if world.own_scores else 0)
         self._lost = rng.random(count) < world.lost_ratio
         self._met = np.zeros(count, bool)
         self._met_challenger = np.zeros(count, bool)
@@ -230,7 +236,7 @@ class Traffic:
             excess = np.exp(-numbers[window] / PER_MINUTE / world.warming_minutes)
             cold = world.warm_factor + (world.cold_factor - world.warm_factor) * excess
             log_us += np.log(cold) * challenger
-        scores = rng.normal(0.3, 0.1, len(window)) + world.score_shift * affected if world.has_scores else None
+        scores = self._scores(entity, affected) if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:
             return list(self._counted(calls, first, count, generation))
@@ -243,6 +249,13 @@ class Traffic:
                 windows, *(counts.T.ravel().tolist() for counts in left_out), strict=True
             )
         ]
+
+    def _scores(self, entity: IntArray, affected: NDArray[np.bool_]) -> FloatArray:
+        world = self.world
+        scores = self._own_scores[entity] if world.own_scores else self._random.normal(0.3, 0.1, len(entity))
+        if world.score_spread != 1:
+            scores = np.where(affected, 0.3 + world.score_spread * (scores - 0.3), scores)
+        return np.asarray(scores + world.score_shift * affected, np.float64)
 
     def _within_deadlines(
         self, calls: "_Calls", deadlines: tuple[float, float]
@@ -340,6 +353,7 @@ class Traffic:
         scores = np.zeros(len(log_us)) if calls.scores is None else calls.scores
         score_squares = calls.per_side(count, np.round(scores**2 * 1e6) * ~calls.errors)
         histograms = _histograms(calls, count) if self.world.has_histograms else {}
+        score_cells = _score_histograms(calls, count) if self.world.has_histograms else {}
         tails = _tails(calls, self._bucket, self.slow_us, count)
         for number in range(count):
             for side, role in enumerate((Role.CHAMPION, Role.CHALLENGER)):
@@ -355,6 +369,7 @@ class Traffic:
                     log_latency_squares=int(squares[side, number]),
                     score_squares=int(score_squares[side, number]),
                     latencies=histograms.get((side, number), Histogram()),
+                    scores=score_cells.get((side, number), Histogram()),
                     tails=tails.get((side, number), Histogram()),
                     buckets=buckets,
                     **{column.name.lower(): value for column, value in sums.items()},
@@ -421,6 +436,23 @@ def _histograms(calls: _Calls, count: int) -> dict[tuple[int, int], Histogram]:
     """Return the latencies of each side and window, in the product's cells."""
     cells = np.floor(calls.log_us / np.log(GAMMA)).astype(np.int64) + cell_of(1.0)
     return _counted_by_window(calls.challenger * count + calls.window, cells, count)
+
+
+_CELLS_BELOW_ZERO = 1_000_000
+
+
+def _score_histograms(calls: _Calls, count: int) -> dict[tuple[int, int], Histogram]:
+    """Return the scores of each side and window, in the product's cells."""
+    if calls.scores is None:
+        return {}
+    # Cells of scores below 0 are negative.
+    answered = calls.where(~calls.errors)
+    cells = cells_of(np.asarray(answered.scores)) + _CELLS_BELOW_ZERO
+    counted = _counted_by_window(answered.challenger * count + answered.window, cells, count)
+    return {
+        place: Histogram({cell - _CELLS_BELOW_ZERO: number for cell, number in held.counts.items()})
+        for place, held in counted.items()
+    }
 
 
 def _tails(calls: _Calls, bucket_of: IntArray, slow_us: float, count: int) -> dict[tuple[int, int], Histogram]:

@@ -81,6 +81,18 @@ def distributions(title: str, arms: Sequence[Distribution], edges: Sequence[floa
     return _chart(title, [*_grid(x, y, _labelled(ticks(edges[0], edges[-1])), percents), *lines, _legend(arms)])
 
 
+def pairs_of_values(title: str, pairs: Sequence[tuple[float, float]]) -> str:
+    """Return a dot for each pair of values, at least one pair: the first value to the right, the other one up."""
+    firsts, others = [first for first, _ in pairs], [other for _, other in pairs]
+    x = Axis(min(firsts), max(firsts), _LEFT, WIDTH - _RIGHT)
+    y = Axis(min(others), max(others), HEIGHT - _BOTTOM, _TOP)
+    dots = [
+        f'<circle class="{Tone.CHALLENGER} dot" cx="{x.place(one)}" cy="{y.place(other)}" r="2.5"/>'
+        for one, other in pairs
+    ]
+    return _chart(title, [*_grid(x, y, _labelled(ticks(x.first, x.last)), _labelled(ticks(y.first, y.last))), *dots])
+
+
 def interval_over_time(
     title: str, points: Sequence[Point], times: Sequence[tuple[float, str]], unit: str, tone: Tone = Tone.CHALLENGER
 ) -> str:

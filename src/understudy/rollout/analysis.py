@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.analysis import evaluate, judge
+from understudy.core.canary.constant_scores import LiveScores
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
@@ -37,6 +38,8 @@ class Analysis(NamedTuple):
     outcome: Difference | None = None
     warmed_up: WarmedUp | None = None
     """Of a rollout that has not begun, in a tick that called its challenger."""
+    constant_scores: LiveScores | None = None
+    """Of a challenger that gives every call the same score, unless that is expected."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 
 import structlog
 
-from understudy.core.canary.decision import Decision
+from understudy.core.canary.constant_scores import LiveScores, constant_words
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
@@ -38,12 +39,18 @@ from understudy.rollout.analysis import (
     stage_of,
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
+from understudy.rollout.constant_scores import ConstantScores
 from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
-from understudy.rollout.warm_up_verdict import WarmedUp, are_different_scores_expected
+from understudy.rollout.warm_up_verdict import (
+    WarmedUp,
+    are_different_scores_expected,
+    constant_event,
+    is_held_by_warm_up,
+)
 from understudy.rollout.window_cache import WindowCache
 
 _log = structlog.get_logger(__name__)
@@ -117,6 +124,7 @@ class RolloutExecutor:
         self._environment = environment
         self._guard_seconds = guard_seconds
         self._window_cache = WindowCache(windows)
+        self._constant = ConstantScores(windows)
         self._calm_guards = CalmGuards(tick_seconds)
         self._order = RoundRobin()
         self._ticks = 0
@@ -142,6 +150,7 @@ class RolloutExecutor:
         self._ticks += 1
         rollout_ids = await self._store.open_ids()
         self._window_cache.forget_others(rollout_ids)
+        self._constant.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
@@ -171,12 +180,27 @@ class RolloutExecutor:
             _log.info("rollout.still_reading", rollout_id=rollout_id)
             return None
         view, seen = looked
+        if seen.decision is None or seen.decision.verdict is not Verdict.ROLL_BACK:  # callers wait for a rollback
+            seen = seen._replace(constant_scores=await self._constant_scores(view))
         observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
             return view, observation
         await self._carry_out(view, transition, seen, epoch)
         return None
+
+    async def _constant_scores(self, view: RolloutView) -> LiveScores | None:
+        """Return the scores of a challenger that are all the same, unless that is expected."""
+        state = view.record.state
+        if self._scores is None or state.plan.expect_different_scores:
+            return None
+        found = await self._constant.look(view)
+        if found is None:
+            return None
+        if not await self._scores.are_scored(state.model_name, state.champion, state.challenger):
+            return None
+        events = await self._store.events(view.record.id)
+        return None if are_different_scores_expected(events) else found
 
     async def _look(self, view: RolloutView, turn: Turn, epoch: Epoch) -> tuple[RolloutView, Analysis] | None:
         """Analyse a rollout, or glance at it; ``None`` while there are more windows than a tick can read."""
@@ -283,9 +307,13 @@ class RolloutExecutor:
     async def _apply(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
+        holds_scores = False
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
-        if seen.decision is not None and seen.strata is not None:
+            holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
+        elif seen.constant_scores is not None and is_held_by_warm_up(view.record.state, transition.state):
+            event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
+        elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
             event = _judged(view, seen.decision, stored, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
@@ -297,8 +325,7 @@ class RolloutExecutor:
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        is_held = seen.warmed_up is not None and seen.warmed_up.holds(view.record.state, state)
-        self._metrics.count(view.record.state, transition, decision, holds_scores=is_held)
+        self._metrics.count(view.record.state, transition, decision, holds_scores=holds_scores)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)
 
@@ -362,6 +389,7 @@ def _observation(view: RolloutView, seen: Analysis) -> Observation:
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
         proxies_hidden=view.proxies_hidden,
+        constant_scores="" if seen.constant_scores is None else constant_words(seen.constant_scores),
         guard=view.guard,
     )
 

@@ -11,7 +11,7 @@ from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.warm_up_verdict import agreement_of, judged_agreement
+from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
 
 
 class Replay(NamedTuple):
@@ -67,12 +67,12 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
     Raises:
         ValueError: Its inputs cannot be read.
     """
-    scores = agreement_of(event)
+    scores = stored_scores(event)
     if scores is None and (event.verdict is None or "strata" not in event.inputs):
         return None
     try:
         if scores is not None:
-            decision = judged_agreement(scores)
+            decision = judged_scores(scores)
             return Replay(decision, _agrees_on_scores(decision, event, scores))
         decision = _judge(event.inputs, event.thresholds)
         return Replay(decision, _agrees(decision, event))

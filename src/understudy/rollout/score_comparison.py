@@ -68,14 +68,8 @@ class ScoreComparison:
         Raises:
             RegistryUnavailable: The versions' rows cannot be read.
         """
-        document = await self._policies.load([model_name])
-        snapshot = apply_document(PolicySnapshot(), document, complete=True, protocols=self._protocols)
-        policy = snapshot.policies.get(model_name)
-        known = {} if policy is None else policy.versions
-        if champion not in known or challenger not in known:
-            return None
-        sides = known[champion], known[challenger]
-        if any(why_no_score(side.output_schema) for side in sides):
+        sides = await self._scored(model_name, champion, challenger)
+        if sides is None:
             return None
         sources = [self._from_log, self._from_shadow] if prefers_log else [self._from_shadow, self._from_log]
         found = []
@@ -84,6 +78,26 @@ class ScoreComparison:
             if len(found[-1].champion) >= MIN_PAIRS:
                 break
         return judge_agreement(max(found, key=lambda pairs: (len(pairs.champion), pairs.source is PairSource.LOG)))
+
+    async def are_scored(self, model_name: str, champion: str, challenger: str) -> bool:
+        """Return whether both versions answer with one score, and neither with classes nor with several values.
+
+        Raises:
+            RegistryUnavailable: The versions' rows cannot be read.
+        """
+        return await self._scored(model_name, champion, challenger) is not None
+
+    async def _scored(
+        self, model_name: str, champion: str, challenger: str
+    ) -> tuple[ModelVersion, ModelVersion] | None:
+        document = await self._policies.load([model_name])
+        snapshot = apply_document(PolicySnapshot(), document, complete=True, protocols=self._protocols)
+        policy = snapshot.policies.get(model_name)
+        known = {} if policy is None else policy.versions
+        if champion not in known or challenger not in known:
+            return None
+        sides = known[champion], known[challenger]
+        return None if any(why_no_score(side.output_schema) for side in sides) else sides
 
     async def _from_shadow(self, champion: ModelVersion, challenger: ModelVersion, now: float) -> ScorePairs:
         try:

@@ -1,8 +1,14 @@
-"""What a warm-up came to: whether the version answers, how its scores compare, and whether that lets it go on."""
+"""What of a challenger's warm-up and of its scores is decided, stored and judged again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from understudy.core.canary.constant_scores import (
+    LiveScores,
+    constant_words,
+    live_scores_from_json,
+    live_scores_to_json,
+)
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.score_agreement import (
     Agreement,
@@ -15,7 +21,9 @@ from understudy.core.rollout.state import RolloutState, WaitingFor, WarmUpResult
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutEventRecord
 
 AGREEMENT = "agreement"
-"""Where an event's inputs have what its verdict rests on."""
+"""Where the event of a warm-up has what its verdict rests on."""
+CONSTANT = "constant_scores"
+"""Where that of a later one has it, of scores that are all the same."""
 EXPECTED = "expect_different_scores"
 """Where the inputs of an operator's command say that different scores are expected."""
 
@@ -46,8 +54,7 @@ class WarmedUp(NamedTuple):
 
     def holds(self, before: RolloutState, after: RolloutState) -> bool:
         """Whether its scores are why a rollout waits now that did not before."""
-        waits = after.waiting_for is WaitingFor.WARM_UP and before.waiting_for is None
-        return waits and self.result.scores_differ
+        return is_held_by_warm_up(before, after) and self.result.scores_differ
 
     def event(self, actor: str, before: RolloutState, after: RolloutState) -> NewRolloutEvent:
         """Return the event of the transition; with a verdict, and what it rests on, where scores were compared."""
@@ -61,6 +68,16 @@ class WarmedUp(NamedTuple):
         return NewRolloutEvent(
             actor, verdict, inputs={AGREEMENT: agreement_to_json(agreement, is_expected=self.is_expected)}
         )
+
+
+def is_held_by_warm_up(before: RolloutState, after: RolloutState) -> bool:
+    """Whether a rollout waits for its challenger's warm-up, or because of its scores, that did not before."""
+    return after.waiting_for is WaitingFor.WARM_UP and before.waiting_for is None
+
+
+def constant_event(actor: str, scores: LiveScores) -> NewRolloutEvent:
+    """Return the event of a rollout that waits because its challenger gives every call the same score."""
+    return NewRolloutEvent(actor, Verdict.HOLD, inputs={CONSTANT: live_scores_to_json(scores)})
 
 
 def are_different_scores_expected(events: Sequence[RolloutEventRecord]) -> bool:
@@ -77,15 +94,24 @@ def agreement_of(event: RolloutEventRecord) -> Mapping[str, Any] | None:
 def held_by_scores(events: Sequence[RolloutEventRecord]) -> bool:
     """Whether a rollout that waits for its warm-up waits because of its scores: the last verdict says so."""
     last = next((event for event in reversed(events) if event.verdict is not None), None)
-    return last is not None and last.verdict is Verdict.HOLD and agreement_of(last) is not None
+    return last is not None and last.verdict is Verdict.HOLD and stored_scores(last) is not None
 
 
-def judged_agreement(stored: Mapping[str, Any]) -> Decision:
-    """Judge stored pairs again.
+def stored_scores(event: RolloutEventRecord) -> Mapping[str, Any] | None:
+    """Return what a verdict on scores rests on, of the warm-up or later; ``None`` for every other event."""
+    found = event.inputs.get(CONSTANT, agreement_of(event))
+    return found if event.verdict is not None and isinstance(found, Mapping) else None
+
+
+def judged_scores(stored: Mapping[str, Any]) -> Decision:
+    """Judge stored scores again.
 
     Raises:
         LookupError, TypeError, ValueError: They cannot be read.
     """
+    if "pairs" not in stored:
+        words = constant_words(live_scores_from_json(stored))
+        return Decision(Verdict.HOLD if words else Verdict.ADVANCE, words)
     again = judge_agreement(pairs_from_json(stored))
     waits = again.state is AgreementState.DIFFERENT and not stored["is_expected"]
     return Decision(Verdict.HOLD if waits else Verdict.ADVANCE, again.words)

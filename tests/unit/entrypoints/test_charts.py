@@ -21,6 +21,7 @@ from understudy.entrypoints.charts import (
     interval_over_time,
     level_over_time,
     page,
+    pairs_of_values,
     story,
     table,
     ticks,
@@ -67,6 +68,15 @@ def test_distributions_are_drawn_within_the_frame(one, other):
     )
 
     assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+
+
+@given(st.lists(st.tuples(values, values), min_size=1, max_size=200))
+def test_each_pair_of_values_is_a_dot_within_the_frame(pairs):
+    svg = pairs_of_values(HOSTILE, pairs)
+
+    assert svg.count("<circle") == len(pairs)
+    assert all(0 <= number <= max(WIDTH, HEIGHT) for number in numbers_in(svg))
+    assert HOSTILE not in svg
 
 
 @given(points)

@@ -6,14 +6,22 @@ import orjson
 import pytest
 
 from understudy import __version__
+from understudy.core.canary.constant_scores import LiveScores, live_scores_to_json
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.score_agreement import PairSource, ScorePairs, judge_agreement
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, WarmUpResult, new_rollout_state
+from understudy.core.windows.histogram import Histogram
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutEventRecord
 from understudy.rollout.replay import Damage, Replay, judged_again
-from understudy.rollout.warm_up_verdict import EXPECTED, WarmedUp, are_different_scores_expected, held_by_scores
+from understudy.rollout.warm_up_verdict import (
+    EXPECTED,
+    WarmedUp,
+    are_different_scores_expected,
+    constant_event,
+    held_by_scores,
+)
 
 PASSED = WarmUpResult(passed=True, detail="5 example calls answered")
 SCORES = [place / 200 for place in range(200)]
@@ -74,6 +82,18 @@ def test_a_stored_verdict_that_another_hand_has_damaged_says_so(left_out):
     ((_, found),) = judged_again([event._replace(inputs={"agreement": kept})])
 
     assert isinstance(found, Damage)
+
+
+def test_the_verdict_on_a_constant_score_is_judged_again_to_the_same():
+    scores = LiveScores(Histogram.of(SCORES), Histogram.of([0.42] * 30), 8)
+    event = stored(constant_event("monitor", scores))
+    other = event._replace(inputs={"constant_scores": live_scores_to_json(scores._replace(buckets=3))})
+
+    replays = [found for _, found in judged_again([event, other])]
+
+    assert event.verdict is Verdict.HOLD
+    assert [isinstance(found, Replay) and found.agrees for found in replays] == [True, False]
+    assert held_by_scores([event])
 
 
 def test_nothing_is_stored_of_too_few_pairs_nor_with_a_transition_that_is_about_something_else():

@@ -225,6 +225,13 @@ def _split_refused(state: RolloutState, observation: Observation) -> Transition 
     return waiting(state, WaitingFor.SPLIT, f"stops at {state.weight_percent} %: {decision.reason}")
 
 
+def _scores_refused(state: RolloutState, observation: Observation) -> Transition | None:
+    if not observation.constant_scores:
+        return None
+    reason = f"version {state.challenger} stops at {state.weight_percent} %: {observation.constant_scores}"
+    return waiting(state, WaitingFor.WARM_UP, reason)
+
+
 def _advanced(state: RolloutState, observation: Observation) -> Transition | None:
     seen = observation.policy
     if seen is None or _missing(state, observation):
@@ -299,6 +306,7 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _warming_up,
     _kept_warm,
     _split_refused,
+    _scores_refused,
     _advanced,
     _out_of_time,
     _held,

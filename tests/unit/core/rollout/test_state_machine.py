@@ -347,6 +347,21 @@ def test_a_split_that_is_not_the_policys_asks_for_a_person():
     assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.SAMPLE_RATIO_MISMATCH]
 
 
+def test_scores_that_are_all_the_same_ask_for_a_person_and_a_bad_version_is_rolled_back_all_the_same():
+    world = on_the_way(10)
+
+    waiting = world.tick(5, decision=FINE, constant_scores="it gave 30 calls the same score")
+    resumed = world.tick(60, command=RESUME)
+    both = on_the_way(10).tick(5, decision=BAD, constant_scores="it gave 30 calls the same score")
+
+    assert waiting.state.waiting_for is WaitingFor.WARM_UP
+    assert waiting.state.reason == "version 2 stops at 10 %: it gave 30 calls the same score"
+    assert kinds_of(waiting, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert policy_actions(waiting) == []
+    assert (resumed.state.phase, resumed.state.weight_percent) == (Phase.PROGRESSING, 10)
+    assert both.state.phase is Phase.FAILED
+
+
 def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_on():
     world = on_the_way(10)
     world.tick(5, decision=Decision(Verdict.INVALID, "13 % of new entities instead of 10 %"))

@@ -7,6 +7,7 @@ from math import isfinite
 from understudy import __version__
 from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.score_agreement import pairs_from_json
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts
@@ -20,6 +21,7 @@ from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import RolloutHistory
 from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.warm_up_verdict import agreement_of
 
 _DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)
 _RATIO_SPAN = (0.5, 2.0)
@@ -51,6 +53,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
             Distribution(f"challenger {state.challenger}", Tone.CHALLENGER, history.scores.challenger),
         ]
         parts.append(charts.distributions("scores of the calls", arms, history.scores.edges))
+    parts += _compared_scores(status.events, state)
     steps = [(share.strip(), f"{mark} {words}") for share, mark, words in ladder_cells(shown)]
     parts.append(charts.story("Steps", steps))
     parts.append(charts.story("What happened", _told(status.events)))
@@ -63,6 +66,19 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
         f"Understudy {__version__}, {written:%Y-%m-%d %H:%M}; times are in UTC."
     )
     return charts.page(title, [sentence_of(status), *_reservations(history, state)], parts, note)
+
+
+def _compared_scores(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[str]:
+    """Return the pairs of scores that the newest verdict of a warm-up rests on, if there are any that can be read."""
+    stored = next((found for event in reversed(events) if (found := agreement_of(event)) is not None), None)
+    try:
+        pairs = None if stored is None else pairs_from_json(stored)
+    except (LookupError, TypeError, ValueError):  # damaged, which judging it again reports
+        return []
+    if pairs is None or not pairs.champion:
+        return []
+    title = f"scores of the same calls before the first share: {state.champion} to the right, {state.challenger} up"
+    return [charts.pairs_of_values(title, list(zip(pairs.champion, pairs.challenger, strict=True)))]
 
 
 def _reservations(history: RolloutHistory, state: RolloutState) -> list[str]:
