@@ -10,6 +10,7 @@ from stats.worlds import Traffic, World
 
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.actions import PolicySeen
@@ -21,6 +22,7 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
+from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
 
@@ -94,12 +96,18 @@ class PastRollout:
         now = await self._database.fetchval("SELECT extract(epoch FROM now())::float8")
         self._first = int((now - self._seconds_ago) // WINDOW_SECONDS) * WINDOW_SECONDS
         self.store = PastStore(self._url, float(self._first))
+        self.starts_anew()
+
+    def starts_anew(self) -> None:
+        """Let another monitor lead, which remembers nothing."""
+        self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(self._url, timeout_seconds=5),
             self.outcomes.get,
             ReadyProbe(),
             self.telemetry,
+            entities=self.entities,
             environment="test",
         )
 

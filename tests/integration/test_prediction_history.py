@@ -10,6 +10,7 @@ from logged_traffic import LoggedTraffic, register, scored_rows
 from spooled_rows import a_row
 
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
+from understudy.core.canary.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
@@ -181,3 +182,65 @@ async def test_of_more_calls_than_are_looked_at_the_newest_are_and_it_is_said(tr
     found = await trial.failures(newest, 3)
 
     assert found == LoggedFailures({"E503": 3}, is_whole=False)
+
+
+UNIT = 120
+START = int(NOW) // UNIT * UNIT
+
+
+@pytest.fixture
+async def entities(database: asyncpg.Connection, database_url: str) -> PostgresPredictionHistory:
+    """The history of a challenger's calls in two stretches, and of three of the champion's own before."""
+    for version in ("6", "7"):
+        await register(database, "churn", version)
+    good = {"model_version_id": CHALLENGER, "role": Role.CHALLENGER, "status": Status.OK, "error_code": None}
+    before = {"assigned_version_id": CHAMPION, "rollout_id": None, "role": Role.CHAMPION, "entity_id": "acme"}
+    traffic = LoggedTraffic(database_url)
+    await traffic.ship(
+        [
+            *(
+                a_call(number, entity_id="acme", input_hash="a" * 64, predicted_at=START + number)
+                for number in range(3)
+            ),
+            a_call(3, entity_id="acme", input_hash="b" * 64, predicted_at=START + 3, **good),
+            a_call(4, entity_id="hit", predicted_at=START + 4, cache_hit=True, **good),
+            a_call(5, entity_id="forced", predicted_at=START + 5, reason=Reason.FORCED),
+            a_call(6, entity_id="late", predicted_at=START + 6, error_code="E504", deadline_us=140_000),
+            a_call(7, entity_id="next", predicted_at=START + UNIT, **good),
+            a_call(8, predicted_at=START - 9, status=Status.OK, **{**before, "error_code": None}),
+            a_call(9, predicted_at=START - 8, **{**before, "status": Status.ERROR}),
+            a_call(10, predicted_at=START - 7, **{**before, "status": Status.ERROR}),
+            a_call(11, predicted_at=START - 6, entity_id="acme"),  # the challenger's failure of an earlier rollout
+        ]
+    )
+    await traffic.close()
+    return PostgresPredictionHistory(database_url, timeout_seconds=20)
+
+
+async def test_calls_of_single_entities_are_counted_where_they_are_judged_and_retries_are_one(entities):
+    both = TRIAL._replace(since=START, until=START + 2 * UNIT)
+
+    found = await entities.entity_calls(both, UNIT, 100)
+    first = await entities.entity_calls(both, UNIT, 1)
+    (acme,) = found[START]
+    (known,) = (await entities.entities_of(acme.rows)).values()
+
+    assert acme[:-1] == ("acme", 4, 3, 2, 1)
+    assert [moment for _, moment in acme.rows] == [START * 1_000_000]
+    assert known.entity_id == "acme"
+    assert known.prediction_id is not None
+    assert found[START + UNIT] == [EntityCalls("next", 1, 0, 1, 0)]
+    assert list(first) == [START]
+
+
+async def test_an_entitys_own_calls_of_the_champion_are_counted_within_its_newest_rows(entities):
+    whole = await entities.entities_before(CHAMPION, ["acme", "nobody"], START - 60, START, 100)
+    newest = await entities.entities_before(CHAMPION, ["acme"], START - 60, START, 2)
+
+    assert whole == {"acme": Before(3, 2)}
+    assert newest == {"acme": Before(2, 2)}
+
+
+async def test_rows_that_the_log_does_not_have_are_left_out(entities):
+    assert await entities.entities_of([]) == {}
+    assert await entities.entities_of([(999_999, int(NOW * 1e6))]) == {}

@@ -30,6 +30,7 @@ from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
+from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
 from understudy.rollout.outcome_check import OutcomeCheck
@@ -43,6 +44,7 @@ LOG_SECONDS = 2.0
 DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
+ENTITIES_SECONDS = 60.0
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
 RETENTION_SECONDS = 60.0
@@ -99,15 +101,16 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     count_unusable = _unusable_rows(telemetry)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
+    history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
+    entities = EntityCheck(store, history)
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
         outcomes.latest,
         warm_up_probe(settings, policies),
         telemetry,
-        scores=score_comparison(
-            settings, policies, PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
-        ),
+        scores=score_comparison(settings, policies, history),
+        entities=entities,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -115,6 +118,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     return [
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
+        Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
     ]
 
 

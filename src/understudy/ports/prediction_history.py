@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from understudy.core.canary.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.input_sampling import InputSample
 
 
@@ -53,6 +54,13 @@ class LoggedFailures(NamedTuple):
     """By their error codes, the most frequent first."""
     is_whole: bool
     """Whether all calls of the time were looked at; else the newest of each version."""
+
+
+class LoggedEntity(NamedTuple):
+    """Whose call a row of the log is."""
+
+    entity_id: str
+    prediction_id: str | None
 
 
 class PredictionHistory(Protocol):
@@ -118,4 +126,31 @@ class FailureHistory(Protocol):
 
         A call that was forced, or sent by its category, is judged by no window and so is none of them, nor is one that
         ended at its caller's own deadline.
+        """
+
+
+class EntityHistory(Protocol):
+    """What became of the calls of single entities.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def entity_calls(
+        self, trial: TrialAsked, unit_seconds: int, at_most: int
+    ) -> Mapping[int, Sequence[EntityCalls]]:
+        """Return what came of each entity's calls of the challenger, by the start of a stretch of ``unit_seconds``.
+
+        Calls that were forced, sent by their category, answered by a cache or ended at their caller's deadline are
+        left out. Of more than ``at_most`` entities in all stretches together, the later ones are.
+        """
+
+    async def entities_before(
+        self, champion_id: int, entity_ids: Sequence[str], since: float, until: float, at_most: int
+    ) -> Mapping[str, Before]:
+        """Return what came of entities' calls of the champion, of whose rows the newest ``at_most`` are looked at."""
+
+    async def entities_of(self, rows: Sequence[tuple[int, int]]) -> Mapping[int, LoggedEntity]:
+        """Return whose calls rows of the log are, by ``id``, given with ``predicted_at`` in microseconds.
+
+        Rows that are not in the log any more are left out.
         """

@@ -13,6 +13,7 @@ from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
+from understudy.core.canary.worst_entities import EntityCounts
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind
 from understudy.core.statistics.difference import Difference
@@ -40,6 +41,8 @@ class Analysis(NamedTuple):
     """Of a rollout that has not begun, in a tick that called its challenger."""
     constant_scores: LiveScores | None = None
     """Of a challenger that gives every call the same score, unless that is expected."""
+    entities: EntityCounts | None = None
+    """The entities that it failed most, which the decision rests on as well."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -51,12 +54,14 @@ def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcome: D
     return Analysis(decision, None, _requests(view, strata), strata, outcome)
 
 
-def analysis_of_strata(view: RolloutView, strata: Strata, outcome: Difference | None) -> Analysis:
+def analysis_of_strata(
+    view: RolloutView, strata: Strata, outcome: Difference | None, entities: EntityCounts | None = None
+) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcome)
+    decision = judge(strata, policy, stage_of(view), view.read_at, outcome, entities=entities)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse)
+    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse, entities=entities)
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

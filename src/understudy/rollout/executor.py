@@ -40,7 +40,9 @@ from understudy.rollout.analysis import (
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.constant_scores import ConstantScores
-from understudy.rollout.metrics import RolloutMetrics, Trigger
+from understudy.rollout.entity_check import EntityCheck
+from understudy.rollout.entity_verdict import named_keys, stored_entities
+from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics, Trigger
 from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
@@ -96,6 +98,7 @@ class RolloutExecutor:
         outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
+        entities: Counts the calls of single entities; ``None`` names none.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -111,6 +114,7 @@ class RolloutExecutor:
         telemetry: Telemetry,
         *,
         scores: ScoreComparison | None = None,
+        entities: EntityCheck | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -120,6 +124,7 @@ class RolloutExecutor:
         self._outcome_of = outcome_of
         self._warm_up = warm_up
         self._scores = scores
+        self._entities = entities
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -284,7 +289,8 @@ class RolloutExecutor:
         )
         if strata is None:
             return None
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id))
+        entities = None if self._entities is None else self._entities.latest(record.id)
+        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""
@@ -308,6 +314,7 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         holds_scores = False
+        named = named_keys(decision, transition.state)
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
@@ -315,6 +322,7 @@ class RolloutExecutor:
             event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
         elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
+            stored |= stored_entities(seen.entities, named)
             event = _judged(view, seen.decision, stored, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
@@ -322,10 +330,13 @@ class RolloutExecutor:
             return
         self._left_at[view.record.id] = view.record.revision + 1
         state = transition.state
+        if self._entities is not None:
+            self._entities.told(view.record.id, named)
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        self._metrics.count(view.record.state, transition, decision, holds_scores=holds_scores)
+        held_by = SCORES if holds_scores else ENTITIES if named else None
+        self._metrics.count(view.record.state, transition, decision, held_by=held_by)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)
 

@@ -40,10 +40,12 @@ class Trigger(StrEnum):
 STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"
 SCORES = "scores"
 """Of a warm-up that was answered, with scores unlike the champion's."""
+ENTITIES = "entities"
+"""Of a step that is held because the challenger fails a few of them."""
 _JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.GUARD)
 _TRANSITIONS = (
     (Phase.PROGRESSING, (STEP, REPEATED)),
-    (Phase.WAITING, (*WaitingFor, SCORES, Trigger.GUARD)),
+    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, Trigger.GUARD)),
     (Phase.PROMOTING, (STEP, REPEATED)),
     (Phase.SUCCEEDED, (RETIRED, Trigger.GUARD)),
     (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND, Trigger.GUARD)),
@@ -94,17 +96,17 @@ class RolloutMetrics:
         transition: Transition,
         decision: Decision | None,
         *,
-        holds_scores: bool = False,
+        held_by: str | None = None,
     ) -> None:
         """Count a transition of the monitor's own, and the rollback that it may be.
 
-        ``holds_scores`` says that the rollout waits because of its challenger's scores.
+        ``held_by`` is :data:`SCORES` or :data:`ENTITIES` where a rollout waits because of these.
         """
         state = transition.state
         trigger = _trigger_of(before, transition)
         if trigger is not None:
             self.count_rollback(state.model_name, trigger, decision)
-        reason = trigger.value if trigger is not None else SCORES if holds_scores else _reason_of(before, state)
+        reason = trigger.value if trigger is not None else held_by or _reason_of(before, state)
         self._telemetry.count("rollout_transitions_total", state.model_name, state.phase.value, reason)
 
     def count_rollback(self, model_name: str, trigger: Trigger, decision: Decision | None = None) -> None:

@@ -15,7 +15,7 @@ from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, new_rollout_state
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.rollout.metrics import STATES, RolloutMetrics, Trigger
+from understudy.rollout.metrics import SCORES, STATES, RolloutMetrics, Trigger
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 STATE = replace(
@@ -150,7 +150,7 @@ def test_a_transition_is_counted_with_the_reason_for_it(metrics, telemetry, befo
 def test_a_warm_up_that_waits_because_of_scores_is_counted_as_such(metrics, telemetry):
     waiting = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.WARM_UP)
 
-    metrics.count(STATE, Transition(waiting, (), "x"), None, holds_scores=True)
+    metrics.count(STATE, Transition(waiting, (), "x"), None, held_by=SCORES)
 
     assert telemetry.counts == {("rollout_transitions_total", "churn", "WAITING", "scores"): 1}
 

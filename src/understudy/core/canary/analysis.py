@@ -6,6 +6,7 @@ champion's calls of the same windows.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -23,6 +24,7 @@ from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
 from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
+from understudy.core.canary.worst_entities import EntityCounts, entities_words, failing_entities
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,
@@ -63,9 +65,18 @@ def evaluate(
 
 
 def judge(
-    strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
+    strata: Strata,
+    policy: CanaryPolicy,
+    stage: Stage,
+    now: float,
+    outcome: Difference | None = None,
+    *,
+    entities: EntityCounts | None = None,
 ) -> Decision:
-    """Return what :func:`evaluate` returns, for windows that are already side by side."""
+    """Return what :func:`evaluate` returns, for windows that are already side by side.
+
+    Entities that the challenger fails, of those in ``entities``, hold the step.
+    """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
     begun = inputs = _check_input(strata.begun_by(now), policy, stage)
@@ -96,12 +107,25 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
+    if entities is not None and (named := _held_by_entities(inputs, entities, needs_human=needs_human)) is not None:
+        return replace(named, evidence=evidence, missing_requests=detectable.missing_requests)
     missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable, start)
     missing = missing or _recently_regressed(begun, now)
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, detectable.missing_requests, needs_human)
     return Decision(Verdict.ADVANCE, words.advance_reason(evidence, detectable.ratio), evidence, place=place)
+
+
+def _held_by_entities(inputs: CheckInput, counts: EntityCounts, *, needs_human: bool) -> Decision | None:
+    """Return the verdict where the challenger fails single entities."""
+    champion = inputs.strata.champion
+    champion_ratio = float(champion["error_entities"].sum()) / max(1.0, float(champion["entities"].sum()))
+    found = failing_entities(counts, champion_ratio)
+    if not found:
+        return None
+    reason = entities_words(found, champion_ratio)
+    return Decision(Verdict.HOLD, reason, needs_human=needs_human, entities=found)
 
 
 def _latency_shift(strata: Strata, stage: Stage) -> FloatArray | None:

@@ -6,6 +6,8 @@ from enum import Enum, StrEnum, auto
 from math import inf
 from typing import Any, NamedTuple
 
+from understudy.core.canary.worst_entities import FailingEntity
+
 
 class Verdict(StrEnum):
     """The result of one canary analysis.
@@ -140,6 +142,8 @@ class Decision:
     """How many more challenger requests, about, an ``ADVANCE`` waits for; ``None`` when it waits for something else."""
     needs_human: bool = False
     """The stage's time is over and it can still not be decided."""
+    entities: tuple[FailingEntity, ...] = ()
+    """Entities that the challenger fails while it does nothing worse for all others: an operator has to decide."""
     place: str = ""
     """Whom the verdict is about, and when: ``fraud v42 at 10 % (minute 69)``; empty while it is undecided."""
 

@@ -232,6 +232,14 @@ def _scores_refused(state: RolloutState, observation: Observation) -> Transition
     return waiting(state, WaitingFor.WARM_UP, reason)
 
 
+def _fails_entities(state: RolloutState, observation: Observation) -> Transition | None:
+    """A challenger that fails a few entities and nothing else: an operator weighs them against the others."""
+    decision = observation.decision
+    if decision is None or not decision.entities:
+        return None
+    return waiting(state, WaitingFor.TIME, f"stops at {state.weight_percent} %: {decision.reason}")
+
+
 def _advanced(state: RolloutState, observation: Observation) -> Transition | None:
     seen = observation.policy
     if seen is None or _missing(state, observation):
@@ -307,6 +315,7 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _kept_warm,
     _split_refused,
     _scores_refused,
+    _fails_entities,
     _advanced,
     _out_of_time,
     _held,
@@ -325,5 +334,6 @@ _GUARD_RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ..
     _resumed,
     _stays_waiting,
     _split_refused,
+    _fails_entities,
     guard.watches,
 )

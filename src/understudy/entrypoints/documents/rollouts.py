@@ -1,6 +1,7 @@
 """Rollouts as JSON."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from understudy.core.rollout.plan import plan_to_json
@@ -8,6 +9,7 @@ from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.commands import CommandResult
+from understudy.rollout.entity_verdict import failing_counts
 from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.start import Prepared
 from understudy.rollout.status import RolloutStatus
@@ -76,6 +78,10 @@ def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -
     if scores is not None:
         # What was stored of the pairs is as long as they are many; here it is their number.
         shown["agreement"] = {**scores, "pairs": len(scores.get("pairs", ()))}
+    counts = failing_counts([event])
+    if counts:
+        # Names are in the log alone, so that erasing an entity leaves none here.
+        shown["entities"] = [asdict(one) for one in counts]
     damage = replay.problem if isinstance(replay, Damage) else event.damage
     if damage:
         shown["damage"] = damage

@@ -18,6 +18,7 @@ from understudy.core.canary.error_rate import ERROR_RATE
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
+from understudy.core.canary.worst_entities import EntityCount, EntityCounts
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import FREQUENT_RESTARTS
 from understudy.core.windows.strata import Side, Strata, join_strata, stratify
@@ -636,3 +637,27 @@ def test_a_stage_needs_a_beginning_and_rules_that_are_known():
         replace(STAGE, starts=())
     with pytest.raises(ValueError, match=f"rules: expected 0 to {NEWEST_RULES}, got 99; a newer release"):
         replace(STAGE, rules=99)  # type: ignore[arg-type]
+
+
+def test_an_entity_that_the_challenger_fails_holds_a_step_that_would_be_over():
+    count = EntityCount(((7, 17),), 27, 27, (*(0,) * 20, 9), 120, 0)
+    counts = EntityCounts(300, 2_000, 12.0, (count,))
+    strata = stratify(traffic(), 1)
+
+    held = judge(strata, POLICY, STAGE, LATER, entities=counts)
+    known = judge(strata, POLICY, STAGE, LATER, entities=counts.without({7}))
+
+    assert held.verdict is Verdict.HOLD
+    assert [found.counted for found in held.entities] == [count]
+    assert held.reason.startswith("1 entity fails 100 % of its calls (27 of 27; champion ")
+    assert held.evidence == known.evidence
+    assert known.verdict is Verdict.ADVANCE
+
+
+def test_a_challenger_that_fails_beyond_doubt_is_rolled_back_whomever_it_fails_besides():
+    counts = EntityCounts(300, 2_000, 12.0, (EntityCount(((7, 17),), 27, 27, (*(0,) * 20, 9), 120, 0),))
+
+    decision = judge(stratify(traffic(error_factor=10.0), 1), POLICY, STAGE, LATER, entities=counts)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert decision.entities == ()

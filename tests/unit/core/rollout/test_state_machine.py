@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.worst_entities import EntityCount, FailingEntity
 from understudy.core.rollout.actions import (
     Alert,
     PolicyAction,
@@ -360,6 +361,24 @@ def test_scores_that_are_all_the_same_ask_for_a_person_and_a_bad_version_is_roll
     assert policy_actions(waiting) == []
     assert (resumed.state.phase, resumed.state.weight_percent) == (Phase.PROGRESSING, 10)
     assert both.state.phase is Phase.FAILED
+
+
+def test_a_challenger_that_fails_single_entities_asks_for_a_person_once_and_moves_nothing():
+    world = on_the_way(10)
+    counted = EntityCount(((7, 17),), 27, 27, (0,) * 20 + (27,))
+    decision = Decision(Verdict.HOLD, "1 entity fails", entities=(FailingEntity(counted, 0.005, 20.0),))
+
+    stopped = world.tick(5, decision=decision)
+    still = world.tick(5, decision=decision)
+    resumed = world.tick(60, command=RESUME)
+
+    assert (stopped.state.phase, stopped.state.waiting_for) == (Phase.WAITING, WaitingFor.TIME)
+    assert stopped.event == "stops at 10 %: 1 entity fails"
+    assert kinds_of(stopped, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_STALLED]
+    assert policy_actions(stopped) == []
+    assert still.actions == ()
+    assert resumed.state.phase is Phase.PROGRESSING
+    assert kinds_of(resumed, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_STALLED]
 
 
 def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_on():

@@ -1,15 +1,16 @@
 """What ``PredictionLog`` remembers of calls: bounded answers, each within a time-out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
+from understudy.core.canary.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.ports.prediction_history import LoggedCall, LoggedFailures, LoggedScores, TrialAsked
+from understudy.ports.prediction_history import LoggedCall, LoggedEntity, LoggedFailures, LoggedScores, TrialAsked
 
 # The rows that core.windows.builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
@@ -94,6 +95,41 @@ _FAILURES = f"""
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
 """  # noqa: S608 - constants
 
+# As failures are, version by version from an index; those that the champion answered in its place are its rows.
+_ENTITY_CALLS = """
+    SELECT start, entity_id, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed, count(*) AS inputs,
+           count(*) FILTER (WHERE failed = calls) AS failed_inputs,
+           (array_agg(id ORDER BY moment, id) FILTER (WHERE failed > 0))[1:3] AS ids,
+           (array_agg(moment ORDER BY moment, id) FILTER (WHERE failed > 0))[1:3] AS moments
+    FROM (
+        SELECT (floor(extract(epoch FROM predicted_at) / $6) * $6)::bigint AS start, entity_id, count(*) AS calls,
+               count(error_code) AS failed, min(id) FILTER (WHERE error_code IS NOT NULL) AS id,
+               (array_agg((extract(epoch FROM predicted_at) * 1000000)::bigint ORDER BY id)
+                    FILTER (WHERE error_code IS NOT NULL))[1] AS moment
+        FROM predictionlog
+        WHERE model_version_id = ANY (ARRAY[$2, $3]::bigint[]) AND rollout_id = $1 AND assigned_version_id = $3
+          AND reason = 'bucket' AND role <> 'shadow' AND NOT cache_hit
+          AND (error_code IS NULL OR error_code <> 'E504' OR deadline_us IS NULL)
+          AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5)
+        GROUP BY start, entity_id, input_hash
+    ) AS asked
+    GROUP BY start, entity_id ORDER BY start LIMIT $7
+"""
+_ENTITIES_BEFORE = """
+    SELECT entity_id, count(*) AS calls, count(error_code) AS failed
+    FROM (SELECT entity_id, error_code FROM predictionlog
+          WHERE model_version_id = $1 AND assigned_version_id = $1 AND role <> 'shadow'
+            AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
+          ORDER BY predicted_at DESC LIMIT $5) AS looked_at
+    WHERE entity_id = ANY ($2::text[]) GROUP BY entity_id
+"""
+# The times choose the months, and a second more bears how they are rounded.
+_ENTITIES_OF = """
+    SELECT id, entity_id, prediction_id::text AS prediction_id FROM predictionlog
+    WHERE id = ANY ($1::bigint[])
+      AND predicted_at BETWEEN to_timestamp($2) - INTERVAL '1 second' AND to_timestamp($3) + INTERVAL '1 second'
+"""
+
 
 class PostgresPredictionHistory(LongReads):
     """Implements the protocols of ``ports.prediction_history``."""
@@ -130,6 +166,33 @@ class PostgresPredictionHistory(LongReads):
             (found,) = await connection.fetch(_FAILURES, *trial, at_most)
         by_frequency = sorted(orjson.loads(found["calls_by_code"]).items(), key=lambda entry: (-entry[1], entry[0]))
         return LoggedFailures(dict(by_frequency), is_whole=found["looked_at"] < at_most)
+
+    async def entity_calls(
+        self, trial: TrialAsked, unit_seconds: int, at_most: int
+    ) -> Mapping[int, Sequence[EntityCalls]]:
+        async with self._reading() as connection:
+            rows = await connection.fetch(_ENTITY_CALLS, *trial, unit_seconds, at_most)
+        found: dict[int, list[EntityCalls]] = {}
+        for row in rows:
+            failures = tuple(zip(row["ids"] or (), row["moments"] or (), strict=True))
+            counted = (row["calls"], row["failed"], row["inputs"], row["failed_inputs"])
+            found.setdefault(row["start"], []).append(EntityCalls(row["entity_id"], *counted, failures))
+        return found
+
+    async def entities_before(
+        self, champion_id: int, entity_ids: Sequence[str], since: float, until: float, at_most: int
+    ) -> Mapping[str, Before]:
+        async with self._reading() as connection:
+            rows = await connection.fetch(_ENTITIES_BEFORE, champion_id, list(entity_ids), since, until, at_most)
+        return {row["entity_id"]: Before(row["calls"], row["failed"]) for row in rows}
+
+    async def entities_of(self, rows: Sequence[tuple[int, int]]) -> Mapping[int, LoggedEntity]:
+        if not rows:
+            return {}
+        moments = [moment / 1e6 for _, moment in rows]
+        async with self._reading() as connection:
+            found = await connection.fetch(_ENTITIES_OF, [one for one, _ in rows], min(moments), max(moments))
+        return {row["id"]: LoggedEntity(row["entity_id"], row["prediction_id"]) for row in found}
 
     def _reading(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
         return self._read("the prediction log", "understudy-history")

@@ -16,6 +16,7 @@ from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
+from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
@@ -56,6 +57,7 @@ from understudy.entrypoints.documents.rollouts import (
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
+from understudy.rollout.entity_verdict import failing_counts, named_entities
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
 from understudy.rollout.start import Prepared, prepare, require_same_inputs
@@ -142,7 +144,7 @@ def show_rollout(
     async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
         status = await _status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
-        notes = [] if as_json else await _failures(session, status)
+        notes = [] if as_json else [*await _entities(session, status), *await _failures(session, status)]
         if html is None:
             return status, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
@@ -157,6 +159,15 @@ def show_rollout(
     show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
+
+
+async def _entities(session: Session, status: RolloutStatus) -> Sequence[Text]:
+    """Say which entities a rollout waits because of; only the log knows their names."""
+    counts = failing_counts(status.events) if status.view.record.state.phase is Phase.WAITING else ()
+    try:
+        return entity_lines(await named_entities(session.history(HISTORY_SECONDS), counts)) if counts else []
+    except (RegistryUnavailable, MigrationNeeded) as problem:
+        return [unknown_entities(problem.detail)]
 
 
 async def _failures(session: Session, status: RolloutStatus) -> Sequence[Text]:

@@ -1,6 +1,7 @@
 """A rollout on a terminal: the verdict first, the evidence under it, what happened, the next command last."""
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from shlex import quote
 
 from rich.console import RenderableType
@@ -19,6 +20,7 @@ from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.rollout.entity_verdict import failing_counts
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.warm_up_verdict import held_by_scores
 
@@ -29,6 +31,14 @@ _BAR, _FRAME = 40, 54
 """Widest bar of the split, and what stands beside it."""
 _WHOLE = 100
 """Calls a second from which on no fraction is said."""
+
+
+class HeldBy(Enum):
+    """What keeps a rollout that waits, where more than one thing can."""
+
+    STEP = auto()
+    SCORES = auto()
+    ENTITIES = auto()
 
 
 def status_view(
@@ -43,8 +53,11 @@ def status_view(
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
-    is_alone, is_held = status.view.record.guard_id is None, held_by_scores(status.events)
-    return [*parts, *(Text(line) for line in next_commands(state, is_alone=is_alone, is_held_by_scores=is_held))]
+    cause = HeldBy.SCORES if held_by_scores(status.events) else HeldBy.STEP
+    if failing_counts(status.events):
+        cause = HeldBy.ENTITIES
+    is_alone = status.view.record.guard_id is None
+    return [*parts, *(Text(line) for line in next_commands(state, is_alone=is_alone, held_by=cause))]
 
 
 def heading(status: RolloutStatus) -> list[Text]:
@@ -136,10 +149,10 @@ def _sides_words(calls: Mapping[Role, int]) -> str:
     )
 
 
-def next_commands(state: RolloutState, *, is_alone: bool, is_held_by_scores: bool = False) -> list[str]:
+def next_commands(state: RolloutState, *, is_alone: bool, held_by: HeldBy = HeldBy.STEP) -> list[str]:
     """Return what a person can do now, the likeliest first.
 
-    A version beside further arms is watched with others. ``is_held_by_scores`` says why a warm-up is waited for.
+    A version beside further arms is watched with others. ``held_by`` says what a warm-up or a step waits for.
     """
     model = state.model_name
     if state.phase.is_final:
@@ -157,7 +170,7 @@ def next_commands(state: RolloutState, *, is_alone: bool, is_held_by_scores: boo
             f"→ what a failure leads to: understudy model set {quote(model)} --guard rollback|alert|off",
         ]
     if state.phase is Phase.WAITING:
-        return _waiting_commands(state, is_held_by_scores=is_held_by_scores)
+        return _waiting_commands(state, held_by)
     if state.promoted_at is not None:
         return [f"→ to put {state.champion} back at once: understudy rollback {quote(model)}"]
     # Before the first step there is no share that a rollback could take back.
@@ -227,10 +240,17 @@ def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Te
     ]
 
 
-def _waiting_commands(state: RolloutState, *, is_held_by_scores: bool) -> list[str]:
+def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     model = quote(state.model_name)
     resume, abort = f"understudy rollout resume {model}", f"understudy rollout abort {model}"
-    if is_held_by_scores and state.waiting_for is WaitingFor.WARM_UP:
+    if held_by is HeldBy.ENTITIES and state.waiting_for is WaitingFor.TIME:
+        rolls = state.kind is Kind.ROLLOUT
+        return [
+            f"→ to take it back: {abort}",
+            f"→ to leave it at {state.weight_percent} % and watch on: {resume}",
+            *([f"→ to go on without them: understudy rollout promote {model}"] if rolls else []),
+        ]
+    if held_by is HeldBy.SCORES and state.waiting_for is WaitingFor.WARM_UP:
         return [
             f"→ how they differ, call by call: understudy log replay {model} {quote(state.challenger)}",
             f"→ if meant so: {resume} --expect-different-scores",
