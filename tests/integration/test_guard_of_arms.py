@@ -7,7 +7,7 @@ import orjson
 import pytest
 from rollout_world import two_versions
 
-from understudy.adapters.postgres.connections.checkup import examine_guards
+from understudy.adapters.postgres.connections.checkup import FailingShare, examine_guards, examine_shares
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
@@ -237,6 +237,32 @@ async def test_a_guard_that_alerts_leaves_the_arm_and_doctor_names_it(database, 
     assert seen.failure is not None
     assert "version 8 does worse at 10 %" in seen.failure
     assert await store.latest_id("churn") == rows["8"]
+
+
+async def test_doctor_names_the_challenger_and_the_arm_that_fail_and_none_without_a_share(
+    database, store, database_url, versions
+):
+    windows = """
+        INSERT INTO PredictionWindow (model_version_id, window_start, role, policy_generation, shipper, calls, errors,
+                                      counts)
+        VALUES ($1, date_trunc('minute', now()) - make_interval(mins => $2), $3, 2, 'proxy', $4, $5, '{}')
+    """
+    for version, minutes, role, calls, errors in (
+        ("6", 5, "champion", 1_000, 500),
+        ("7", 5, "challenger", 60, 0),
+        ("7", 6, "challenger", 60, 3),
+        ("7", 70, "challenger", 100, 100),
+        ("8", 5, "challenger", 400, 5),
+        ("9", 5, "challenger", 99, 99),
+    ):
+        await database.execute(windows, versions[version], minutes, role, calls, errors)
+
+    found = await examine_shares(database_url, 100, 0.01)
+    await change(database, "challenger_weight = 0, fallback = false")
+    without_challenger = await examine_shares(database_url, 100, 0.01)
+
+    assert found == [FailingShare("churn", "7", 3, 120, True), FailingShare("churn", "8", 5, 400, True)]
+    assert without_challenger == [FailingShare("churn", "8", 5, 400, False)]
 
 
 async def test_another_share_goes_on_with_the_evidence_and_another_version_begins_the_next_guard(

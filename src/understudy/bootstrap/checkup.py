@@ -13,6 +13,7 @@ from understudy.adapters.postgres.connections.checkup import (
     examine_guards,
     examine_monitor,
     examine_postgres,
+    examine_shares,
 )
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import connector_of, policies_of_proxies
@@ -21,6 +22,8 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.server_findings import (
     HIDDEN_PROXIES,
+    LEAST_CALLS,
+    MOST_FAILING,
     NO_MONITOR,
     NO_PROXY,
     NO_REDIS,
@@ -29,6 +32,7 @@ from understudy.lifecycle.server_findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_failing_share,
     judge_guard,
     judge_monitor,
     judge_partitions,
@@ -71,6 +75,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
+    findings += await _examine_shares(settings)
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -126,6 +131,19 @@ async def _examine_guards(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("guards", State.WARNING, problem.detail, problem.next_step)]
     return [judge_guard(one.model_name, one.guard, one.failure, is_watched=one.is_watched) for one in found]
+
+
+async def _examine_shares(settings: Settings) -> list[Finding]:
+    try:
+        found = await examine_shares(
+            settings.database_url.get_secret_value(),
+            LEAST_CALLS,
+            MOST_FAILING,
+            timeout_seconds=settings.database_timeout_seconds,
+        )
+    except RegistryUnavailable as problem:
+        return [Finding("shares", State.WARNING, problem.detail, problem.next_step)]
+    return [judge_failing_share(*share[:4], has_fallback=share.has_fallback) for share in found]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

@@ -47,6 +47,10 @@ MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
     "the log are not made ahead, and no alert is sent."
 )
+LEAST_CALLS = 100
+"""Of a challenger or an arm in an hour, before a share of failing ones says something."""
+MOST_FAILING = 0.01
+"""Share of a challenger's or an arm's calls that may fail."""
 NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
 HIDDEN_PROXIES = Finding(
     "proxies",
@@ -215,6 +219,27 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
     why = "guard is off" if guard == "off" else "no guard is open; the monitor opens one"
     advice = f"understudy model set {quote(model)} --guard rollback, or understudy rollout start, watches a challenger."
     return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
+
+
+def judge_failing_share(model: str, version: str, errors: int, calls: int, *, has_fallback: bool) -> Finding:
+    """Judge a challenger or an arm that failed more than ``MOST_FAILING`` of its calls in the last hour.
+
+    Args:
+        model: Its model.
+        version: Its label.
+        errors: Calls that it failed.
+        calls: Its calls.
+        has_fallback: Whether the champion answers what it fails.
+    """
+    then = "the champion answers them, later" if has_fallback else "their callers get the error"
+    what = f"fails {errors / calls:.1%} of its calls, {errors:,} of {calls:,} in the last hour; {then}"
+    return Finding(
+        f"{model} {version} share",
+        State.WARNING,
+        what,
+        f"understudy rollout show {quote(model)} has what was found; understudy rollback {quote(model)} --reason '…' "
+        "takes its calls away.",
+    )
 
 
 def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:

@@ -7,6 +7,7 @@ from understudy.lifecycle.server_findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_failing_share,
     judge_guard,
     judge_monitor,
     judge_partitions,
@@ -157,6 +158,17 @@ def test_a_guard_that_failed_is_a_problem_and_a_split_that_nothing_watches_a_war
     assert unwatched.state is unopened.state is State.WARNING
     assert "guard is off" in unwatched.what
     assert "no guard is open" in unopened.what
+
+
+def test_a_version_that_fails_calls_says_how_many_and_who_answers_them():
+    with_fallback = judge_failing_share("churn", "7", 145, 1_200, has_fallback=True)
+    without = judge_failing_share("churn", "7", 145, 1_200, has_fallback=False)
+
+    assert (with_fallback.name, with_fallback.state) == ("churn 7 share", State.WARNING)
+    assert with_fallback.what == (
+        "fails 12.1% of its calls, 145 of 1,200 in the last hour; the champion answers them, later"
+    )
+    assert without.what.endswith("; their callers get the error")
 
 
 READY = ServerSeen("10.0.0.7:8001", 0.002)

@@ -57,6 +57,21 @@ _GUARDS = """
     ORDER BY policy.model_name
 """
 
+# The challenger and the arms of each model that have a share now. A call that the champion answered in the version's
+# place is an error of the version's own windows.
+_FAILING = """
+    SELECT version.model_name, version.version, sum(w.errors)::bigint, sum(w.calls)::bigint, policy.fallback
+    FROM servingpolicy AS policy
+    JOIN modelversion AS version ON version.model_name = policy.model_name AND (
+        (version.id = policy.challenger_version AND policy.challenger_weight > 0)
+        OR policy.arms @> jsonb_build_array(jsonb_build_object('version_id', version.id)))
+    JOIN predictionwindow AS w ON w.model_version_id = version.id AND w.role = 'challenger'
+        AND w.window_start >= now() - INTERVAL '1 hour'
+    GROUP BY version.id, policy.model_name
+    HAVING sum(w.calls) >= $1 AND sum(w.errors) > $2::float8 * sum(w.calls)
+    ORDER BY version.model_name, version.id
+"""
+
 
 class GuardSeen(NamedTuple):
     """A model whose traffic is split, or whose guard failed within a day."""
@@ -68,6 +83,19 @@ class GuardSeen(NamedTuple):
     """Whether a guard or a rollout is open."""
     failure: str | None
     """What the newest guard that failed within a day found; ``None``: none did."""
+
+
+class FailingShare(NamedTuple):
+    """A version with a share of a model's traffic that failed too many of its calls in the last hour."""
+
+    model_name: str
+    version: str
+    errors: int
+    """Judged calls that it failed, those that the champion answered in its place among them."""
+    calls: int
+    """Its judged calls."""
+    has_fallback: bool
+    """Whether the champion answers what it fails: ``ServingPolicy.fallback``."""
 
 
 class MonitorSeen(NamedTuple):
@@ -171,6 +199,24 @@ async def examine_guards(database_url: str, *, timeout_seconds: float = 5.0) -> 
     """
     async with session(database_url, "the guards' checkup", timeout_seconds, "understudy-doctor") as connection:
         return [GuardSeen(*row) for row in await connection.fetch(_GUARDS)]
+
+
+async def examine_shares(
+    database_url: str, least_calls: int, most_failing: float, *, timeout_seconds: float = 5.0
+) -> list[FailingShare]:
+    """Ask a database with the newest schema which challengers and arms fail.
+
+    Args:
+        database_url: Of the database.
+        least_calls: Versions with fewer judged calls in the last hour are left out.
+        most_failing: The share of a version's calls, from 0 to 1, that may fail.
+        timeout_seconds: For connecting and for the query.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
+    """
+    async with session(database_url, "the checkup of shares", timeout_seconds, "understudy-doctor") as connection:
+        return [FailingShare(*row) for row in await connection.fetch(_FAILING, least_calls, most_failing)]
 
 
 def _proxy_of(row: Any) -> ProxySeen:
