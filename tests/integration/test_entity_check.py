@@ -5,8 +5,9 @@ import pytest
 from command import CommandLine
 from rollout_world import TWINS, PastRollout
 
+from understudy.adapters.postgres.connections.checkup import examine_guards
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import Phase, WaitingFor
+from understudy.core.rollout.state import Kind, Phase, WaitingFor
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.replay import Replay, judged_again
 
@@ -115,3 +116,23 @@ async def test_an_operator_who_knows_of_it_is_not_told_again_by_this_monitor_nor
     assert same_monitor.record.state.phase is Phase.PROGRESSING
     assert next_monitor.record.state.phase is Phase.PROGRESSING
     assert await database.fetchval("SELECT count(*) FROM AlertOutbox WHERE action = 'trigger'") == 1
+
+
+async def test_a_guard_waits_as_well_and_doctor_says_why(
+    database: asyncpg.Connection, database_url: str, understudy: CommandLine
+):
+    world = FailingTenant(database, database_url, TWINS, seconds_ago=4_000)
+    await world.begin_by_hand("challenger_version = {}, challenger_weight = 10")
+    await world.served_acme_before()
+    await world.go_on(1)
+
+    waits = await world.minutes(15)
+    shown = await understudy.beside("rollout", "show", "churn")
+    (guard,) = await examine_guards(database_url)
+
+    assert waits.record.state.kind is Kind.GUARD
+    assert waits.record.state.phase is Phase.WAITING
+    assert "entity acme: " in shown.out
+    assert "rollout promote" not in shown.out
+    assert guard.failure is not None
+    assert "1 entity fails 100 % of its calls" in guard.failure

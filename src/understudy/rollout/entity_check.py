@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from understudy.core.canary.entity_tally import UNIT_SECONDS, Before, EntityTally
+from understudy.core.canary.entity_tally import MAX_ENTITIES, UNIT_SECONDS, Before, EntityTally
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.worst_entities import EntityCounts
+from understudy.core.rollout.state import Kind
 from understudy.ports.lease import Epoch
 from understudy.ports.prediction_history import EntityHistory, TrialAsked
 from understudy.ports.rollout_store import RolloutStore, RolloutView
@@ -20,6 +21,8 @@ READ_SECONDS = 4.0
 """After it a tick asks no further question; the next one goes on."""
 MAX_READ = 50_000
 """Entities in the answer to one question, all stretches together."""
+MAX_OF_GUARD = 5_000
+"""Entities of a guard: each model may have one, for as long as its split lasts."""
 BEFORE_SECONDS = 6 * 3_600.0
 """An hour does not tell what an entity fails that calls ten times in it."""
 MAX_BEFORE_ROWS = 200_000
@@ -29,7 +32,7 @@ MAX_BEFORE_ROWS = 200_000
 class _Kept:
     until: float
     """Up to where the log was read."""
-    tally: EntityTally = field(default_factory=EntityTally)
+    tally: EntityTally
     before: dict[str, Before] = field(default_factory=dict)
     """Of entities that were suspected, what they did before the rollout."""
     told: set[int] | None = None
@@ -93,7 +96,10 @@ class EntityCheck:
         if not is_judged or state.plan.canary_policy == SEED:
             return
         first = state.step_starts[0] // UNIT_SECONDS * UNIT_SECONDS
-        kept = self._kept.setdefault(view.record.id, _Kept(first))
+        kept = self._kept.get(view.record.id)
+        if kept is None:
+            most = MAX_OF_GUARD if state.kind is Kind.GUARD else MAX_ENTITIES
+            kept = self._kept[view.record.id] = _Kept(first, EntityTally(most))
         settled = (view.read_at - SHIPPED_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
         while kept.until < settled:
             await self._read(view, kept, min(settled, kept.until + READ_UNITS * UNIT_SECONDS))
@@ -109,7 +115,11 @@ class EntityCheck:
         record = view.record
         trial = TrialAsked(record.split_id, record.champion_id, record.challenger_id, kept.until, until)
         found = await self._history.entity_calls(trial, UNIT_SECONDS, MAX_READ)
-        for start in sorted(found):
+        starts = sorted(found)
+        if sum(map(len, found.values())) >= MAX_READ and len(starts) > 1:
+            # The last stretch may have been cut off: the next question begins with it.
+            until = float(starts.pop())
+        for start in starts:
             kept.tally.add(found[start])
         kept.until = until
 

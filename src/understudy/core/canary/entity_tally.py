@@ -21,7 +21,7 @@ from understudy.core.statistics.sequential_evidence import IntArray
 UNIT_SECONDS = 120
 """What one entity calls in it counts as one: retries are no further failures, and a short incident is one or two."""
 MAX_ENTITIES = 20_000
-"""Of a rollout: each takes some 250 bytes. Those that come later are not judged."""
+"""Each takes some 250 bytes. Those that come later are not judged."""
 _INCIDENT_LEVEL = LEVELS // 10
 _INCIDENT_RATIO = 0.1
 """Where a tenth of the other entities fail a tenth of their calls or more, the version has an incident, which is no
@@ -53,11 +53,16 @@ class Before(NamedTuple):
 
 
 class EntityTally:
-    """What is counted of a rollout's entities so far."""
+    """What is counted of a rollout's entities so far.
 
-    def __init__(self) -> None:
+    Args:
+        most: Entities that are counted.
+    """
+
+    def __init__(self, most: int = MAX_ENTITIES) -> None:
+        self._most = most
         self._places: dict[str, int] = {}
-        self._units = np.zeros((256, LEVELS + 1), np.int32)
+        self._units = np.zeros((256, LEVELS + 1), np.uint16)
         self._calls = np.zeros((256, 2), np.int64)
         self._rows: dict[int, list[tuple[int, int]]] = {}
         self._totals = np.zeros(2)
@@ -92,7 +97,7 @@ class EntityTally:
 
     def _place(self, entity_id: str) -> int | None:
         place = self._places.get(entity_id)
-        if place is None and len(self._places) < MAX_ENTITIES:
+        if place is None and len(self._places) < self._most:
             place = self._places[entity_id] = len(self._places)
             if place == len(self._units):
                 self._units = np.concatenate([self._units, np.zeros_like(self._units)])

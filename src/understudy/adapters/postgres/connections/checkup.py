@@ -37,7 +37,8 @@ _ARCHIVE = """
 _MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age FROM monitorlease WHERE holder <> ''"
 
 
-# A split that nothing watches, and a guard that failed of late, of each model: with all of its versions that did.
+# A split that nothing watches, and a guard that failed of late, or waits because single entities fail (as `time`), of
+# each model: with all of its versions that did.
 _GUARDS = """
     SELECT policy.model_name, policy.guard, EXISTS (
                SELECT FROM rollout AS open
@@ -51,7 +52,7 @@ _GUARDS = """
             FROM rollout AS guard
             WHERE guard.model_name = policy.model_name AND (guard.kind = 'guard' OR guard.guard_id IS NOT NULL) AND (
                 (guard.phase = 'FAILED' AND guard.finished_at > now() - INTERVAL '1 day')
-                OR (guard.phase = 'WAITING' AND guard.state ->> 'waiting_for' IS NULL))) AS guards
+                OR (guard.phase = 'WAITING' AND coalesce(guard.state ->> 'waiting_for', 'time') = 'time'))) AS guards
         WHERE age = 1) AS failed
     WHERE policy.challenger_weight > 0 OR policy.arms <> '[]' OR failed.reason IS NOT NULL
     ORDER BY policy.model_name
