@@ -142,11 +142,16 @@ def check_document(found: Checked) -> dict[str, Any]:
         "against": None if against is None else against.version,
         "servers": [server._asdict() for server in found.servers],
         "input_differences": None if found.inputs is None else found.inputs._asdict(),
-        "warm_up": None if found.warm_up is None else found.warm_up._asdict(),
+        "warm_up": None if found.warm_up is None else _warm_up_document(found.warm_up),
         "findings": [finding._asdict() for finding in found.findings],
         "problems": states[State.PROBLEM],
         "warnings": states[State.WARNING],
     }
+
+
+def _warm_up_document(result: WarmUpResult) -> dict[str, Any]:
+    """Return what became of the example calls; a check compares no scores, only a rollout's warm-up does."""
+    return {"passed": result.passed, "detail": result.detail}
 
 
 def check_texts(found: Checked) -> list[RenderableType]:
