@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from shlex import quote
 from typing import Any, NamedTuple
 
 from understudy.core.canary.limits import CanaryPolicy
-from understudy.core.rollout.forecast import Needs, RolloutForecast, Traffic, forecast
+from understudy.core.canary.reference_rule import MIN_REQUESTS
+from understudy.core.rollout.expected_traffic import EntityCalls, Traffic
+from understudy.core.rollout.forecast import Needs, RolloutForecast, forecast
 from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade_risk, plan_for, plan_to_json
 from understudy.core.rollout.plan_reader import plan_violations, read_plan
 from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
-from understudy.core.windows.window import Window
-from understudy.errors import NotRegistered, PolicyRefused, VersionNotReady, Violation
+from understudy.core.windows.window import MICRO, Window
+from understudy.errors import NotRegistered, PolicyRefused, RegistryError, VersionNotReady, Violation
+from understudy.ports.prediction_history import EntityHistory
 from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
@@ -21,6 +25,12 @@ from understudy.rollout.time_allowed import Allowed, champion_p95_us, deadline_w
 
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""
+ENTITIES_SECONDS = 86_400.0
+"""Entities are those of the last day's calls."""
+MAX_ENTITY_CALLS = 200_000
+"""Of which the newest are counted."""
+ENTITIES_WAIT_SECONDS = 2.0
+"""Longest time that they are counted in; a start does without them."""
 RETIRED = "retired"
 _BRING_BACK = "Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {}"
 SAID_ELSEWHERE = {
@@ -62,13 +72,15 @@ async def prepare(
     budget_ratio: float,
     freezes: Sequence[str] = (),
     expect_different_scores: bool = False,
+    entities: EntityHistory | None = None,
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
     ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
     ``budget_ratio`` is the challenger's share of a deadline, where the champion may stand in for it.
     ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them, and scores that
-    differ are expected where the plan or ``expect_different_scores`` says so.
+    differ are expected where the plan or ``expect_different_scores`` says so. ``entities`` counts the last day's; a log
+    that cannot be read leaves them unknown.
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
@@ -102,9 +114,8 @@ async def prepare(
     if expect_different_scores:
         plan = replace(plan, expect_different_scores=True)
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
-    limits = CanaryPolicy.from_json(plan.canary_limits) if plan.canary_policy == DEFAULT else CanaryPolicy()
-    needs = Needs(entities=limits.min_entities)
-    outlook = forecast(plan, _traffic_of(seen, now), needs)
+    traffic = _traffic_of(seen, champion.id, now)._replace(entities=await _entities(entities, champion.id, now))
+    outlook = forecast(plan, traffic, _needs_of(plan))
     slow_us = champion_p95_us(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
     has_stand_in = policy.fallback
@@ -175,10 +186,44 @@ def _noted(metrics: Any, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _traffic_of(windows: Sequence[Window], now: float) -> Traffic:
+def _needs_of(plan: RolloutPlan) -> Needs:
+    """Return what the analysis that a plan names asks for."""
+    if plan.canary_policy != DEFAULT:
+        return Needs(requests=MIN_REQUESTS)
+    limits = CanaryPolicy.from_json(plan.canary_limits)
+    return Needs(entities=limits.min_entities, policy=limits)
+
+
+async def _entities(history: EntityHistory | None, version_id: int, now: float) -> EntityCalls | None:
+    """Return how the champion's calls are spread over entities; ``None`` where that is not known in time."""
+    if history is None:
+        return None
+    try:
+        found = await history.entity_calls(version_id, now - ENTITIES_SECONDS, now, MAX_ENTITY_CALLS)
+    except RegistryError:
+        return None
+    return EntityCalls(found) if found else None
+
+
+def _traffic_of(windows: Sequence[Window], champion_id: int, now: float) -> Traffic:
     calls = [window for window in windows if window.key.role is not Role.SHADOW]
     if not calls:
         return Traffic(0.0)
     first = min(window.key.start for window in calls)
     judged = sum(window.volume - window.hurried_calls for window in calls)
-    return Traffic(judged / max(15.0, now - first))
+    own = [window for window in calls if window.key.model_version_id == champion_id]
+    entities, requests = (sum(getattr(window, name) for window in own) for name in ("entities", "calls"))
+    answered = sum(window.answered for window in own)
+    traffic = Traffic(judged / max(15.0, now - first), log_latency_deviation=_log_deviation(own, answered))
+    if not (entities and requests):
+        return traffic
+    errors = sum(window.error_entities for window in own) / entities
+    return traffic._replace(error_rate=errors, entities_per_request=min(1.0, entities / requests))
+
+
+def _log_deviation(windows: Sequence[Window], answered: int) -> float | None:
+    """Return the standard deviation of the logarithm of the latency of the answered calls."""
+    if not answered:
+        return None
+    mean = sum(window.log_latency for window in windows) / MICRO / answered
+    return sqrt(max(0.0, sum(window.log_latency_squares for window in windows) / MICRO / answered - mean**2))

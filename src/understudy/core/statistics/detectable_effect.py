@@ -44,20 +44,20 @@ def smallest_detectable(exposure: Exposure, threshold: DetectionThreshold) -> fl
 
     That is a regression which is found with a chance of about one half by now, were it there from the start.
     """
-    place = bisect_left(_CANDIDATES, True, key=lambda ratio: _is_detectable(exposure, threshold, ratio))
+    place = bisect_left(_CANDIDATES, True, key=lambda ratio: is_detectable(exposure, threshold, ratio))
     return _CANDIDATES[place] if place < len(_CANDIDATES) else float("inf")
 
 
 def missing_trials(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> int:
     """Return how many more challenger trials make a ratio detectable, at the last weight's proportion; 0 if it is."""
-    if _is_detectable(exposure, threshold, ratio):
+    if is_detectable(exposure, threshold, ratio):
         return 0
     low, high = 0.0, 100.0
-    while high < _MAX_TRIALS and not _is_detectable(_with(exposure, high), threshold, ratio):
+    while high < _MAX_TRIALS and not is_detectable(_with(exposure, high), threshold, ratio):
         low, high = high, high * 2
     for _ in range(20):
         middle = (low + high) / 2
-        if _is_detectable(_with(exposure, middle), threshold, ratio):
+        if is_detectable(_with(exposure, middle), threshold, ratio):
             high = middle
         else:
             low = middle
@@ -73,7 +73,7 @@ def _with(exposure: Exposure, more: float) -> Exposure:
     return Exposure(champion, challenger, exposure.windows)
 
 
-def _is_detectable(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> bool:
+def is_detectable(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> bool:
     """Whether both keys would say so at the expected numbers of bad events, which need not be whole."""
     share = exposure.challenger * threshold.tolerated_ratio
     share = np.divide(share, share + exposure.champion, out=np.zeros_like(share), where=share > 0)

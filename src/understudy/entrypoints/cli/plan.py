@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
 )
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
-from understudy.rollout.start import Prepared, prepare
+from understudy.rollout.start import ENTITIES_WAIT_SECONDS, Prepared, prepare
 
 app = typer.Typer(add_completion=False)
 
@@ -48,6 +48,7 @@ def plan(
             budget_ratio=settings.challenger_budget_ratio,
             freezes=freezes,
             expect_different_scores=expect_different_scores,
+            entities=session.history(ENTITIES_WAIT_SECONDS),
         )
 
     prepared = with_session(look, settings)

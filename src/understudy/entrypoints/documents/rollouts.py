@@ -103,6 +103,8 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
             "seconds": prepared.forecast.seconds,
             "sentence": prepared.forecast.sentence,
             "steps": [step._asdict() for step in prepared.forecast.steps],
+            "warnings": list(prepared.forecast.warnings),
+            "nearest_ladder": prepared.forecast.nearest,
         },
         "input_differences": prepared.inputs._asdict(),
         "deadline_warnings": list(prepared.deadline_warnings),

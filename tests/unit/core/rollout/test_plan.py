@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.durations import duration_words
-from understudy.core.rollout.forecast import Needs, Traffic, forecast
+from understudy.core.rollout.expected_traffic import EntityCalls, Traffic
+from understudy.core.rollout.forecast import Needs, forecast
 from understudy.core.rollout.plan import (
     LADDER,
     NAMED_PLANS,

@@ -82,6 +82,16 @@ _CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code,
 _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
 """
+# $1 version, $2 since, $3 until, $4 at most: by the index of version and time, newest first.
+_ENTITY_CALLS = """
+    WITH newest AS (
+        SELECT entity_id FROM predictionlog
+        WHERE model_version_id = $1 AND role <> 'shadow' AND reason = 'bucket'
+          AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+        ORDER BY predicted_at DESC LIMIT $4
+    ), met AS (SELECT count(*) AS calls FROM newest GROUP BY entity_id)
+    SELECT calls, count(*) AS entities FROM met GROUP BY calls
+"""
 # There is an index by version and time and none by error, so the number of rows read bounds the work.
 _FAILURES = f"""
     WITH of_champion AS MATERIALIZED ({_CANDIDATES} WHERE model_version_id = $2 {_NEWEST}),
@@ -145,6 +155,11 @@ class PostgresPredictionHistory(LongReads):
         async with self._reading() as connection:
             rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
+
+    async def entity_calls(self, version_id: int, since: float, until: float, at_most: int) -> Mapping[int, int]:
+        async with self._reading() as connection:
+            rows = await connection.fetch(_ENTITY_CALLS, version_id, since, until, at_most)
+        return {row["calls"]: row["entities"] for row in rows}
 
     async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
         async with self._reading() as connection:

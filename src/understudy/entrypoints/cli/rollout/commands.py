@@ -60,7 +60,7 @@ from understudy.rollout.commands import run_command
 from understudy.rollout.entity_verdict import failing_counts, named_entities
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
-from understudy.rollout.start import Prepared, prepare, require_same_inputs
+from understudy.rollout.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
 from understudy.rollout.warm_up import require_ready
 
@@ -111,6 +111,7 @@ def start(
             budget_ratio=settings.challenger_budget_ratio,
             freezes=freeze or (),
             expect_different_scores=expect_different_scores,
+            entities=session.history(ENTITIES_WAIT_SECONDS),
         )
         if dry_run:
             return prepared, None

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.durations import duration_words
+from understudy.core.rollout.forecast import StepForecast
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
@@ -69,15 +70,17 @@ def prepared_rollout_texts(
         Column("step", right=True),
         Column("at least"),
         Column("requests", right=True),
+        Column("finds from"),
         Column("at today's traffic"),
     ]
-    words = {step.weight_percent: step.words for step in prepared.forecast.steps}
+    steps = {step.weight_percent: step for step in prepared.forecast.steps}
     rows = [
         (
             f"{step.weight_percent} %",
             duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
             f"{step.min_requests:,}" if step.min_requests else "-",
-            words.get(step.weight_percent, "becomes champion"),
+            _effect_words(steps.get(step.weight_percent)),
+            steps[step.weight_percent].words if step.weight_percent in steps else "becomes champion",
         )
         for step in prepared.plan.steps
     ]
@@ -96,9 +99,18 @@ def prepared_rollout_texts(
             Text(f"→ understudy rollout watch {quote(model)}"),
         ]
     warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
-    warnings += [Text("! ", "yellow").append(words) for words in prepared.deadline_warnings]
+    told = (*prepared.forecast.warnings, *prepared.deadline_warnings)
+    warnings += [Text("! ", "yellow").append(words) for words in told]
     if prepared.inputs.breaking and record is None:
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
     return [head, because, *warnings, prepared.forecast.sentence, *frozen, "", a_table(columns, rows), "", *begun]
+
+
+def _effect_words(step: StepForecast | None) -> str:
+    """Return the minimum detectable effect at a step's end: the errors, and the latency, in multiples."""
+    if step is None or step.error_ratio is None:
+        return "-"
+    latency = "" if step.latency_ratio is None else f", time {step.latency_ratio:.2g}x"
+    return f"errors {step.error_ratio:.2g}x{latency}"

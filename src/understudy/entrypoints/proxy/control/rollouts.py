@@ -34,7 +34,7 @@ from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
 from understudy.rollout.replay import judged_again
-from understudy.rollout.start import prepare, require_same_inputs
+from understudy.rollout.start import ENTITIES_WAIT_SECONDS, prepare, require_same_inputs
 from understudy.rollout.status import StatusReader
 from understudy.rollout.warm_up import require_ready
 
@@ -72,6 +72,7 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
             now=time.time(),
             budget_ratio=call.handler.challenger_budget_ratio,
             expect_different_scores=asked.expect_different_scores,
+            entities=parts.history(ENTITIES_WAIT_SECONDS),
         )
         if dry_run:
             return answer(start_document(prepared, None))
