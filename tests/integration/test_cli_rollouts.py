@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
 from locked_reports import locked_reports
+from logged_traffic import LoggedTraffic, scored_rows
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.core.rollout.state import Phase
@@ -54,6 +57,45 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     assert (undecided.code, "undecided at 0 %" in undecided.out) == (6, True)
     assert aborted.json["changed"]
     assert (ended.code, ended.json["rollout"]["phase"]) == (3, "FAILED")
+
+
+@pytest.fixture
+async def four_hundred_tenants(database_url: str) -> int:
+    """Two thousand calls of 400 entities in a minute, a quarter of an hour ago; the champion's id."""
+    [row] = await sql(database_url, "SELECT champion_version AS id FROM ServingPolicy")
+    traffic = LoggedTraffic(database_url)
+    await traffic.ship(scored_rows(np.full(2_000, 0.5), float(int(time.time())) - 900, row["id"]))
+    await traffic.close()
+    return int(row["id"])
+
+
+@pytest.mark.usefixtures("four_hundred_tenants")
+def test_a_ladder_that_cannot_end_is_warned_of_before_the_start_and_not_refused(understudy):
+    ladder = ("--plan", "2,10,25,50,100")
+
+    planned = understudy("plan", "visits", "2", *ladder)
+    begun = understudy("rollout", "start", "visits", "2", *ladder, "--reason", "retrain", "--yes", "--json")
+
+    said = " ".join(planned.out.split())
+    assert "2 % meets about 8 of 400 entities, and the analysis asks for 30" in said
+    assert "--plan 10,25,50,100" in said
+    assert "errors 1" in said
+    assert begun.code == 0
+    told = begun.json["plan"]["forecast"]
+    assert (told["seconds"], told["nearest_ladder"]) == (None, [10, 25, 50, 100])
+    assert told["warnings"][0].startswith("this ladder cannot end at today's traffic: 2 % meets about 8 of 400")
+
+
+@pytest.mark.usefixtures("four_hundred_tenants")
+async def test_a_log_that_does_not_say_the_entities_in_time_keeps_no_rollout_from_its_plan(understudy, database):
+    await database.execute("BEGIN; LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+
+    planned = await asyncio.to_thread(understudy, "plan", "visits", "2", "--json")
+
+    assert planned.code == 0
+    told = planned.json["plan"]["forecast"]
+    assert told["seconds"] > 0
+    assert "how many entities there are is not known" in told["warnings"][0]
 
 
 def test_freeze_windows_are_added_to_the_plan_kept_with_it_and_what_is_none_is_refused(understudy, tmp_path):

@@ -215,7 +215,7 @@ class Traffic:
         rng, world = self._random, self.world
         numbers = np.arange(first, first + count)
         window = np.repeat(np.arange(count), rng.poisson(self._volume(numbers)))
-        entity = self._entities(len(window))
+        entity = self.drawn_entities(len(window))
         challenger = self._route[entity] < weight_percent / 100
         affected = challenger & (numbers[window] >= world.onset_minute * PER_MINUTE)
         arrived = ~(challenger & self._lost[entity])
@@ -287,7 +287,8 @@ class Traffic:
             wave = wave + self.world.day_wave * np.sin(2 * np.pi * numbers / (1_440 * PER_MINUTE) + self._phase[0])
         return np.asarray(self.world.requests_per_minute / PER_MINUTE * wave, np.float64)
 
-    def _entities(self, calls: int) -> IntArray:
+    def drawn_entities(self, calls: int) -> IntArray:
+        """Return who makes each of so many calls."""
         if self._cumulated is None:
             return self._random.integers(0, self.world.entities, calls)
         found: IntArray = np.searchsorted(self._cumulated, self._random.random(calls))
@@ -337,7 +338,7 @@ class Traffic:
 
     def _slow_threshold(self) -> float:
         """Return the champion's 95th percentile in microseconds, as seen in 20,000 requests before the rollout."""
-        entity = self._entities(20_000)
+        entity = self.drawn_entities(20_000)
         none = np.zeros(20_000, bool)
         log_us = self._log_latency(1, np.zeros(20_000, np.int64), entity, none, none)
         self._pods = np.zeros(2)

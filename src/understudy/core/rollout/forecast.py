@@ -143,12 +143,11 @@ def _nearest(plan: RolloutPlan, traffic: Traffic, needs: Needs) -> tuple[tuple[i
 def _forecast_steps(plan: RolloutPlan, traffic: Traffic, needs: Needs) -> tuple[StepForecast, ...]:
     """Return the steps below 100 %, each after those before it."""
     below = [step for step in plan.steps if step.weight_percent < WHOLE_PERCENT]
-    if plan.strategy is not Strategy.CANARY:
-        needs = NO_NEEDS
+    is_judged = plan.strategy is Strategy.CANARY
+    needs = needs if is_judged else NO_NEEDS
     found: list[StepForecast] = []
     usual, unlucky = _Ladder(traffic, needs, _MEDIAN), _Ladder(traffic, needs, _SELDOM)
     for step in below:
-        is_judged = plan.strategy is Strategy.CANARY
         asked = step._replace(min_requests=max(step.min_requests, needs.requests, 1 if is_judged else 0))
         late, _ = unlucky.step(asked)
         seconds, words = usual.step(asked)
@@ -240,13 +239,13 @@ class _Ladder:
         if not (isfinite(rate) and rate > 0):
             return "gets no traffic"
         if known is not None and words.endswith("entities"):
-            met = known.entities * share
-            return f"meets about {met:,.0f} of {known.entities:,} entities, and the analysis asks for {self._needs.entities:,}"
+            met, asked = known.entities * share, self._needs.entities
+            return f"meets about {met:,.0f} of {known.entities:,} entities, and the analysis asks for {asked:,}"
         return f"waits more than {duration_words(_HORIZON_SECONDS)} for {words}"
 
 
 def _first_moment(is_over: Callable[[float], bool]) -> float:
-    """Return after how many seconds something is over that stays so, to a hundredth part; infinity beyond the horizon."""
+    """Return after how many seconds something is over that stays so, to 1 %; infinity beyond the horizon."""
     place = bisect_left(_MOMENTS, True, key=is_over)
     return _MOMENTS[place] if place < len(_MOMENTS) else inf
 

@@ -282,10 +282,12 @@ def test_without_traffic_nothing_is_promised(rate):
 
 
 def test_too_few_entities_for_the_analysis_are_said_to_be_too_few():
-    expected = forecast(NAMED_PLANS["default"], Traffic(100, entities=2_000), Needs(entities=100))
+    entities = EntityCalls({100: 2_000})
+
+    expected = forecast(NAMED_PLANS["default"], Traffic(100, entities), Needs(entities=100))
 
     assert expected.seconds is None
-    assert expected.sentence.endswith("2 % meets about 40 entities a day, and the analysis asks for 100.")
+    assert expected.sentence.endswith("2 % meets about 40 of 2,000 entities, and the analysis asks for 100.")
 
 
 def test_what_needs_no_proof_needs_no_traffic():
