@@ -74,12 +74,15 @@ def test_a_ladder_that_cannot_end_is_warned_of_before_the_start_and_not_refused(
     ladder = ("--plan", "2,10,25,50,100")
 
     planned = understudy("plan", "visits", "2", *ladder)
+    unconfirmed = understudy("rollout", "start", "visits", "2", *ladder, "--reason", "retrain")
     begun = understudy("rollout", "start", "visits", "2", *ladder, "--reason", "retrain", "--yes", "--json")
 
     said = " ".join(planned.out.split())
     assert "2 % meets about 8 of 400 entities, and the analysis asks for 30" in said
     assert "--plan 10,25,50,100" in said
     assert "errors 1" in said
+    assert unconfirmed.code != 0
+    assert "! this ladder cannot end at today's traffic: 2 % meets" in " ".join(unconfirmed.said.split())
     assert begun.code == 0
     told = begun.json["plan"]["forecast"]
     assert (told["seconds"], told["nearest_ladder"]) == (None, [10, 25, 50, 100])

@@ -118,6 +118,9 @@ def start(
         require_same_inputs(prepared)
         await require_ready(warm_up_probe(settings, session.policies), model, version)
         first = prepared.plan.steps[0].weight_percent
+        if not yes:
+            for words in prepared.forecast.warnings:
+                typer.echo(f"! {words}", err=True)
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
         new = prepared.rollout(chosen)

@@ -105,7 +105,9 @@ def prepared_rollout_texts(
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
-    return [head, because, *warnings, prepared.forecast.sentence, *frozen, "", a_table(columns, rows), "", *begun]
+    # A warning says why it would never end.
+    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
+    return [head, because, *warnings, *expected, *frozen, "", a_table(columns, rows), "", *begun]
 
 
 def _effect_words(step: StepForecast | None) -> str:
