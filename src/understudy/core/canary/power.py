@@ -14,6 +14,7 @@ from understudy.core.statistics.detectable_effect import (
     DetectionThreshold,
     Exposure,
     is_detectable,
+    ratio_found_within,
     smallest_detectable,
 )
 from understudy.core.statistics.sequential_evidence import first_stage_alpha_share, half_normal_log_evidence
@@ -31,7 +32,8 @@ def shows_error_ratio(exposure: Exposure, policy: CanaryPolicy, error_rate: floa
     """Return whether so much traffic would show the error ratio that a step of this weight asks about."""
     if not exposure.challenger.sum():
         return False
-    return is_detectable(exposure, _threshold(policy, error_rate), policy.detectable_ratio_at(weight_percent))
+    asked = ratio_found_within(policy.detectable_ratio_at(weight_percent))
+    return is_detectable(exposure, _threshold(policy, error_rate), asked)
 
 
 def minimum_detectable_latency_ratio(exposure: Exposure, policy: CanaryPolicy, log_deviation: float) -> float:

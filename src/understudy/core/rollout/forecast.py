@@ -25,7 +25,7 @@ OFTEN = 0.95
 _MEDIAN, _SELDOM = 0.0, -1.645
 """Standard deviations: half of the rollouts have less traffic than the first, one in twenty less than the second."""
 _HORIZON_SECONDS = 30 * 86_400.0
-"""What takes longer does not end: no operator waits for a step of a month."""
+"""Entities or evidence that take longer do not come: no operator waits for a step of a month."""
 _MOMENTS: list[float] = np.geomspace(1.0, _HORIZON_SECONDS, 1_500).tolist()
 _FIRST_SHARES = (1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50)
 """First shares that are tried, in percent, where a ladder cannot end."""
@@ -189,8 +189,8 @@ class _Ladder:
             waits.append((seconds, f"enough requests to see {ratio:.3g}x the errors"))
         seconds, words = max(waits, key=lambda wait: wait[0])
         # What is visible after a step that does not end is what its usual time shows.
-        self._past.append((share, seconds if seconds <= _HORIZON_SECONDS else step.dwell_seconds))
-        if seconds > _HORIZON_SECONDS:
+        self._past.append((share, seconds if isfinite(seconds) else step.dwell_seconds))
+        if not isfinite(seconds):
             return None, self._never(share, rate, words)
         return seconds, words if seconds == step.dwell_seconds else f"waits {duration_words(seconds)} for {words}"
 

@@ -1,6 +1,6 @@
 """The smallest regression that the traffic so far could have shown, and how much more traffic a smaller one takes."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from math import ceil, log, sqrt
 from typing import NamedTuple
 
@@ -46,6 +46,11 @@ def smallest_detectable(exposure: Exposure, threshold: DetectionThreshold) -> fl
     """
     place = bisect_left(_CANDIDATES, True, key=lambda ratio: is_detectable(exposure, threshold, ratio))
     return _CANDIDATES[place] if place < len(_CANDIDATES) else float("inf")
+
+
+def ratio_found_within(ratio: float) -> float:
+    """Return the largest ratio up to this one that :func:`smallest_detectable` may return; the least one if none is."""
+    return _CANDIDATES[max(0, bisect_right(_CANDIDATES, ratio) - 1)]
 
 
 def missing_trials(exposure: Exposure, threshold: DetectionThreshold, ratio: float) -> int:

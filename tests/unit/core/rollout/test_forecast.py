@@ -51,12 +51,12 @@ def test_a_step_that_takes_longer_than_the_plan_lets_it_is_warned_of():
 
 
 def test_the_evidence_that_a_step_asks_for_may_take_longer_than_its_requests():
-    needs = Needs(entities=30, policy=CanaryPolicy(detectable_ratio=1.2))
+    needs = Needs(entities=30, policy=CanaryPolicy(detectable_ratio=1.5))
 
     expected = forecast(LADDER, busy(20_000, requests_per_second=5.0), needs)
 
-    assert expected.steps[3].words.endswith("for enough requests to see 1.2x the errors")
-    assert expected.steps[3].seconds > 3_600
+    assert expected.steps[3].words.endswith("for enough requests to see 1.5x the errors")
+    assert (expected.steps[3].seconds or 0) > 3_600
 
 
 def test_unknown_entities_are_said_to_be_unknown_and_hold_nothing():
@@ -71,7 +71,7 @@ def test_unknown_entities_are_said_to_be_unknown_and_hold_nothing():
 def test_each_step_shows_a_smaller_regression_than_the_one_before():
     steps = forecast(LADDER, busy(20_000), NEEDS).steps
 
-    errors = [step.error_ratio for step in steps]
+    errors = [step.error_ratio or 0.0 for step in steps]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] == pytest.approx(2.96, abs=0.2)
     assert [step.latency_ratio for step in steps] == [1.3] * 5
