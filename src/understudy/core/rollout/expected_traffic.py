@@ -33,6 +33,11 @@ class EntityCalls(NamedTuple):
         return sum(count * (1 - left_out**number) for number, count in self.entities_by_calls.items())
 
     @property
+    def heaviest_share(self) -> float:
+        """Share (0-1) of the calls that one entity makes, the heaviest."""
+        return max(self.entities_by_calls, default=0) / max(1, self.calls)
+
+    @property
     def concentration(self) -> float:
         """The chance (0-1) that two calls are of one entity: 1 where all are, 0 where none comes twice."""
         pairs = sum(count * number * (number - 1) for number, count in self.entities_by_calls.items())

@@ -24,6 +24,10 @@ OFTEN = 0.95
 """Share of the rollouts that a step is to end in, or else it is warned of."""
 _MEDIAN, _SELDOM = 0.0, -1.645
 """Standard deviations: half of the rollouts have less traffic than the first, one in twenty less than the second."""
+_HEAVY_CALLS = 20
+"""Calls of one entity in a window from which on it has errors in more windows than others."""
+_HEAVY_RATIO = 5
+"""How many times the calls of the mean entity in a window these have to be."""
 _HORIZON_SECONDS = 30 * 86_400.0
 """Entities or evidence that take longer do not come: no operator waits for a step of a month."""
 _MOMENTS: list[float] = np.geomspace(1.0, _HORIZON_SECONDS, 1_500).tolist()
@@ -90,6 +94,8 @@ def forecast(plan: RolloutPlan, traffic: Traffic, needs: Needs = NO_NEEDS) -> Ro
         weights, seconds = nearest
         named = ",".join(map(str, weights))
         warnings.append(f"the nearest ladder that can end takes about {duration_words(seconds)}: --plan {named}")
+    heavy = _heavy_words(traffic) if needs.policy is not None and plan.strategy is Strategy.CANARY else None
+    warnings += [heavy] if heavy else []
     if plan.strategy is Strategy.CANARY and traffic.entities is None and needs.entities:
         warnings.append(
             f"how many entities there are is not known, and each step asks for {needs.entities:,}: "
@@ -123,6 +129,18 @@ def _warning(plan: RolloutPlan, step: StepForecast) -> str:
     return (
         f"this ladder may not end at today's traffic: in fewer than {often} of rollouts the entities of "
         f"{step.weight_percent} % are enough for {_limit(plan)}; it may {late}"
+    )
+
+
+def _heavy_words(traffic: Traffic) -> str | None:
+    """Say that one entity's calls may hold a step, whichever version answers them."""
+    share = traffic.entities.heaviest_share if traffic.entities else 0.0
+    calls = share * traffic.requests_per_second * WINDOW_SECONDS
+    if calls < max(_HEAVY_CALLS, _HEAVY_RATIO / max(traffic.entities_per_request, 1e-9)):
+        return None
+    return (
+        f"one entity makes {100 * share:.2g} % of the calls, {calls:,.0f} in {WINDOW_SECONDS} s: its side shows more "
+        "errors, so a step may hold until a person decides"
     )
 
 

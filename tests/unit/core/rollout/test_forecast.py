@@ -77,6 +77,15 @@ def test_each_step_shows_a_smaller_regression_than_the_one_before():
     assert [step.latency_ratio for step in steps] == [1.3] * 5
 
 
+def test_one_entity_that_makes_a_large_part_of_the_calls_is_warned_of():
+    heavy = Traffic(50.0, EntityCalls({1: 92_000, 8_000: 1}), 0.005, 0.5, 0.5)
+
+    [warning] = forecast(LADDER, heavy, NEEDS).warnings
+
+    assert warning.startswith("one entity makes 8 % of the calls, 60 in 15 s: its side shows more errors")
+    assert not forecast(LADDER, heavy._replace(requests_per_second=5.0), NEEDS).warnings
+
+
 def test_a_plan_that_is_only_timed_is_not_warned_of():
     assert not forecast(NAMED_PLANS["rolling"], busy(10), NEEDS).warnings
     assert not forecast(NAMED_PLANS["blue_green"], busy(10), NEEDS).warnings
