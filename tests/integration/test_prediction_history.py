@@ -70,9 +70,9 @@ async def test_scores_that_are_no_numbers_are_left_out(history, database):
 
 
 async def test_the_newest_calls_are_counted_by_the_entity_that_made_them(history):
-    everything = await history.entity_calls(1, NOW - 60, NOW + 3_600, 10_000)
-    some = await history.entity_calls(1, NOW - 60, NOW + 3_600, 500)
-    nobody = await history.entity_calls(2, NOW - 60, NOW + 3_600, 500)
+    everything = await history.call_frequencies(1, NOW - 60, NOW + 3_600, 10_000)
+    some = await history.call_frequencies(1, NOW - 60, NOW + 3_600, 500)
+    nobody = await history.call_frequencies(2, NOW - 60, NOW + 3_600, 500)
 
     assert everything == {5: 400}
     assert sum(calls * entities for calls, entities in some.items()) == 500

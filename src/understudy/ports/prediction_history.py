@@ -85,13 +85,13 @@ class PredictionHistory(Protocol):
         """Return logged inputs of a version, by entity; of more than ``at_most`` those of entities chosen by hash."""
 
 
-class EntityHistory(Protocol):
+class CallFrequencies(Protocol):
     """How a version's calls are spread over entities, before a rollout starts.
 
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
     """
 
-    async def entity_calls(self, version_id: int, since: float, until: float, at_most: int) -> Mapping[int, int]:
+    async def call_frequencies(self, version_id: int, since: float, until: float, at_most: int) -> Mapping[int, int]:
         """Return how many entities made so many calls each, of the newest ``at_most`` in ``[since, until)``.
 
         Only calls that a version got by its entities' buckets count: neither shadow nor forced ones.

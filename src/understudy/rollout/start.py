@@ -16,7 +16,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.core.windows.window import MICRO, Window
 from understudy.errors import NotRegistered, PolicyRefused, RegistryError, VersionNotReady, Violation
-from understudy.ports.prediction_history import EntityHistory
+from understudy.ports.prediction_history import CallFrequencies
 from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
@@ -72,7 +72,7 @@ async def prepare(
     budget_ratio: float,
     freezes: Sequence[str] = (),
     expect_different_scores: bool = False,
-    entities: EntityHistory | None = None,
+    entities: CallFrequencies | None = None,
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
@@ -194,12 +194,12 @@ def _needs_of(plan: RolloutPlan) -> Needs:
     return Needs(entities=limits.min_entities, policy=limits)
 
 
-async def _entities(history: EntityHistory | None, version_id: int, now: float) -> EntityCalls | None:
+async def _entities(history: CallFrequencies | None, version_id: int, now: float) -> EntityCalls | None:
     """Return how the champion's calls are spread over entities; ``None`` where that is not known in time."""
     if history is None:
         return None
     try:
-        found = await history.entity_calls(version_id, now - ENTITIES_SECONDS, now, MAX_ENTITY_CALLS)
+        found = await history.call_frequencies(version_id, now - ENTITIES_SECONDS, now, MAX_ENTITY_CALLS)
     except RegistryError:
         return None
     return EntityCalls(found) if found else None

@@ -83,7 +83,7 @@ _NEWEST = """
     AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5) ORDER BY predicted_at DESC LIMIT $6
 """
 # $1 version, $2 since, $3 until, $4 at most: by the index of version and time, newest first.
-_ENTITY_CALLS = """
+_CALL_FREQUENCIES = """
     WITH newest AS (
         SELECT entity_id FROM predictionlog
         WHERE model_version_id = $1 AND role <> 'shadow' AND reason = 'bucket'
@@ -156,9 +156,9 @@ class PostgresPredictionHistory(LongReads):
             rows = await connection.fetch(_INPUTS, version_id, since, until, at_most)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
-    async def entity_calls(self, version_id: int, since: float, until: float, at_most: int) -> Mapping[int, int]:
+    async def call_frequencies(self, version_id: int, since: float, until: float, at_most: int) -> Mapping[int, int]:
         async with self._reading() as connection:
-            rows = await connection.fetch(_ENTITY_CALLS, version_id, since, until, at_most)
+            rows = await connection.fetch(_CALL_FREQUENCIES, version_id, since, until, at_most)
         return {row["calls"]: row["entities"] for row in rows}
 
     async def calls(self, version_ids: Sequence[int], since: float, until: float, at_most: int) -> Sequence[LoggedCall]:
