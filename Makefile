@@ -210,6 +210,7 @@ loadtest: $(VENV)/.dev ## Five scenarios of load against loadtests/slo.toml, wit
 
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 examples (10 minutes; FUZZ="--examples 5000 --seed 1")
+	@nice $(BIN)/pytest -q -m slow tests/unit/entrypoints/proxy/server/test_head_reader.py  # a million heads
 	@PYTHONPATH=tests nice $(BIN)/python -m rigs.fuzz.run $(FUZZ)
 
 .PHONY: module-index

@@ -394,10 +394,7 @@ async def test_two_thousand_calls_that_are_answered_at_once_leave_turns_to_other
     class AtOnce:
         """Answers every call where it stands."""
 
-        def find_cached(self, _read: bytes) -> None:
-            return None
-
-        def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any, _read: bytes = b"") -> bool:
+        def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any) -> bool:
             turns.note()
             writer.answer(200, b"", body)
             return True

@@ -250,14 +250,7 @@ class FakeFastPath:
         self.waiting: list[tuple[bytes, Any]] = []
         self.answers_at_once = False
 
-    def find_cached(self, read: bytes) -> tuple[bytes, bytes] | None:
-        head, end, body = read.partition(b"\r\n\r\n")
-        return (head, body) if end and read.startswith(PREDICT) and len(body) == 2 else None
-
-    def answer_cached(self, _head: bytes, body: bytes, writer: Any) -> None:
-        self.offer(b"", [], body, writer)
-
-    def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any, _read: bytes = b"") -> bool:
+    def offer(self, _target: bytes, _headers: Any, body: bytes, writer: Any) -> bool:
         self.waiting.append((body, writer))
         if self.answers_at_once:
             self.answer()

@@ -8,7 +8,7 @@ import structlog
 from understudy.entrypoints.proxy.api.lingering_close import lingering
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
-from understudy.entrypoints.proxy.messages.headers import Identity, identify
+from understudy.entrypoints.proxy.messages.headers import headers_of_lines, identify
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.entrypoints.proxy.server.response_writer import IS_INCOMPLETE, IS_LOST, WRITE_WHOLE, WriteWhole
@@ -74,7 +74,8 @@ class RequestIdMiddleware:
             end_span(span, status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
-        identity = identify(dict(scope["headers"]), self._new_id, span)
+        request_id, lines = identify(dict(scope["headers"]), self._new_id, span)
+        identity = headers_of_lines(lines)
         started = False
         if IS_INCOMPLETE in scope:
             send = lingering(send, receive, scope[IS_INCOMPLETE])
@@ -84,7 +85,7 @@ class RequestIdMiddleware:
             nonlocal started
             if not started:
                 started = True
-                message["headers"] = [*message["headers"], *identity.headers]
+                message["headers"] = [*message["headers"], *identity]
             return send(message)
 
         if WRITE_WHOLE in scope:
@@ -97,7 +98,7 @@ class RequestIdMiddleware:
         except Exception as defect:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
             if isinstance(defect, RuntimeError) and IS_LOST in scope and scope[IS_LOST]():
                 return  # uvloop raises that when a connection is written to which was aborted: its caller reads nothing
-            _log.exception("request.failed", request_id=identity.request_id, path=scope["path"])
+            _log.exception("request.failed", request_id=request_id, path=scope["path"])
             if not started:
                 await send_reply(send_identified, self._handler().refuse(InternalFault(), scope["path"]))
         finally:
@@ -106,8 +107,8 @@ class RequestIdMiddleware:
             scope.pop(WRITE_WHOLE, None)  # both refer to the scope: a reference cycle, left to the garbage collector
 
 
-def _identified(write_whole: WriteWhole, identity: Identity) -> WriteWhole:
+def _identified(write_whole: WriteWhole, identity: list[tuple[bytes, bytes]]) -> WriteWhole:
     def write(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
-        return write_whole(status, (*headers, *identity.headers), body)
+        return write_whole(status, (*headers, *identity), body)
 
     return write

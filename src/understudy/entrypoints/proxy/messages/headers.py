@@ -18,11 +18,12 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 HeaderFields = Mapping[bytes, bytes]
 """Headers by their lower-case names, of several of one name the last."""
 
-NAMES_REQUEST = frozenset({b"traceparent", b"x-request-id"})
-"""Headers that are a request's own, so that no other request has the same."""
+NAMES_REQUEST = frozenset({b"traceparent", b"tracestate", b"x-request-id"})
+"""Headers that name a request, or the trace that it belongs to."""
 DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-request-timeout-ms"})
 """Headers of callers' deadlines; a head with two of one name is refused where it is parsed."""
-_OPTIONS = DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
+OPTION_HEADERS = DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
+"""Headers that :class:`RequestOptions` is made of."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -33,10 +34,10 @@ _CACHE_STAGES = {result: f"cache;desc={result}".encode() for result in CacheResu
 
 
 class Identity(NamedTuple):
-    """A request's id, and the headers that carry it in the answer, whatever that is."""
+    """A request's id, and the header lines that carry it in the answer, whatever that is."""
 
     request_id: str
-    headers: list[tuple[bytes, bytes]]
+    lines: bytes
 
 
 class RequestOptions(NamedTuple):
@@ -56,18 +57,16 @@ def identify(fields: HeaderFields, new_id: Callable[[], str], span: Span | None 
         new_id: Makes an id of 32 hex digits.
         span: The call's own span, if it is traced: the answer names that one, in the caller's trace or a new one.
     """
-    request_id = fields.get(b"x-request-id")
-    if request_id is None or not _REQUEST_ID.fullmatch(request_id):
-        request_id = new_id().encode()
-    headers = [(b"x-request-id", request_id)]
+    named = fields.get(b"x-request-id")
+    request_id = new_id() if named is None or not _REQUEST_ID.fullmatch(named) else named.decode()
+    lines = b"x-request-id: %b\r\n" % request_id.encode()
     if span is not None:
-        headers.append((b"traceresponse", span.context.traceparent.encode()))
-        return Identity(request_id.decode(), headers)
+        return Identity(request_id, b"%btraceresponse: %b\r\n" % (lines, span.context.traceparent.encode()))
     parent = fields.get(b"traceparent")
     trace = read_traceparent(parent) if parent is not None else None
     if trace is not None:
-        headers.append((b"traceresponse", b"00-%s-%s-00" % (trace[0], new_id()[:16].encode())))
-    return Identity(request_id.decode(), headers)
+        lines += b"traceresponse: 00-%b-%b-00\r\n" % (trace[0], new_id()[:16].encode())
+    return Identity(request_id, lines)
 
 
 def read_headers(fields: HeaderFields) -> RequestOptions:
@@ -76,7 +75,7 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
     Raises:
         HeaderInvalid: A deadline that is no number above 0, or a compressed body.
     """
-    if _OPTIONS.isdisjoint(fields):
+    if OPTION_HEADERS.isdisjoint(fields):
         return RequestOptions()
     if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")

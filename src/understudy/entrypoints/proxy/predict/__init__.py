@@ -1,1 +1,1 @@
-"""Predict calls: handler, fast path, head cache, body parser pool."""
+"""Predict calls: handler, fast path, body parser pool."""

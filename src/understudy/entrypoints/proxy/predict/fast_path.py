@@ -22,7 +22,6 @@ from understudy.entrypoints.proxy.messages.headers import (
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
-from understudy.entrypoints.proxy.predict.head_cache import CachedHead, HeadCache
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
 from understudy.ports.tracing import Span, within
 from understudy.serving.call import Outcome
@@ -58,9 +57,8 @@ class FastPath:
         self.handler = handler
         self._new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
-        self._heads = HeadCache()
 
-    def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter, read: bytes = b"") -> bool:
+    def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter) -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
 
         Args:
@@ -68,41 +66,22 @@ class FastPath:
             headers: Lower-case names and values.
             body: All of it.
             writer: Takes the answer.
-            read: All bytes of the request, if it came alone in one read: its head is cached then.
         """
         model_name = model_of(target)
         if model_name is None or len(body) > self._max_body_bytes:
             return False
         fields = dict(headers)
         span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
-        path, identity = target.decode(), identify(fields, self._new_id, span)
-        call = _Call(self.handler, path, identity.request_id, header_lines(identity.headers), writer, span=span)
+        request_id, identity_lines = identify(fields, self._new_id, span)
+        call = _Call(self.handler, target.decode(), request_id, identity_lines, writer, span=span)
         self.handler.in_flight += 1
         try:
             options = read_headers(fields)
         except HeaderInvalid as problem:
             call.on_result(problem)
             return True
-        if read and not self._heads.is_resting():
-            self._heads.learn(read, CachedHead(path, model_name, options, len(body)), fields)
         call.predict(options, model_name, body)
         return True
-
-    def find_cached(self, read: bytes) -> tuple[CachedHead, bytes] | None:
-        """Return head and body, if these bytes are one request whose head is cached."""
-        return self._heads.find(read)
-
-    def answer_cached(self, head: CachedHead, body: bytes, writer: ResponseWriter) -> None:
-        """Answer what :meth:`find_cached` found."""
-        request_id = self._new_id()
-        lines = b"x-request-id: %b\r\n" % request_id.encode()
-        span = None
-        if self.handler.tracer is not None:
-            span = begin_span(self.handler.tracer, PREDICT_ROUTE, ())  # a cached head has no trace context
-            lines = header_lines(identify({}, lambda: request_id, span).headers)
-        call = _Call(self.handler, head.path, request_id, lines, writer, span=span)
-        self.handler.in_flight += 1
-        call.predict(head.options, head.model_name, body)
 
 
 class _Call:

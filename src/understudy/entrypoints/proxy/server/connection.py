@@ -35,8 +35,9 @@ _IDLE, _HEAD, _HOLDING, _HELD, _BODY, _UPGRADE = State
 class Connection(HttpToolsProtocol):
     """Reads requests and hands each one to the fast path or to uvicorn's ASGI cycle, whose first ``receive`` is ready.
 
-    - **Fast path.** A predict call that arrives whole is offered to it before anything of ASGI is made. What it
-      declines, what comes in several pieces and what asks for more than an answer goes to uvicorn, unchanged.
+    - **Fast path.** A predict call that arrives whole is offered to it before anything of ASGI is made; a plain one in
+      one read is not even parsed (:mod:`.head_reader`). What it declines, what comes in several pieces and what asks
+      for more than an answer goes to uvicorn, unchanged.
     - **Slow-loris.** A request's head has a read timeout and a limit of bytes; uvicorn bounds only the pause between
       two requests. The body's timeout is where it is read. A caller that takes none of its answers is disconnected.
     - **Backpressure** (:class:`Backlog`). Pipelined requests are parsed a few in a turn of the event loop, and further
@@ -137,11 +138,12 @@ class Connection(HttpToolsProtocol):
             self._state = _IDLE
             super().on_message_complete()
 
-    def _let_go(self, read: bytes = b"", *, is_whole: bool, is_last: bool = True) -> None:
+    def _let_go(self, *, is_whole: bool, is_last: bool = True) -> None:
         """Offer a held request to the fast path, if it has come whole, or hand over what there is of it."""
         body, self._held = b"".join(self._held), []
         self._keep_alive.pause()  # an earlier answer in the same read may have begun it
-        if is_whole and not self.transport.is_closing() and self._fast_path.offer(self, body, read, is_last=is_last):
+        may_answer = is_whole and not self.transport.is_closing()
+        if may_answer and self._fast_path.offer(self, self.url, self.headers, body, is_last=is_last):
             return
         self._hand_over()
         if body:
@@ -169,20 +171,20 @@ class Connection(HttpToolsProtocol):
             self._backlog.add(data)
             return
         self._keep_alive.pause()
-        if self._state is _IDLE and self._fast_path.answer_cached(self, data):
+        if self._state is _IDLE and self._fast_path.offer_whole(self, data, self._head_rules):
             self._read_timeout.stop()  # empty lines may have come before it
         else:
             self._read(data)
 
     def _read(self, data: bytes) -> None:
         """Parse requests; start the read timeout when the bytes do not make a request yet, stop it when they do."""
-        is_beginning, read_before = self._state is _IDLE, self._requests_read
+        read_before = self._requests_read
         if not self._parse_turn(data):
             return
         state = self._state
         if state is _HELD:
             self._state = _IDLE
-            self._let_go(data if is_beginning else b"", is_whole=True)
+            self._let_go(is_whole=True)
         elif state is _HOLDING:
             self._state = _BODY
             self._let_go(is_whole=False)

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from understudy.entrypoints.proxy.messages.headers import RawHeaders
 from understudy.entrypoints.proxy.predict.fast_path import FastPath, model_of
 from understudy.entrypoints.proxy.server.backpressure import is_free
+from understudy.entrypoints.proxy.server.head_reader import read_whole
+from understudy.entrypoints.proxy.server.head_rules import HeadRules
 from understudy.entrypoints.proxy.server.response_writer import FastPathCycle, LastResponse
 
 
@@ -29,13 +32,16 @@ class FastPathRequests:
             and is_free(connection)
         )
 
-    def offer(self, connection: HttpToolsProtocol, body: bytes, read: bytes, *, is_last: bool) -> bool:
+    def offer(
+        self, connection: HttpToolsProtocol, target: bytes, headers: RawHeaders, body: bytes, *, is_last: bool
+    ) -> bool:
         """Offer such a request; return whether it is taken.
 
         Args:
-            connection: Has its head.
+            connection: Is free for its answer.
+            target: As it was sent.
+            headers: Lower-case names and values.
             body: All of it.
-            read: All of the request as it was read, when it came in one read and nothing else did.
             is_last: Whether nothing has come behind it.
         """
         assert self.fast_path is not None
@@ -43,22 +49,18 @@ class FastPathRequests:
         if self.last.is_draining and is_last:
             self.last.mark(cycle)  # before it is offered: it may be answered at once
         connection.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self.fast_path.offer(connection.url, connection.headers, body, cycle, read):
+        if self.fast_path.offer(target, headers, body, cycle):
             return True
         connection.cycle = before
         return False
 
-    def answer_cached(self, connection: HttpToolsProtocol, read: bytes) -> bool:
-        """Answer a request that came whole and whose head is cached, if it is one; the parser never sees it."""
-        fast_path = self.fast_path
-        if fast_path is None or not is_free(connection) or connection.transport.is_closing():
+    def offer_whole(self, connection: HttpToolsProtocol, data: bytes, head_rules: HeadRules) -> bool:
+        """Offer the bytes of one read if they are a plain predict call; then the HTTP parser never sees them."""
+        if self.fast_path is None or not is_free(connection) or connection.transport.is_closing():
             return False
-        found = fast_path.find_cached(read)
-        if found is None:
+        request = read_whole(data)
+        if request is None or b"host" not in request.fields:
             return False
-        cycle = FastPathCycle(connection)
-        connection.cycle = cycle  # type: ignore[assignment]  # as above
-        if self.last.is_draining:
-            self.last.mark(cycle)
-        fast_path.answer_cached(*found, cycle)
-        return True
+        if head_rules.problem_of_plain(b"POST", request.fields) is not None:
+            return False  # the parser's way says so
+        return self.offer(connection, request.target, request.fields.items(), request.body, is_last=True)

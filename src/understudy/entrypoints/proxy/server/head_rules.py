@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from understudy.entrypoints.proxy.messages.headers import DEADLINES
+from understudy.entrypoints.proxy.messages.headers import DEADLINES, HeaderFields
 from understudy.errors import CrossSiteRequest, HeaderInvalid, HostUnknown, UnderstudyError
 
 HEAD_PROBLEM = "understudy.head_problem"
@@ -24,6 +24,8 @@ _SENT_ONCE = (b"authorization", *sorted(DEADLINES))
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{0,255})(:[0-9]{0,5})?")
 _MAX_HOST = 263
 """Bytes of a name, a colon and a port: longer ones are refused, and none is cached."""
+RULED_HEADERS = frozenset((b"content-type", b"host", b"origin", b"sec-fetch-site", *_SENT_ONCE))
+"""Headers that :class:`HeadRules` reads, of a request whose body's length is in ``content-length``."""
 _JSON = b"application/json"
 _OWN_SITES = frozenset((b"same-origin", b"none"))
 """Values of ``Sec-Fetch-Site`` of the proxy's own pages, and of what an engineer types into the browser."""
@@ -51,12 +53,16 @@ class HeadRules(NamedTuple):
             headers: Lower-case names and values.
         """
         fields = dict(headers)
-        host = fields.get(b"host")
-        is_unusual = len(fields) != len(headers) or host is None or b"transfer-encoding" in fields
+        is_unusual = len(fields) != len(headers) or b"host" not in fields or b"transfer-encoding" in fields
         if is_unusual or version != "1.1" or b"#" in target:
             problem = _unusual_problem(target, version, headers)
             if problem is not None:
                 return problem
+        return self.problem_of_plain(method, fields)
+
+    def problem_of_plain(self, method: bytes, fields: HeaderFields) -> UnderstudyError | None:
+        """Do what :meth:`problem` does for HTTP/1.1 where no header that is judged came twice."""
+        host = fields.get(b"host")
         if host is not None and (len(host) > _MAX_HOST or not _is_usable(host, self.host_names)):
             return _host_problem(host)
         if self.refuses_pages and method not in _SAFE_METHODS and fields.get(b"content-type") != _JSON:
@@ -134,7 +140,7 @@ def _host_problem(host: bytes) -> UnderstudyError:
     return HostUnknown() if is_host else HeaderInvalid("host: expected a name or an address, and perhaps a port")
 
 
-def _page_problem(headers: dict[bytes, bytes], host: bytes) -> UnderstudyError | None:
+def _page_problem(headers: HeaderFields, host: bytes) -> UnderstudyError | None:
     """Refuse what a page of another site can send without asking first (a request without CORS preflight).
 
     Source:
