@@ -90,13 +90,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what is marked as long before what was shuffled, so that no worker is left alone with it at the end.
+    """Put what is marked as long where two workers begin, so that none is left alone with it at the end.
 
     ``--dist worksteal`` gives each worker a slice of the order and lets idle ones take from the end of another's. So
-    the long tests, which load the whole machine, run one after the other on the first worker, and the others take what
-    is behind them.
+    the long tests, which load the whole machine, run one after the other on the first worker and on the one in the
+    middle, and the others take what is behind them. On one worker alone they took as long as all other tests together.
     """
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    long = sorted((item for item in items if item.get_closest_marker("long") is not None), key=lambda item: item.nodeid)
+    short = [item for item in items if item.get_closest_marker("long") is None]
+    middle = (len(items) + 1) // 2 - len(long[::2])
+    items[:] = [*long[::2], *short[:middle], *long[1::2], *short[middle:]]
 
 
 def pytest_collection_finish() -> None:
