@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from archive_world import MODELS, fill, ids_logged, ids_seen, month_ago, versions_of
+from command import CommandLine
 from erasure_world import (
     ENTITY,
     FIGURES,
@@ -308,6 +310,30 @@ async def test_an_erasure_that_dies_at_any_call_is_finished_by_the_next_run_with
     assert lived > 30
     assert set(came) == {came[-1]}
     assert 0 not in came[-1]
+
+
+async def test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it(
+    database, database_url, versions, understudy: CommandLine
+):
+    async def erasures() -> list[dict[str, Any]]:
+        found = (await understudy.beside("doctor", "--json")).document["findings"]
+        return [finding for finding in found if finding["name"].startswith("erasure")]
+
+    with pytest.raises(Died):
+        await erase(database_url, model=MODELS[0], moments=Moments(3, die))
+    young = await erasures()
+    await database.execute("ALTER TABLE EntityErasure DISABLE TRIGGER entityerasure_guard")
+    await database.execute("UPDATE EntityErasure SET began_at = began_at - INTERVAL '3 hours'")
+    await database.execute("ALTER TABLE EntityErasure ENABLE TRIGGER entityerasure_guard")
+    (old,) = await erasures()
+    await erase(database_url, model=MODELS[0])
+
+    assert young == []
+    assert (old["name"], old["state"]) == (f"erasure in {MODELS[0]}", "warning")
+    assert old["what"].startswith("began 3 h")
+    assert f"understudy entity forget {MODELS[0]} ID" in old["next_step"]
+    assert ENTITY not in str(old)
+    assert await erasures() == []
 
 
 # -- beside others -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from understudy.adapters.model_servers.connect import examine as examine_servers
 from understudy.adapters.postgres.connections.checkup import (
     PostgresCheckup,
     examine_archive,
+    examine_erasures,
     examine_guards,
     examine_monitor,
     examine_postgres,
@@ -21,8 +22,10 @@ from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.server_findings import (
+    ERASURE_LATE_SECONDS,
     HIDDEN_PROXIES,
     LEAST_CALLS,
+    MOST_ERASURES,
     MOST_FAILING,
     NO_MONITOR,
     NO_PROXY,
@@ -32,6 +35,7 @@ from understudy.lifecycle.server_findings import (
     judge_archive,
     judge_clock,
     judge_config,
+    judge_erasure,
     judge_failing_share,
     judge_guard,
     judge_monitor,
@@ -75,7 +79,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
-    findings += await _examine_shares(settings)
+    findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -144,6 +148,19 @@ async def _examine_shares(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("shares", State.WARNING, problem.detail, problem.next_step)]
     return [judge_failing_share(*share[:4], has_fallback=share.has_fallback) for share in found]
+
+
+async def _examine_erasures(settings: Settings) -> list[Finding]:
+    try:
+        found = await examine_erasures(
+            settings.database_url.get_secret_value(),
+            ERASURE_LATE_SECONDS,
+            MOST_ERASURES,
+            timeout_seconds=settings.database_timeout_seconds,
+        )
+    except RegistryUnavailable as problem:
+        return [Finding("erasures", State.WARNING, problem.detail, problem.next_step)]
+    return [judge_erasure(*erasure) for erasure in found]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

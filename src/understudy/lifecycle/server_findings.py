@@ -6,7 +6,7 @@ from shlex import quote
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from understudy.core.durations import short_duration
+from understudy.core.durations import duration_words, short_duration
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_live
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.model_backend import ServerSeen
@@ -51,6 +51,10 @@ LEAST_CALLS = 100
 """Of a challenger or an arm in an hour, before a share of failing ones says something."""
 MOST_FAILING = 0.01
 """Share of a challenger's or an arm's calls that may fail."""
+ERASURE_LATE_SECONDS = 1_800.0
+"""An erasure that began so long ago and is not finished was stopped, or could not reach a month's files."""
+MOST_ERASURES = 3
+"""Unfinished erasures that are told one by one."""
 NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
 HIDDEN_PROXIES = Finding(
     "proxies",
@@ -239,6 +243,22 @@ def judge_failing_share(model: str, version: str, errors: int, calls: int, *, ha
         what,
         f"understudy rollout show {quote(model)} has what was found; understudy rollback {quote(model)} --reason '…' "
         "takes its calls away.",
+    )
+
+
+def judge_erasure(model: str | None, age_seconds: float) -> Finding:
+    """Judge an erasure of an entity that no run has finished; the id of the entity is nowhere.
+
+    Args:
+        model: Its model; ``None``: every model.
+        age_seconds: Time since its first run began.
+    """
+    return Finding(
+        f"erasure in {model or 'all models'}",
+        State.WARNING,
+        f"began {duration_words(age_seconds)} ago and is not finished: old rows or files may still name the entity",
+        f"Run it again, it goes on: understudy entity forget {quote(model or 'all')} ID --reason '…'. Its row in "
+        "EntityErasure, which has no finished_at, says who asked for it and why.",
     )
 
 

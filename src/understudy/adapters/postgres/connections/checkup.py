@@ -73,6 +73,11 @@ _FAILING = """
     ORDER BY version.model_name, version.id
 """
 
+_ERASURES = """
+    SELECT model_name, extract(epoch FROM now() - began_at)::float8 AS age FROM entityerasure
+    WHERE finished_at IS NULL AND began_at < now() - $1 * INTERVAL '1 second' ORDER BY began_at LIMIT $2
+"""
+
 
 class GuardSeen(NamedTuple):
     """A model whose traffic is split, or whose guard failed within a day."""
@@ -97,6 +102,15 @@ class FailingShare(NamedTuple):
     """Its judged calls."""
     has_fallback: bool
     """Whether the champion answers what it fails: ``ServingPolicy.fallback``."""
+
+
+class ErasureSeen(NamedTuple):
+    """An erasure of an entity that no run has finished."""
+
+    model_name: str | None
+    """``None``: of every model."""
+    age_seconds: float
+    """Time since its first run began."""
 
 
 class MonitorSeen(NamedTuple):
@@ -218,6 +232,24 @@ async def examine_shares(
     """
     async with session(database_url, "the checkup of shares", timeout_seconds, "understudy-doctor") as connection:
         return [FailingShare(*row) for row in await connection.fetch(_FAILING, least_calls, most_failing)]
+
+
+async def examine_erasures(
+    database_url: str, after_seconds: float, most: int, *, timeout_seconds: float = 5.0
+) -> list[ErasureSeen]:
+    """Ask a database with the newest schema which erasures of entities are not finished.
+
+    Args:
+        database_url: Of the database.
+        after_seconds: Younger ones are left out: they may be under way.
+        most: Erasures that are returned, the oldest first.
+        timeout_seconds: For connecting and for the query.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
+    """
+    async with session(database_url, "the erasures' checkup", timeout_seconds, "understudy-doctor") as connection:
+        return [ErasureSeen(*row) for row in await connection.fetch(_ERASURES, after_seconds, most)]
 
 
 def _proxy_of(row: Any) -> ProxySeen:
