@@ -259,7 +259,7 @@ async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that
 
 
 async def test_an_answer_that_is_too_long_for_a_row_is_given_whole_and_logged_shortened():
-    stage = Stage(a_policy())
+    stage = Stage(a_policy(champion=a_version("1", timeout_ms=30_000)))
     stage.backends["1"].function = lists(800_000)
 
     outcome = await stage.ask()
