@@ -350,7 +350,7 @@ def test_as_many_calls_fail_as_was_asked_for(channel):
     assert codes.count(grpc.StatusCode.OK) + codes.count(grpc.StatusCode.INTERNAL) == count
 
 
-@pytest.mark.timed
+@pytest.mark.alone
 def test_a_slow_version_takes_its_latency_and_leaves_the_others_alone(channel):
     codes_of(channel, "1", 1)
 
