@@ -1,6 +1,6 @@
 -- What is erased of one entity, at a person's wish: by functions with their owner's rights, so that the role that may erase can
 -- read and change nothing else. Rows of the log and outcomes stay, since exposures and evidence are counted from them; the name
--- in them goes, and all by which somebody else could find the row: inputs, their hash, the prediction's id.
+-- in them goes, and all by which a reader of other records could find the row: inputs, their hash, the prediction's id.
 
 -- One row for each erasure, and its audit. The digest tells those who know the id, and the secret below, that it was erased; late
 -- rows are known by it. The salt is what the rows' new names are made from: it goes when the erasure has come to its end.
@@ -98,7 +98,7 @@ BEGIN
     RETURN one;
 END $$;
 
--- A name with a mistake in it erases nothing, and nobody is told that it did. NULL stands for every model.
+-- A name with a mistake in it erases nothing: an error says so instead of a count of 0. NULL stands for every model.
 CREATE FUNCTION understudy_require_model(model TEXT) RETURNS VOID LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF model IS NOT NULL AND NOT EXISTS (SELECT FROM ModelVersion WHERE model_name = model)
